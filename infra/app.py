@@ -12,9 +12,9 @@ from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from millrace.config import ConfigurationError, Environment, Names, environments, find_root, load
-from millrace.config.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.sizing import plan
-from millrace.sizing.network import needs_private_image
+from millrace.sizing.costs.network import needs_private_image
 
 from .deployment import build
 from .errors import InfrastructureError

@@ -7,16 +7,16 @@ from pkgutil import resolve_name
 
 from constructs import Construct
 
-from millrace.config.names import Names
-from millrace.sizing.alarms import silenced_by_stop
+from millrace.config.aws.names import Names
+from millrace.sizing.alarms.alarms import silenced_by_stop
+from millrace.sizing.costs.network import needs_private_image
 from millrace.sizing.model import Plan
-from millrace.sizing.network import needs_private_image
 
 from . import engines
-from .company_rules import apply_company_rules
 from .constructs.alarms import add_alarms, alarm_name
 from .constructs.lake_grants import add_lake_grants
 from .constructs.state_machine import JobStateMachine
+from .permissions.company_rules import apply_company_rules
 from .stacks.history import HistoryStack
 from .stacks.history_image import HistoryImageStack
 from .stacks.job_base import JobStack, SharedStacks

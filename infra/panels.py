@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from millrace.config.aws.names import Names
 from millrace.config.model import MskCluster
-from millrace.config.names import Names
 from millrace.config.sources.metrics import StreamMetrics
-from millrace.sizing.alarms import BATCH_SHARE
-from millrace.sizing.metrics import BY_NAME, namespace, reporters
+from millrace.sizing.alarms.alarms import BATCH_SHARE
+from millrace.sizing.alarms.metrics import BY_NAME, namespace, reporters
 from millrace.sizing.model import JobPlan, Plan
 
 _PARTS = {

@@ -8,11 +8,11 @@ from typing import Any
 
 from aws_cdk import DefaultStackSynthesizer
 
+from millrace.config.aws.grants import TAGGED, Grant, allow
+from millrace.config.aws.names import Names
+from millrace.config.aws.regions import domain
 from millrace.config.engines import KINDS
-from millrace.config.grants import TAGGED, Grant, allow
-from millrace.config.names import Names
 from millrace.config.platform import Bucket
-from millrace.config.regions import domain
 
 
 @dataclass(frozen=True)

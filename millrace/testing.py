@@ -104,8 +104,8 @@ class Bench:
     def _frame(self, records: Sequence[Record], schema: str | Path) -> DataFrame:
         from pyspark.sql.types import StructType
 
-        from millrace.sandbox import ddl
-        from millrace.sandbox.traffic_values import typed
+        from millrace.sandbox.schemas import ddl
+        from millrace.sandbox.schemas.traffic_values import typed
 
         payload = ddl.read(schema) if isinstance(schema, Path) else ddl.parse(schema)
         whole = StructType([*ddl.parse(_CORE).fields, *_nullable(payload).fields])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from millrace.sandbox.toolchain import node_bin
+from millrace.sandbox.programs.toolchain import node_bin
 
 _DRAW = Path(__file__).with_name("drawn_page.cjs")
 

@@ -13,9 +13,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # forgotten i
     UserScramCredentialUpsertion,
 )
 
-from millrace.sandbox import kafka
-from millrace.sandbox.child_processes import free_port
-from millrace.sandbox.kafka import Kafka
+from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs.child_processes import free_port
+from millrace.sandbox.programs.kafka import Kafka
 from tests.tls import Authority
 
 USER, PASSWORD = "shop", 'hun"ter2 \\; sasl=$1'

@@ -19,8 +19,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from millrace.sandbox.child_processes import RUN, Process, free_port
-from millrace.sandbox.toolchain import node_bin, node_module, program_environment
+from millrace.sandbox.programs.child_processes import RUN, Process, free_port
+from millrace.sandbox.programs.toolchain import node_bin, node_module, program_environment
 
 REGION = "us-east-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}

@@ -46,19 +46,29 @@ AREAS = {
         (
             "unit/docs/test_examples.py",
             "unit/etl/test_origins.py",
-            "spark/test_land.py",
-            "spark/test_read_once.py",
-            "spark/test_kinesis_land.py",
-            "spark/test_latest.py",
+            "spark/queries/test_land.py",
+            "spark/queries/test_read_once.py",
+            "spark/sources/test_kinesis_land.py",
+            "spark/sinks/test_latest_by.py",
         ),
     ),
     "fence": Area(
         ("etl/job/lease_fence.py", "etl/record/commits.py"),
-        ("unit/etl/test_fence.py", "spark/test_two_writers.py", "spark/test_marks.py", "spark/test_land.py"),
+        (
+            "unit/etl/test_fence.py",
+            "spark/sinks/test_two_writers.py",
+            "spark/job/test_end_marks.py",
+            "spark/queries/test_land.py",
+        ),
     ),
     "counts": Area(
         ("etl/queries/land.py", "etl/queries/derive.py", "etl/queries/direct.py"),
-        ("spark/test_land.py", "spark/test_derive.py", "spark/test_direct.py", "spark/test_exactly_once.py"),
+        (
+            "spark/queries/test_land.py",
+            "spark/queries/test_derive.py",
+            "spark/queries/test_direct.py",
+            "spark/queries/test_exactly_once.py",
+        ),
     ),
     "offsets": Area(
         (
@@ -78,48 +88,57 @@ AREAS = {
                 "unit/etl/test_kinesis_ranges.py",
                 "unit/etl/test_sources_kafka_table.py",
             ),
-            *("spark/test_land.py", "spark/test_kinesis_land.py", "spark/test_kinesis_trimmed.py"),
-            "spark/test_kafka_times.py",
+            *(
+                "spark/queries/test_land.py",
+                "spark/sources/test_kinesis_land.py",
+                "spark/sources/test_kinesis_trimmed.py",
+            ),
+            "spark/sources/test_kafka_times.py",
         ),
     ),
     "lease": Area(
         ("etl/job/lease.py",),
-        ("unit/etl/test_lease.py", "spark/test_supervise_lease.py", "spark/test_supervise.py"),
+        ("unit/etl/test_lease.py", "spark/job/test_supervise_lease.py", "spark/job/test_supervise.py"),
     ),
     "dead-letters": Area(
         ("etl/sinks/dead_letters.py", "etl/formats/decoding/rows.py", "etl/formats/decoding/redact.py"),
         (
-            "spark/test_decode.py",
-            "spark/test_refused.py",
-            "spark/test_redact.py",
-            "spark/test_land.py",
-            "spark/test_bad_input.py",
-            "spark/test_routed_direct.py",
-            "spark/test_formats.py",
+            "spark/formats/test_decode.py",
+            "spark/repair/test_replay_refused_rows.py",
+            "spark/formats/test_redact.py",
+            "spark/queries/test_land.py",
+            "spark/sources/test_bad_input.py",
+            "spark/queries/test_routed_direct.py",
+            "spark/formats/test_formats.py",
         ),
     ),
     "accounts": Area(
         ("etl/record/batch_accounts.py",),
-        ("spark/test_land.py", "spark/test_derive.py", "spark/test_direct.py", "spark/test_route.py"),
+        (
+            "spark/queries/test_land.py",
+            "spark/queries/test_derive.py",
+            "spark/queries/test_direct.py",
+            "spark/queries/test_route.py",
+        ),
     ),
     "retention": Area(
         ("etl/maintenance/table_services.py", "etl/job/maintenance_schedule.py"),
         (
             "unit/etl/test_maintenance_schedule.py",
-            "spark/test_retention.py",
-            "spark/test_upkeep.py",
-            "spark/test_operations.py",
+            "spark/repair/test_retention.py",
+            "spark/repair/test_table_services.py",
+            "spark/queries/test_operations.py",
         ),
     ),
     "permissions": Area(
         (
             *(
                 "infra/grants.py",
-                "infra/run_command_permissions.py",
-                "infra/read_permissions.py",
-                "infra/source_permissions.py",
+                "infra/permissions/run_commands.py",
+                "infra/permissions/data_commands.py",
+                "infra/permissions/sources.py",
             ),
-            *("infra/command_permissions.py", "infra/permission_scope.py", "infra/permissions.py"),
+            *("infra/permissions/commands.py", "infra/permission_scope.py", "infra/permissions/job.py"),
         ),
         (
             *("template/test_security.py", "template/test_own_files.py", "template/test_iam_resources.py"),
@@ -127,7 +146,7 @@ AREAS = {
         ),
     ),
     "limits": Area(
-        ("millrace/sizing/capacity.py", "millrace/sizing/demand.py", "millrace/sizing/streams.py"),
+        ("millrace/sizing/jobs/capacity.py", "millrace/sizing/jobs/demand.py", "millrace/sizing/streams.py"),
         ("unit/sizing",),
     ),
 }

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.sandbox import jars
-from millrace.sandbox.child_processes import RUN, Process, free_port
-from millrace.sandbox.toolchain import java_home, program_environment
+from millrace.sandbox.programs import jars
+from millrace.sandbox.programs.child_processes import RUN, Process, free_port
+from millrace.sandbox.programs.toolchain import java_home, program_environment
 
 MOST_BYTES = 1024 * 1024
 """Of a request; AWS has domains with 10 MiB and with 100."""

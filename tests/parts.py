@@ -54,70 +54,48 @@ _CRASH_POINT = ("integration/test_crash_points.py",)
 _PROGRAMS = ("unit/cli", "unit/lifecycle", "unit/sandbox")
 """Wait for processes and for moto's server."""
 
-_EDGES = tuple(
-    f"spark/test_{name}.py"
-    for name in (
-        *("formats", "formats_landed", "protobuf_by_google", "traffic_decoded"),
-        *("outward", "sink_opensearch", "sink_parquet"),
-        *("sink_services", "sink_times"),
-    )
-)
-"""Payload formats, and most sinks beside the lake: a session of its own costs less than the wait for one lane."""
-
-_LATE = tuple(
-    f"spark/test_{name}.py"
-    for name in (
-        *("land", "manifests", "marks", "metrics", "opening", "operations", "read_once", "redact", "refill"),
-        *("retention", "route", "routed_direct", "script", "sink_jdbc", "sink_jdbc_tls"),
-        *("state", "supervise", "supervise_lease", "upkeep"),
-    )
-)
-"""The second half of the core, in a session of its own: the lanes end together, and a heap of one session holds it."""
-
-_HOSTILE = tuple(
-    f"spark/test_{name}.py"
-    for name in (
-        *("bare_python", "exponents", "kafka_limits", "kafka_log", "kafka_login", "kafka_secured"),
-        *("kafka_times",),
-        *("kinesis_land", "kinesis_trimmed", "latest", "origins", "partitions", "redaction", "refused"),
-        *("replay", "sink_kafka", "state_times"),
-    )
-)
-"""What the world outside does to a job; many start a program or a broker of their own."""
-
 LARGE = tuple(
-    f"spark/test_{name}.py"
+    f"spark/{name}.py"
     for name in (
-        *("land", "derive", "direct", "replay", "kinesis_land", "latest"),
-        *("routed_direct", "refill", "refused", "backfill", "exactly_once"),
+        "queries/test_land",
+        "queries/test_derive",
+        "queries/test_direct",
+        "repair/test_replay_dead_letters",
+        "sources/test_kinesis_land",
+        "sinks/test_latest_by",
+        "queries/test_routed_direct",
+        "repair/test_backfill_landing",
+        "repair/test_replay_refused_rows",
+        "repair/test_backfill_derived",
+        "queries/test_exactly_once",
     )
 )
 """Again with the settings that many rows bring about: nothing is broadcast. One of them a day."""
 
 NEWEST = list(LINES)[-1]
 _NEW_LINE = tuple(
-    f"spark/test_{name}"
+    f"spark/{name}"
     for name in (
-        "decode.py::test_each_bad_record_is_a_dead_letter_with_its_bytes_and_reason",
-        "derive.py::test_a_reference_table_is_read_again_on_its_interval_only",
-        "derive.py::test_enriched_and_transformed",
-        "jvm_names.py",
-        "kinesis_reader.py",
-        "land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
-        "land.py::test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end",
-        "sink_jdbc.py::test_types_are_postgres_own_and_a_replay_writes_nothing",
-        "sink_jdbc.py::test_rows_that_the_table_refuses_are_letters_and_the_others_are_in",
-        "two_writers.py::test_results_that_a_table_was_joined_to_take_the_place_of_others",
-        "state.py::test_a_file_of_state_with_the_changes_of_another_ends_the_query",
+        "formats/test_decode.py::test_each_bad_record_is_a_dead_letter_with_its_bytes_and_reason",
+        "queries/test_derive.py::test_a_reference_table_is_read_again_on_its_interval_only",
+        "queries/test_derive.py::test_enriched_and_transformed",
+        "job/test_jvm_names.py",
+        "sources/test_kinesis_reader.py",
+        "queries/test_land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
+        "queries/test_land.py::test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end",
+        "sinks/test_jdbc.py::test_types_are_postgres_own_and_a_replay_writes_nothing",
+        "sinks/test_jdbc.py::test_rows_that_the_table_refuses_are_letters_and_the_others_are_in",
+        "sinks/test_two_writers.py::test_results_that_a_table_was_joined_to_take_the_place_of_others",
+        "queries/test_state.py::test_a_file_of_state_with_the_changes_of_another_ends_the_query",
     )
 )
 """What differs between Spark's lines: bytes that are not UTF-8, a table at a snapshot, counts of a batch, a merge, Kinesis."""
 
 _BETWEEN = tuple(
-    f"spark/test_{name}"
+    f"spark/{name}"
     for name in (
-        "land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
-        "state.py::test_a_later_result_replaces_an_earlier_one",
+        "queries/test_land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
+        "queries/test_state.py::test_a_later_result_replaces_an_earlier_one",
     )
 )
 """A sample on the line between the default one and the newest: one of them a day."""
@@ -131,19 +109,20 @@ LANES = (
         Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
         Part("integration", "integration-own", _OWN_SERVERS),
         Part("integration", "crash-point", _CRASH_POINT, daily=True),
-        Part("spark", "spark-hostile", _HOSTILE),
+        Part("spark", "spark-sources", ("spark/sources", "spark/repair")),
         Part("spark", f"spark-{NEWEST}", _NEW_LINE, line=NEWEST),
         Part("spark", "spark-large", LARGE, options=("--profile", LARGE_PROFILE), daily=True),
     ),
     (
-        Part("spark", "spark-core", ("spark",), without=(*_EDGES, *_LATE, *_HOSTILE)),
-        Part("spark", "spark-late", _LATE),
+        Part("spark", "spark-queries", ("spark/queries",)),
+        Part("spark", "spark-formats", ("spark/formats",)),
+        Part("template", "template", ("template",)),
         Part("spark", "spark-4.0", _BETWEEN, daily=True, line="4.0"),
     ),
     (
         Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),
-        Part("template", "template", ("template",)),
-        Part("spark", "spark-edges", _EDGES),
+        Part("spark", "spark-sinks", ("spark/sinks",)),
+        Part("spark", "spark-job", ("spark/job", "spark/kinds")),
         Part("unit", "unit-programs", _PROGRAMS),
     ),
 )

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from io import FileIO
 from pathlib import Path
 
-from millrace.sandbox.child_processes import free_port, start_watched
+from millrace.sandbox.programs.child_processes import free_port, start_watched
 
 USER, PASSWORD, DATABASE = "millrace", "not a secret", "postgres"
 _NOBODY = 65534

@@ -24,8 +24,8 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot4
 from packageurl import PackageURL
 
-from millrace.infra.assets import write_archive
-from millrace.sandbox import jars
+from millrace.infra.launch.assets import write_archive
+from millrace.sandbox.programs import jars
 from tests.golden import project, release
 
 ROOT = Path(__file__).parents[1]

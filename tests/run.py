@@ -26,7 +26,7 @@ from typing import TypeVar
 from xml.etree import ElementTree
 
 from millrace.config.engines.versions import LINES
-from millrace.sandbox.toolchain import spark_environment, spark_line
+from millrace.sandbox.programs.toolchain import spark_environment, spark_line
 from tests.parts import KINDS, LANES, Part
 
 TESTS = Path(__file__).parent

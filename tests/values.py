@@ -1,7 +1,7 @@
 """Payloads and what a reader that is not ours makes of them: the table of ``docs/formats.md``, and the inputs of its test.
 
 JSON is judged by Python's ``json`` with ``decimal`` and ``datetime``, CSV by Python's ``csv``, Avro by fastavro. Protobuf is
-judged by Google's own parser, in ``tests/spark/test_protobuf_by_google.py``. Where the core is stricter or looser than its judge
+judged by Google's own parser, in ``tests/spark/formats/test_protobuf_by_google.py``. Where the core is stricter or looser than its judge
 the case is in :data:`DISAGREEMENTS`, with the value by hand and the reason.
 """
 

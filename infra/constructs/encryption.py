@@ -7,9 +7,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from millrace.config.aws.regions import domain
 from millrace.config.model import Environment
-from millrace.config.regions import domain
-from millrace.sizing.network import created_keys
+from millrace.sizing.costs.network import created_keys
 
 from ..data_removal import removal_policy
 

@@ -8,12 +8,12 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from millrace.config.grants import Grant
+from millrace.config.aws.grants import Grant
 
 from ..accepted_findings import acknowledge
 from ..errors import InfrastructureError
 from ..grants import statement
-from ..policies import ATTACHED, INLINE, characters, length, split_into_policies
+from ..permissions.policies import ATTACHED, INLINE, characters, length, split_into_policies
 
 
 class JobRole(iam.Role):

@@ -12,8 +12,8 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from millrace.config.grants import FILES, Grant, allow, list_prefixes
-from millrace.config.names import Names
+from millrace.config.aws.grants import FILES, Grant, allow, list_prefixes
+from millrace.config.aws.names import Names
 
 from .state_machine_base import RecordedStateMachine, allow_execution_logs
 

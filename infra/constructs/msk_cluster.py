@@ -12,8 +12,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_msk as msk
 from constructs import Construct
 
+from millrace.config.aws.names import Names
 from millrace.config.model import Environment, MskCluster
-from millrace.config.names import Names
 from millrace.sizing.kafka import replication, zones
 from millrace.sizing.model import ClusterPlan
 

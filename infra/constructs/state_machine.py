@@ -10,7 +10,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 
-from millrace.config.grants import allow
+from millrace.config.aws.grants import allow
 from millrace.sizing.model import RUNBOOK, JobPlan
 
 from ..accepted_findings import acknowledge

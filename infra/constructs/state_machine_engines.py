@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from millrace.sizing.metrics import BY_NAME, namespace
+from millrace.sizing.alarms.metrics import BY_NAME, namespace
 from millrace.sizing.model import JobPlan
 
 from .state_machine_definition import (

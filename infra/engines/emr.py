@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from millrace.config.aws.grants import TAGGED, Grant, allow
 from millrace.config.engines import Job
 from millrace.config.engines.base import GIB
 from millrace.config.engines.emr import EmrJob
-from millrace.config.grants import TAGGED, Grant, allow
 from millrace.sizing.model import JobPlan
 from millrace.sizing.prices_and_limits import limits
 

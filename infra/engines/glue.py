@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from millrace.config.aws.grants import Grant, allow
 from millrace.config.engines import Job
-from millrace.config.grants import Grant, allow
 from millrace.sizing.model import JobPlan
 
 from ..errors import InfrastructureError

@@ -9,9 +9,9 @@ from aws_cdk import CfnOutput
 from aws_cdk import aws_emrserverless as emr
 from constructs import Construct
 
+from millrace.config.aws.grants import NO_NARROWER, allow
+from millrace.config.aws.names import Names
 from millrace.config.engines.emr import EmrJob
-from millrace.config.grants import NO_NARROWER, allow
-from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
 
 from ..constructs.state_machine_engines import emr_engine

@@ -14,10 +14,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from millrace.config.aws.grants import allow
+from millrace.config.aws.names import Names
 from millrace.config.engines.glue import GlueJob
 from millrace.config.engines.versions import stands_for
-from millrace.config.grants import allow
-from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
 
 from ..accepted_findings import acknowledge
@@ -25,8 +25,8 @@ from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_engines import glue_engine
 from ..engines.glue import glue_conf
-from ..launch_document import event_log_prefix
-from ..permissions import Grant, glue_network_grants
+from ..launch.launch_document import event_log_prefix
+from ..permissions.job import Grant, glue_network_grants
 from .job_base import JobStack, Runs, SharedStacks
 
 _LONGEST = 2048

@@ -8,8 +8,8 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_elasticloadbalancingv2 as elb
 from constructs import Construct
 
-from millrace.config.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
-from millrace.config.names import Names
+from millrace.config.aws.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
+from millrace.config.aws.names import Names
 from millrace.config.platform import HistoryServer, SignIn
 
 from ..accepted_findings import acknowledge

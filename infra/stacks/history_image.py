@@ -5,7 +5,7 @@ from __future__ import annotations
 from aws_cdk import CfnOutput
 from constructs import Construct
 
-from millrace.config.names import Names
+from millrace.config.aws.names import Names
 
 from ..constructs.history_image import CachedImage
 from .base import EnvironmentStack

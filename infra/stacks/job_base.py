@@ -14,16 +14,16 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from millrace.config.grants import Grant
-from millrace.config.names import Names
+from millrace.config.aws.grants import Grant
+from millrace.config.aws.names import Names
 from millrace.sizing.model import JobPlan
 
-from ..assets import job_files, text_asset
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_definition import Engine
-from ..launch_document import launch_document
-from ..permissions import JobPermissions, Keys
+from ..launch.assets import job_files, text_asset
+from ..launch.launch_document import launch_document
+from ..permissions.job import JobPermissions, Keys
 from .base import EnvironmentStack
 from .network import NetworkStack
 from .observability import ObservabilityStack

@@ -10,8 +10,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_msk as msk
 from constructs import Construct
 
+from millrace.config.aws.names import Names
 from millrace.config.model import Environment, KafkaTopic, MskCluster
-from millrace.config.names import Names
 from millrace.sizing.kafka import TIME_LIMITS
 from millrace.sizing.model import Plan
 

@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from millrace.config.names import Names
+from millrace.config.aws.names import Names
 
 from ..constructs.encryption import key_for
 from ..constructs.state_machine_base import allow_execution_logs

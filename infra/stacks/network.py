@@ -12,12 +12,12 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_route53resolver as route53resolver
 from constructs import Construct
 
+from millrace.config.aws.grants import allow
+from millrace.config.aws.names import Names
 from millrace.config.base import arn_parts
-from millrace.config.grants import allow
 from millrace.config.model import Environment, ExternalCluster
-from millrace.config.names import Names
+from millrace.sizing.costs.network import resolved_domains
 from millrace.sizing.model import NetworkPlan
-from millrace.sizing.network import resolved_domains
 
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup

@@ -11,15 +11,15 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from millrace.config.names import Names
-from millrace.sizing.alarm_stacks import alarm_stacks
+from millrace.config.aws.names import Names
+from millrace.sizing.alarms.alarm_stacks import alarm_stacks
 from millrace.sizing.model import Plan
 
-from ..assets import text_asset
 from ..constructs.alarms import add_alarms, alarm_name
 from ..constructs.logs import EncryptedLogGroup
 from ..dashboards import boards, cloudwatch_body, grafana, to_text
 from ..data_removal import is_disposable, removal_policy
+from ..launch.assets import text_asset
 from ..panels import sections
 from .base import EnvironmentStack
 

@@ -11,12 +11,12 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from millrace.config.names import VERSIONS, Bucket, Names
+from millrace.config.aws.names import VERSIONS, Bucket, Names
 
 from ..constructs.encryption import allow_log_groups, key_for
 from ..data_removal import is_disposable, removal_policy
-from ..permissions import WRITES
-from ..spark import database_location
+from ..launch.spark import database_location
+from ..permissions.job import WRITES
 from .base import EnvironmentStack
 
 _ABORT_UPLOADS = Duration.days(7)

@@ -8,8 +8,8 @@ from aws_cdk import CfnOutput, Duration, Tags
 from aws_cdk import aws_kinesis as kinesis
 from constructs import Construct
 
+from millrace.config.aws.names import Names
 from millrace.config.model import Environment, KinesisStream
-from millrace.config.names import Names
 from millrace.config.queries import LandQuery
 from millrace.sizing.model import Plan
 

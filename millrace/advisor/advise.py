@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-from millrace.advisor.application_history import History
 from millrace.advisor.findings import capacity, overhead, reads, state, tasks
+from millrace.advisor.findings.job_context import AdvisedJob
 from millrace.advisor.findings.model import Advice, Finding, Kind
 from millrace.advisor.findings.query_view import LEAST, QueryView
 from millrace.advisor.findings.run_disturbances import describe_disturbances
-from millrace.advisor.job_context import AdvisedJob
+from millrace.advisor.logs.application_history import History
 from millrace.config.engines.versions import LINES
 
 _BY_COUNTING: frozenset[Kind] = frozenset(

@@ -14,11 +14,11 @@ from pydantic import TypeAdapter
 
 from millrace.advisor.findings import Change
 from millrace.config import ConfigurationError, Problem, environments, load
-from millrace.config.document import Tree
-from millrace.config.edit import EditError, remove, set_value
-from millrace.config.explain import show
-from millrace.config.problems import Path as Key
-from millrace.config.problems import dotted_path
+from millrace.config.document.edit import EditError, remove, set_value
+from millrace.config.document.explain import show
+from millrace.config.document.problems import Path as Key
+from millrace.config.document.problems import dotted_path
+from millrace.config.document.tree import Tree
 from millrace.config.units import Size, parse_duration
 from millrace.sizing import Plan, plan
 

@@ -1,9 +1,9 @@
 """Environment files: the model, its checks, its JSON Schema."""
 
+from millrace.config.aws.names import Names
+from millrace.config.document.problems import ConfigurationError, Finding, Problem
 from millrace.config.load import environments, find_root, load
 from millrace.config.model import Environment
-from millrace.config.names import Names
-from millrace.config.problems import ConfigurationError, Finding, Problem
 
 __all__ = [
     "ConfigurationError",

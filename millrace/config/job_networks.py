@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millrace.config.document.problems import Finding
 from millrace.config.engines import Job
 from millrace.config.model import Environment, MskCluster
-from millrace.config.problems import Finding
 from millrace.config.queries import SourceQuery
 
 

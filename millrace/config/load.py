@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from millrace.config import accounts, checks, explain, secrets
-from millrace.config.document import DocumentError, Tree, is_file, merge, read
-from millrace.config.locations import Locations
-from millrace.config.model import Environment
-from millrace.config.open_values import find_open
-from millrace.config.problems import (
+from millrace.config.aws import accounts
+from millrace.config.checks import environment as checks
+from millrace.config.document import explain, secrets
+from millrace.config.document.locations import Locations
+from millrace.config.document.open_values import find_open
+from millrace.config.document.problems import (
     MISSING,
     ConfigurationError,
     Finding,
@@ -25,6 +25,8 @@ from millrace.config.problems import (
     dotted_path,
     one_per_path,
 )
+from millrace.config.document.tree import DocumentError, Tree, is_file, merge, read
+from millrace.config.model import Environment
 
 EXTENDS = "extends"
 """Key that names the file which this one extends."""

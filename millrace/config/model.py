@@ -2,7 +2,7 @@
 
 Every model is frozen and refuses unknown keys. Checks that need more than one
 section (such as a job that reads an undeclared stream) are in
-:mod:`millrace.config.checks`, so that one load can report all of them at once.
+:mod:`millrace.config.checks.environment`, so that one load can report all of them at once.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Literal
 
 from pydantic import Field, PrivateAttr
 
+from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.config.aws.regions import REGION, TWO_ZONES
 from millrace.config.base import Model, Slug, TableName
-from millrace.config.deployed_sizes import DeployedSizes
+from millrace.config.document.locations import Locations
 from millrace.config.engines import Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.engines.glue import GlueJob
-from millrace.config.kafka_clusters import ExternalCluster, KafkaCluster, MskCluster
-from millrace.config.locations import Locations
+from millrace.config.kafka.clusters import ExternalCluster, KafkaCluster, MskCluster
 from millrace.config.platform import (
     ExistingTable,
     Governance,
@@ -29,7 +30,6 @@ from millrace.config.platform import (
 )
 from millrace.config.queries import Query
 from millrace.config.rate import Rate
-from millrace.config.regions import REGION, TWO_ZONES
 from millrace.config.sinks import Sink
 from millrace.config.sources import Stream
 from millrace.config.sources.base import Basis, Traffic

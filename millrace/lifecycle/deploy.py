@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from millrace.lifecycle.deployed import NotDeployedError, outputs
-from millrace.lifecycle.deployed_diff import (
+from millrace.lifecycle.account.deployed import NotDeployedError, outputs
+from millrace.lifecycle.changes.deployed_diff import (
     Changes,
     compare_with_deployed,
     deployed_document,
@@ -15,12 +15,12 @@ from millrace.lifecycle.deployed_diff import (
     job_settings,
     without_starts,
 )
-from millrace.lifecycle.deployed_stacks import deployed_template
-from millrace.lifecycle.deployment_changes import JobChange
-from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
+from millrace.lifecycle.changes.deployed_stacks import deployed_template
+from millrace.lifecycle.changes.deployment_changes import JobChange
+from millrace.lifecycle.changes.removals import Removal, in_order
+from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
+from millrace.lifecycle.jobs.state_machine import Aws, execute
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
-from millrace.lifecycle.removals import Removal, in_order
-from millrace.lifecycle.state_machine import Aws, execute
 
 _STOPPED = ("STOPPED", "CREATED")
 STOPPABLE = ("STARTING", "STARTED")
@@ -55,7 +55,7 @@ def apply(
 ) -> tuple[str, ...]:
     """Drain jobs where necessary, deploy, start, and watch until the jobs are healthy.
 
-    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.deployed_diff.without_starts`) gets the
+    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.changes.deployed_diff.without_starts`) gets the
     desired state stopped, so that only `millrace start` starts a run of it. Where a drain or CloudFormation fails or is
     interrupted, the drained jobs are started again. Jobs whose own stacks were deployed before another one failed start
     with the new version, as no later deployment finds a change there.

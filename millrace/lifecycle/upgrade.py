@@ -13,6 +13,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from millrace.lifecycle.changes.deployment_changes import (
+    JobChange,
+    differences,
+    job_change,
+    stack_change,
+    stream_names,
+)
+from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.deploy import (
     Changes,
     DeployError,
@@ -20,17 +28,9 @@ from millrace.lifecycle.deploy import (
     UnknownHealthError,
     apply,
 )
-from millrace.lifecycle.deployment_changes import (
-    JobChange,
-    differences,
-    job_change,
-    stack_change,
-    stream_names,
-)
-from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS
+from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.state_machine import Aws
-from millrace.lifecycle.update_rules import Template
 from millrace.lifecycle.versions import UpgradeError, Version, current, deployed_version
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
@@ -97,7 +97,7 @@ def upgrade(
         CloudFormation refused, so nothing has changed.
     UnknownHealthError
         The new version runs, but AWS did not show its health: that is no reason for a rollback.
-    AwsError, millrace.lifecycle.deployed.NotDeployedError
+    AwsError, millrace.lifecycle.account.deployed.NotDeployedError
         AWS refused a call.
     """
     change = of_job(found, job)
@@ -167,7 +167,7 @@ def roll_back(
         It was not deployed, or is not healthy either.
     UpgradeError
         Its launch document no longer exists.
-    AwsError, millrace.lifecycle.deployed.NotDeployedError
+    AwsError, millrace.lifecycle.account.deployed.NotDeployedError
         AWS refused a call.
     """
     job = version.job

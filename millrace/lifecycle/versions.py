@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.deploy import deployed_document, deployed_template
-from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import translate_aws_errors
-from millrace.lifecycle.state_machine import Aws
-from millrace.lifecycle.update_rules import Template
 
 
 class UpgradeError(RuntimeError):

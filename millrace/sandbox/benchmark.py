@@ -20,11 +20,11 @@ from millrace.benchmark.schedule import PlannedRun, document
 from millrace.config.engines.versions import SparkLine, stands_for
 from millrace.etl.launch import typed_json
 from millrace.etl.launch.sources import KafkaSource
-from millrace.sandbox import jars, local_driver
-from millrace.sandbox.child_processes import RUN, SandboxError
-from millrace.sandbox.producer import produce
-from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
-from millrace.sandbox.toolchain import CORE, java_home, program_environment, python_path
+from millrace.sandbox.programs import jars, local_driver
+from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.spark import SandboxSpark, iceberg_catalog
+from millrace.sandbox.programs.toolchain import CORE, java_home, program_environment, python_path
+from millrace.sandbox.records.producer import produce
 
 HOME = RUN / "benchmark"
 

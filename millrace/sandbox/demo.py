@@ -21,13 +21,14 @@ from rich.table import Column, Table
 
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
-from millrace.sandbox import flights, query_states
-from millrace.sandbox.child_processes import RUN
+from millrace.sandbox import query_states
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.failure_drill import DrillProgress, FailureDrill, Feed, Outcome
-from millrace.sandbox.history_server import history_server
+from millrace.sandbox.payloads import flights
+from millrace.sandbox.programs.child_processes import RUN
+from millrace.sandbox.programs.history_server import history_server
+from millrace.sandbox.programs.spark import EVENT_LOGS
 from millrace.sandbox.running_sandbox import save_endpoints as keep_record
-from millrace.sandbox.spark import EVENT_LOGS
 
 Records = Literal["few", "month", "all"]
 

@@ -11,12 +11,13 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from millrace.config import load
+from millrace.config.aws.names import Names
 from millrace.config.model import Environment
-from millrace.config.names import Names
-from millrace.lifecycle.deployed import LaunchDocument, launch_document
-from millrace.sandbox import cdk, flights, kafka, localstack
-from millrace.sandbox.child_processes import RUN, only_one
-from millrace.sandbox.spark import SandboxSpark, forget_tables
+from millrace.lifecycle.account.deployed import LaunchDocument, launch_document
+from millrace.sandbox.payloads import flights
+from millrace.sandbox.programs import cdk, kafka, localstack
+from millrace.sandbox.programs.child_processes import RUN, only_one
+from millrace.sandbox.programs.spark import SandboxSpark, forget_tables
 from millrace.sandbox.stand_in import stand_in
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan

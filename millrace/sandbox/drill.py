@@ -13,11 +13,11 @@ from threading import Event as Flag
 
 from pyiceberg.catalog import Catalog
 
-from millrace.config.names import Names
+from millrace.config.aws.names import Names
 from millrace.lifecycle.problems import ThrottledError, translate_aws_errors
-from millrace.sandbox import lake_tables
-from millrace.sandbox.child_processes import StalledError, wait_until
-from millrace.sandbox.producer import Background
+from millrace.sandbox.programs.child_processes import StalledError, wait_until
+from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.producer import Background
 
 Say = Callable[[str], None]
 

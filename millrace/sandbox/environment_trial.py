@@ -16,14 +16,14 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, Landing
-from millrace.sandbox import lake_tables, traffic
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.drill import Drill, DrillError, Say
-from millrace.sandbox.ledger import Ledger, LedgerComparison
 from millrace.sandbox.local_runs import LocalRuns
-from millrace.sandbox.producer import Background
+from millrace.sandbox.records import lake_tables, traffic
+from millrace.sandbox.records.ledger import Ledger, LedgerComparison
+from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.traffic_targets import producer_of
 from millrace.sandbox.running_sandbox import save_endpoints
-from millrace.sandbox.traffic_targets import producer_of
 
 _LOOK_SECONDS = 1.0
 _START_SECONDS = 300.0

@@ -15,13 +15,13 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
-from millrace.lifecycle.audit_job import Place
-from millrace.lifecycle.deployed import launch_document
-from millrace.lifecycle.logs import LogLine
-from millrace.sandbox.child_processes import RUN, SandboxError
+from millrace.lifecycle.account.deployed import launch_document
+from millrace.lifecycle.audits.job import Place
+from millrace.lifecycle.jobs.logs import LogLine
 from millrace.sandbox.deployment import Sandbox
-from millrace.sandbox.localstack import LocalStack, answers
-from millrace.sandbox.spark import SandboxSpark
+from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.localstack import LocalStack, answers
+from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.stand_in import stand_in
 
 _RECORD = RUN / "kept.json"
@@ -109,7 +109,7 @@ def log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
 
 
 def columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
-    """Return the columns of the existing tables, as :func:`millrace.lifecycle.catalog_columns.columns` does."""
+    """Return the columns of the existing tables, as :func:`millrace.lifecycle.account.catalog_columns.columns` does."""
     found = {}
     for name in dict.fromkeys(tables):
         try:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config import load
+from millrace.config.aws.names import Names
+from millrace.config.document.problems import ConfigurationError
 from millrace.config.model import Environment
-from millrace.config.names import Names
-from millrace.config.problems import ConfigurationError
-from millrace.sandbox.child_processes import RUN
-from millrace.sandbox.localstack import ACCOUNT
+from millrace.sandbox.programs.child_processes import RUN
+from millrace.sandbox.programs.localstack import ACCOUNT
 
 _NETWORK = ("vpc", "subnets", "zones", "zone_ids", "flow_logs_role")
 _STORAGE = ("keys", "buckets", "database", "lake_formation")

@@ -30,9 +30,9 @@ from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.sandbox import jars, session
-from millrace.sandbox.child_processes import SandboxError
-from millrace.sandbox.toolchain import program_environment, python_path
+from millrace.sandbox.programs import jars, session
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.programs.toolchain import program_environment, python_path
 
 _SECONDS = 180.0
 
@@ -76,7 +76,7 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     jobs
         Settings of launch documents.
     deployed
-        Columns by table (:func:`millrace.lifecycle.catalog_columns.columns`). A missing table is created.
+        Columns by table (:func:`millrace.lifecycle.account.catalog_columns.columns`). A missing table is created.
 
     Raises
     ------

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from millrace.config.deployed_sizes import DeployedCluster
+from millrace.config.aws.deployed_sizes import DeployedCluster
+from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, MskCluster
-from millrace.config.problems import Finding
 from millrace.sizing.cost import HOURS, item
 from millrace.sizing.model import ClusterPlan, CostItem, Figure, Input, Inputs, pinned
 from millrace.sizing.prices_and_limits import VOLUME_BYTES, LimitTable, PriceTable, limits

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Generic, Literal, TypeVar
 
+from millrace.config.document.problems import Path
 from millrace.config.engines import KINDS
-from millrace.config.problems import Path
 
 T = TypeVar("T", int, float, str)
 

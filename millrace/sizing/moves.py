@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from millrace.config import kafka_versions
+from millrace.config.aws import kafka_versions
 from millrace.config.base import Model
-from millrace.config.checks import run_checks
+from millrace.config.checks.environment import run_checks
+from millrace.config.document.problems import ConfigurationError, Path, dotted_path
 from millrace.config.engines import KINDS, Job
 from millrace.config.engines.versions import stands_for
 from millrace.config.job_networks import needs_vpc, network_reasons, vpc_reason
 from millrace.config.model import Environment, KinesisStream, MskCluster
-from millrace.config.problems import ConfigurationError, Path, dotted_path
 from millrace.config.units import format_duration
 from millrace.sizing.model import Plan
 from millrace.sizing.planning import plan, total

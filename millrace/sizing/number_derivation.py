@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-from millrace.config.explain import nearest
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import ConfigurationError, Problem, dotted_path
 from millrace.config.model import Environment
-from millrace.config.problems import ConfigurationError, Problem, dotted_path
 from millrace.sizing.model import CostItem, Figure, Input, Plan
 from millrace.sizing.planning import total
 

@@ -7,26 +7,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from millrace.config import availability_zones as zone_tables
-from millrace.config import kafka_versions
+from millrace.config.aws import availability_zones as zone_tables
+from millrace.config.aws import kafka_versions
+from millrace.config.document.problems import Finding
 from millrace.config.engines import versions
 from millrace.config.model import Environment, MskCluster
-from millrace.config.problems import Finding
-from millrace.sizing import roads
-from millrace.sizing.advice import merge_advice
-from millrace.sizing.alarms import alarms
+from millrace.sizing.alarms.alarms import alarms
+from millrace.sizing.alternatives import roads
+from millrace.sizing.alternatives.designs import JobPlanner, cheapest_partitions
+from millrace.sizing.alternatives.remedies import with_remedies
+from millrace.sizing.alternatives.risks import risks
 from millrace.sizing.cost import stream_cost
-from millrace.sizing.demand import QueryDemand, query_demands
-from millrace.sizing.designs import JobPlanner, cheapest_partitions
-from millrace.sizing.jobs import divide_cores, fewest_cores
+from millrace.sizing.costs.network import dns_cost, jobs_inside, plan_network
+from millrace.sizing.costs.shared_cost import shared_cost
+from millrace.sizing.costs.storage import unpriced_costs
+from millrace.sizing.jobs.advice import merge_advice
+from millrace.sizing.jobs.demand import QueryDemand, query_demands
+from millrace.sizing.jobs.job import divide_cores, fewest_cores
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
-from millrace.sizing.network import dns_cost, jobs_inside, plan_network
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
-from millrace.sizing.remedies import with_remedies
-from millrace.sizing.risks import risks
-from millrace.sizing.shared_cost import shared_cost
-from millrace.sizing.storage import unpriced_costs
 from millrace.sizing.streams import Reading, keep_partitions, partitions
 
 

@@ -13,16 +13,16 @@ from typing import Any, get_args
 from ruamel.yaml import YAML
 
 from millrace.config import load
+from millrace.config.aws.names import Names
+from millrace.config.document.problems import ConfigurationError, Finding
 from millrace.config.job_networks import network_reasons, vpc_reason
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
-from millrace.config.names import Names
 from millrace.config.platform import Bucket, Disposable
-from millrace.config.problems import ConfigurationError, Finding
 from millrace.config.queries import Payload
-from millrace.lifecycle.real_cost import ENVIRONMENT, PROJECT
+from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.sandbox import payloads as making
-from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.payloads import Payloads
+from millrace.sandbox.programs.child_processes import SandboxError
 
 TAG = "millrace:verify"
 """Tag of everything that a verification creates; its value is :func:`environment_mark` of the verified environment."""

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from millrace.config.aws.names import Names
 from millrace.config.model import Environment
-from millrace.config.names import Names
-from millrace.lifecycle.kafka_access import Settings
-from millrace.sandbox import deployment, kafka, localstack
-from millrace.sandbox.child_processes import only_one
+from millrace.lifecycle.account.kafka_access import Settings
+from millrace.sandbox import deployment
 from millrace.sandbox.drill import DrillError
 from millrace.sandbox.local_runs import LocalRuns
-from millrace.sandbox.spark import SandboxSpark, forget_tables
+from millrace.sandbox.programs import kafka, localstack
+from millrace.sandbox.programs.child_processes import only_one
+from millrace.sandbox.programs.spark import SandboxSpark, forget_tables
 from millrace.sizing.model import Plan
 from millrace.verify.environment import VerificationCopy
 from millrace.verify.verification_cost import Run, quantities

@@ -15,22 +15,23 @@ from typing import Any
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
+from millrace.config.aws.names import Names
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
-from millrace.config.names import Names
-from millrace.lifecycle import audit_job, kafka_access
+from millrace.lifecycle.account import kafka_access
+from millrace.lifecycle.account.deployed import NotDeployedError, ignore_missing, outputs
+from millrace.lifecycle.account.kafka_access import Settings
+from millrace.lifecycle.audits import job as audit_job
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.deployed import NotDeployedError, ignore_missing, outputs
-from millrace.lifecycle.kafka_access import Settings
-from millrace.lifecycle.preflight import Account
-from millrace.lifecycle.preflight_account import bootstrap
+from millrace.lifecycle.jobs.state_machine import Aws, execute
+from millrace.lifecycle.preflight.account import bootstrap
+from millrace.lifecycle.preflight.questions import Account
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
-from millrace.lifecycle.state_machine import Aws, execute
-from millrace.sandbox import cdk
 from millrace.sandbox.drill import DrillError, TimeLimits, wait_for
+from millrace.sandbox.programs import cdk
 from millrace.sizing.model import Plan
 from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
-from millrace.verify.removal import admin_client
-from millrace.verify.removal_scope import all_stacks
+from millrace.verify.removals.removal import admin_client
+from millrace.verify.removals.removal_scope import all_stacks
 from millrace.verify.verification_cost import Run, billed_by, quantities
 from millrace.verify.verification_target import ExpectedSeconds, Place
 

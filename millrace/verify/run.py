@@ -11,18 +11,18 @@ from pathlib import Path
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from millrace.lifecycle.account.deployed import NotDeployedError
 from millrace.lifecycle.deploy import DeployError
-from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
-from millrace.sandbox import cdk
-from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.drill import DrillError, Say
+from millrace.sandbox.programs import cdk
+from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing.model import Plan
-from millrace.verify.claim_checks import ClaimAnswer
+from millrace.verify.account.claim_checks import ClaimAnswer
 from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
-from millrace.verify.manual_removal import TOPIC, UNKNOWN
-from millrace.verify.removal import drop_topic, remove
-from millrace.verify.removal_scope import VerificationScope
+from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
+from millrace.verify.removals.removal import drop_topic, remove
+from millrace.verify.removals.removal_scope import VerificationScope
 from millrace.verify.scenario import ScenarioRun, order_disturbances
 from millrace.verify.verification_cost import Run, Usage, cost_items, quantities
 from millrace.verify.verification_outcome import Outcome, Step, TableComparison

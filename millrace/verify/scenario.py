@@ -13,15 +13,15 @@ from typing import Any, Literal
 from pyiceberg.catalog import Catalog
 
 from millrace.config.model import KafkaTopic
-from millrace.lifecycle.audit_kinesis import list_shards
+from millrace.lifecycle.audits.kinesis import list_shards
 from millrace.lifecycle.problems import AwsError, ThrottledError, translate_aws_errors
-from millrace.sandbox import lake_tables
 from millrace.sandbox.drill import Drill, Say, aws_errors, wait_for
-from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import Ledger
-from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
-from millrace.sandbox.traffic import Feed, TokenBucket, TrafficShape, default_key_field
-from millrace.sandbox.traffic_values import Generator
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.ledger import Ledger
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.records.traffic import Feed, TokenBucket, TrafficShape, default_key_field
+from millrace.sandbox.schemas.traffic_values import Generator
 from millrace.verify.environment import (
     PARTITIONS,
     SHARDS,
@@ -29,7 +29,7 @@ from millrace.verify.environment import (
     VerificationCopy,
     VerificationSettings,
 )
-from millrace.verify.removal import make_topic
+from millrace.verify.removals.removal import make_topic
 from millrace.verify.verification_cost import put_units
 from millrace.verify.verification_outcome import TableComparison
 from millrace.verify.verification_target import Place

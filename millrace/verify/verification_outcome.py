@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.sandbox.drill import Kill
-from millrace.sandbox.ledger import LedgerComparison
+from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sizing.model import CostItem
-from millrace.verify import claim_checks
+from millrace.verify.account import claim_checks
 from millrace.verify.environment import Leg
 
 

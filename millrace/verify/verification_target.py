@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.config.names import Names
-from millrace.lifecycle.kafka_access import Settings
+from millrace.config.aws.names import Names
+from millrace.lifecycle.account.kafka_access import Settings
 from millrace.sandbox.drill import JobRuns
 from millrace.verify.environment import VerificationCopy
 from millrace.verify.verification_cost import Run

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.advisor.advise import advise
-from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import find
+from millrace.advisor.findings.job_context import AdvisedJob
 from millrace.advisor.findings.model import Advice
 from millrace.advisor.findings.query_view import LEAST, QueryView
-from millrace.advisor.job_context import AdvisedJob
-from millrace.sandbox import kafka
-from millrace.sandbox.toolchain import ROOT
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import find
+from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs.toolchain import ROOT
 from tests.advisor.runs import RUNS, SPARKS, Run, folder, play
 
 PAGE = ROOT / "docs" / "advisor.md"

@@ -14,7 +14,7 @@ from typing import Any
 
 import zstandard
 
-from millrace.advisor.event_logs import LogLines, find
+from millrace.advisor.logs.event_logs import LogLines, find
 
 KEPT = (
     *("spark.master", "spark.app.id", "spark.app.name", "spark.sql.shuffle.partitions"),

@@ -21,18 +21,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.advisor.advise import advise
-from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import find
+from millrace.advisor.findings.job_context import environment_job
 from millrace.advisor.findings.model import Advice
-from millrace.advisor.job_context import environment_job
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import find
 from millrace.config import load
-from millrace.sandbox import lake_tables
-from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox, servers
-from millrace.sandbox.kafka import Kafka
-from millrace.sandbox.localstack import ACCOUNT, LocalStack
-from millrace.sandbox.producer import Background, KafkaProducer, at_rate
-from millrace.sandbox.spark import EVENT_LOGS, Job, ship_event_logs
+from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
+from millrace.sandbox.programs.spark import EVENT_LOGS, Job, ship_event_logs
+from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.producer import Background, KafkaProducer, at_rate
 from millrace.sizing import plan
 from tests.faults.project import NAME, bring, run, write
 from tests.faults.shop import records

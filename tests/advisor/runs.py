@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 
 from millrace.advisor.findings.model import Kind
 from millrace.config.engines.versions import LINES
-from millrace.sandbox import jars, kafka
-from millrace.sandbox.child_processes import RUN
-from millrace.sandbox.toolchain import ROOT, java_home, state_folder
+from millrace.sandbox.programs import jars, kafka
+from millrace.sandbox.programs.child_processes import RUN
+from millrace.sandbox.programs.toolchain import ROOT, java_home, state_folder
 
 JOB = ROOT / "tests" / "advisor" / "job.py"
 HOME = RUN / "advisor"

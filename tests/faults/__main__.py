@@ -21,8 +21,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from millrace.sandbox import localstack
-from millrace.sandbox.child_processes import RUN, SandboxError
+from millrace.sandbox.programs import localstack
+from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from tests import kinesalite
 from tests.faults.rounds import ROUNDS
 

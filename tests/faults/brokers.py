@@ -18,8 +18,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
-from millrace.sandbox.child_processes import RUN, SandboxError, wait_until
-from millrace.sandbox.producer import KafkaProducer
+from millrace.sandbox.programs.child_processes import RUN, SandboxError, wait_until
+from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults import kafka_cluster
 from tests.faults.feed import Feed
 from tests.faults.kafka import KafkaStage

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from millrace.sandbox.child_processes import RUN
-from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sandbox.programs.child_processes import RUN
+from millrace.sandbox.programs.toolchain import ROOT, program_environment
 from tests.faults.crashed import KINDS as CRASHED
 from tests.faults.deployed import ROUNDS as DEPLOYED
 from tests.faults.moves import ANY, VERSIONS

@@ -19,10 +19,10 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 
-from millrace.lifecycle.checkpoints import Checkpoints
-from millrace.lifecycle.reset_effects import start_time_text
-from millrace.sandbox.child_processes import SandboxError
-from millrace.sandbox.spark import Job
+from millrace.lifecycle.jobs.checkpoints import Checkpoints
+from millrace.lifecycle.jobs.reset_effects import start_time_text
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.programs.spark import Job
 from tests.faults.deployed import Shop, opened
 
 JOB, QUERY = "direct", "tax"

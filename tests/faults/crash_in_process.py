@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from millrace.sandbox import jars, local_driver, session
-from millrace.sandbox.child_processes import RUN
-from millrace.sandbox.kafka import Kafka
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.spark import SandboxSpark
+from millrace.sandbox.programs import jars, local_driver, session
+from millrace.sandbox.programs.child_processes import RUN
+from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.spark import SandboxSpark
 from tests.faults.crash_points import Outcome
 from tests.faults.crashed import BUCKET, JAR_SETS, PORTION, QUICK, Lake, Servers, portion, servers
 from tests.faults.in_process import Job

@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 
-from millrace.sandbox.child_processes import RUN, wait_until
-from millrace.sandbox.toolchain import ROOT
+from millrace.sandbox.programs.child_processes import RUN, wait_until
+from millrace.sandbox.programs.toolchain import ROOT
 from tests.faults.crashed import KINDS, PATIENCE_SECONDS, Crashed, Servers, servers
 from tests.faults.mutations import MODES, Mode
 

@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import StaticTable
 
-from millrace.sandbox import jars, kafka, local_driver, localstack
-from millrace.sandbox.child_processes import Process, SandboxError, wait_until
-from millrace.sandbox.flights import Event
-from millrace.sandbox.kafka import Kafka
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
-from millrace.sandbox.spark import SandboxSpark
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.programs import jars, kafka, local_driver, localstack
+from millrace.sandbox.programs.child_processes import Process, SandboxError, wait_until
+from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.spark import SandboxSpark
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
 from tests import kinesalite, postgres
 from tests.faults import asked_chores, bucket, jobs, statements
 from tests.faults.feed import DDL

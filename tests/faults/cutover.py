@@ -32,12 +32,12 @@ import pyarrow.compute as pc
 from confluent_kafka import Producer
 from ruamel.yaml import YAML
 
-from millrace.sandbox import jars, local_driver
-from millrace.sandbox.child_processes import RUN, Process, SandboxError
 from millrace.sandbox.deployment import Sandbox, servers
-from millrace.sandbox.localstack import ACCOUNT, LocalStack
-from millrace.sandbox.producer import Background
-from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
+from millrace.sandbox.programs import jars, local_driver
+from millrace.sandbox.programs.child_processes import RUN, Process, SandboxError
+from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
+from millrace.sandbox.programs.spark import SandboxSpark, iceberg_catalog
+from millrace.sandbox.records.producer import Background
 from tests.faults.difference import Difference
 from tests.faults.project import NAME, bring, millrace, prepare
 from tests.faults.services import moto

@@ -21,14 +21,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from millrace.lifecycle.audit import HOUR, Audit
-from millrace.lifecycle.audit_job import audit
-from millrace.sandbox import lake_tables, running_sandbox
-from millrace.sandbox.child_processes import RUN, SandboxError
+from millrace.lifecycle.audits.hours import HOUR, Audit
+from millrace.lifecycle.audits.job import audit
+from millrace.sandbox import running_sandbox
 from millrace.sandbox.deployment import Sandbox, servers
-from millrace.sandbox.flights import Event
-from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
-from millrace.sandbox.spark import Job
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.spark import Job
+from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
 from tests import kinesalite
 from tests.faults import lake
 from tests.faults.difference import Difference

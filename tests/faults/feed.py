@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import Ledger
-from millrace.sandbox.producer import Background, Producer, at_rate
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.records.ledger import Ledger
+from millrace.sandbox.records.producer import Background, Producer, at_rate
 
 DDL = "n BIGINT NOT NULL, text STRING"
 

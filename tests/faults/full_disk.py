@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from millrace.sandbox import jars, kafka, session
-from millrace.sandbox.child_processes import RUN
+from millrace.sandbox.programs import jars, kafka, session
+from millrace.sandbox.programs.child_processes import RUN
 from tests.faults.in_process import Job, NotHeldError, Told, played, told
 
 HOME = RUN / "faults-full-disk"

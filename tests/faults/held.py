@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Message
 from pyarrow import fs
 
-from millrace.sandbox.localstack import LocalStack
+from millrace.sandbox.programs.localstack import LocalStack
 
 
 def messages(bootstrap: str, topic: str) -> Iterator[Message]:

@@ -27,8 +27,8 @@ from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError, describe
 from millrace.etl.record.query import Query
-from millrace.sandbox import kafka
-from millrace.sandbox.producer import KafkaProducer
+from millrace.sandbox.programs import kafka
+from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults import jobs
 from tests.faults.feed import DDL, events
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.etl.record.envelope import CARRIED
-from millrace.sandbox.ledger import Ledger, compare
+from millrace.sandbox.records.ledger import Ledger, compare
 from tests.documents import with_route
 
 Rows = Callable[..., pa.Table]

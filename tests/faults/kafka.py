@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from millrace.sandbox import kafka
+from millrace.sandbox.programs import kafka
 from tests.faults import jobs
 from tests.faults.stage import Stage
 

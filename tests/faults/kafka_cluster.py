@@ -11,8 +11,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from millrace.sandbox import kafka
-from millrace.sandbox.child_processes import Process, free_port, wait_until
+from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs.child_processes import Process, free_port, wait_until
 
 
 @dataclass

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.sandbox.child_processes import wait_until
-from millrace.sandbox.flights import Event
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.programs.child_processes import wait_until
 from tests.faults import jobs, lake
 from tests.faults.feed import Feed
 from tests.faults.stage import STALL_SECONDS, Stage

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from millrace.sandbox.lake_tables import load_table
+from millrace.sandbox.records.lake_tables import load_table
 
 
 def read(catalog: Catalog, name: str, *columns: str) -> list[tuple[Any, ...]]:

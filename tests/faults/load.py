@@ -16,8 +16,8 @@ import time
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millrace.sandbox import kafka
-from millrace.sandbox.child_processes import SandboxError, wait_until
+from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs.child_processes import SandboxError, wait_until
 from tests.performance.by_hand import HOME
 from tests.performance.core import Bench, landing
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload

@@ -27,11 +27,11 @@ import yaml
 
 from millrace.config import Names, load
 from millrace.config.engines.versions import stands_for
-from millrace.lifecycle.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.deploy import document_of
-from millrace.lifecycle.state_machine import Aws, Verb, execute
+from millrace.lifecycle.jobs.checkpoints import LIVE_SECONDS
+from millrace.lifecycle.jobs.state_machine import Aws, Verb, execute
 from millrace.lifecycle.versions import UpgradeError, current
-from millrace.sandbox.child_processes import SandboxError
+from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.running_sandbox import save_endpoints
 from tests.faults.project import ENVIRONMENT, millrace, synthesise
 from tests.faults.upgrade import HOME, JOB, Scene, compared, opened, under_load

@@ -11,11 +11,11 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from millrace.config import Environment, Names, load
-from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.deployment import Sandbox, deploy
-from millrace.sandbox.kafka import Kafka
-from millrace.sandbox.localstack import ACCOUNT, LocalStack
-from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
+from millrace.sandbox.programs.toolchain import ROOT, program_environment
 from millrace.sizing import plan
 
 NAME = "shop"

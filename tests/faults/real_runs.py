@@ -9,12 +9,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.deployed import LaunchDocument, split_url
-from millrace.sandbox import localstack
-from millrace.sandbox.child_processes import only_one
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.spark import Job, SandboxSpark, forget_tables
-from millrace.sandbox.toolchain import ROOT
+from millrace.lifecycle.account.deployed import LaunchDocument, split_url
+from millrace.sandbox.programs import localstack
+from millrace.sandbox.programs.child_processes import only_one
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.spark import Job, SandboxSpark, forget_tables
+from millrace.sandbox.programs.toolchain import ROOT
 from tests.integration.lifecycle.engines import Engines, Run, serving
 
 

@@ -16,11 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.sandbox import kafka, lake_tables
-from millrace.sandbox.child_processes import SandboxError
-from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import Ledger, LedgerComparison, compare
-from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
 from tests.documents import with_route
 from tests.faults import jobs
 from tests.faults.feed import Feed

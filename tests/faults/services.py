@@ -8,7 +8,7 @@ from typing import Any
 
 from moto.server import ThreadedMotoServer
 
-from millrace.sandbox.localstack import LocalStack
+from millrace.sandbox.programs.localstack import LocalStack
 from tests.kinesalite import REGION
 
 

@@ -26,10 +26,11 @@ from typing import Any
 
 from pyarrow import fs
 
-from millrace.sandbox import deployment, kafka, local_driver
-from millrace.sandbox.child_processes import RUN, Process, wait_until
-from millrace.sandbox.flights import Event
-from millrace.sandbox.producer import KafkaProducer
+from millrace.sandbox import deployment
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.programs import kafka, local_driver
+from millrace.sandbox.programs.child_processes import RUN, Process, wait_until
+from millrace.sandbox.records.producer import KafkaProducer
 from tests import kinesalite, opensearch, postgres
 from tests.faults import held, jobs, lake, stage
 from tests.faults.difference import Difference

@@ -28,13 +28,14 @@ import numpy as np
 import psutil
 from scipy import stats
 
-from millrace.sandbox import flights, lake_tables
-from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.flights import Event
-from millrace.sandbox.producer import Background, KafkaProducer, at_rate
-from millrace.sandbox.spark import Job
-from millrace.sandbox.toolchain import java_home
+from millrace.sandbox.payloads import flights
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.spark import Job
+from millrace.sandbox.programs.toolchain import java_home
+from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.producer import Background, KafkaProducer, at_rate
 
 JOB = "flights"
 LANDED, DERIVED = "flights_landed", "flights_weather"

@@ -12,9 +12,9 @@ from typing import Any
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # forgotten in its stubs
 from ruamel.yaml import YAML
 
-from millrace.sandbox.child_processes import Process, SandboxError, wait_until
-from millrace.sandbox.flights import Event
-from millrace.sandbox.producer import KafkaProducer
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.programs.child_processes import Process, SandboxError, wait_until
+from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults import jobs
 from tests.faults.feed import Feed
 from tests.faults.kafka import KafkaStage

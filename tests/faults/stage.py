@@ -16,13 +16,14 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.engines.versions import SparkLine
-from millrace.sandbox import jars, lake_tables, local_driver
-from millrace.sandbox.child_processes import Process, wait_until
-from millrace.sandbox.ledger import LedgerComparison
-from millrace.sandbox.local_driver import events
-from millrace.sandbox.producer import KinesisProducer
-from millrace.sandbox.spark import iceberg_catalog
-from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sandbox.programs import jars, local_driver
+from millrace.sandbox.programs.child_processes import Process, wait_until
+from millrace.sandbox.programs.local_driver import events
+from millrace.sandbox.programs.spark import iceberg_catalog
+from millrace.sandbox.programs.toolchain import ROOT, program_environment
+from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.ledger import LedgerComparison
+from millrace.sandbox.records.producer import KinesisProducer
 from tests.faults import jobs
 from tests.faults.feed import DDL, Feed
 from tests.kinesalite import CREDENTIALS, REGION

@@ -21,10 +21,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from millrace.etl.job import lease
-from millrace.sandbox import jars, kafka, localstack, session
-from millrace.sandbox.child_processes import RUN
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
+from millrace.sandbox.programs import jars, kafka, localstack, session
+from millrace.sandbox.programs.child_processes import RUN
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.spark import SandboxSpark, iceberg_catalog
 from tests.faults import bucket
 from tests.faults.bucket import Faults
 from tests.faults.in_process import Job, NotHeldError, played, told

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from millrace.sandbox.child_processes import SandboxError
-from millrace.sandbox.ledger import Ledger
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.records.ledger import Ledger
 from tests.faults.stage import Stage
 
 RATE = 2_000.0

@@ -10,8 +10,8 @@ from aws_cdk import App
 
 from millrace.config import Names, load
 from millrace.infra.deployment import build
-from millrace.sandbox.localstack import ACCOUNT
-from millrace.sandbox.toolchain import ROOT
+from millrace.sandbox.programs.localstack import ACCOUNT
+from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
 from tests.faults.project import NAME
 

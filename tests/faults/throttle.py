@@ -37,16 +37,16 @@ from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sinks.kinesis import KinesisSink
 from millrace.etl.sinks.opensearch import OpenSearchSink
 from millrace.etl.sources.kinesis.tail import identity_of
-from millrace.sandbox import jars, kafka, session
-from millrace.sandbox.kafka import Kafka
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.toolchain import java_home
+from millrace.sandbox.programs import jars, kafka, session
+from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.toolchain import java_home
 from tests import kinesalite, opensearch
 from tests.faults.held import messages, records
 from tests.faults.services import items, make_table, moto
 from tests.kinesalite import CREDENTIALS, REGION
 from tests.spark import faulty
-from tests.spark.sinks import none_refused, place, row, rows
+from tests.spark.sink_rows import none_refused, place, row, rows
 
 ROWS = 5_000
 QUOTA = 200_000

@@ -28,14 +28,14 @@ from pathlib import Path
 
 from millrace.cli.run.checkpoint_compatibility import refusals
 from millrace.lifecycle.deploy import compare_with_deployed, document_of
-from millrace.lifecycle.state_machine import Aws, execute
+from millrace.lifecycle.jobs.state_machine import Aws, execute
 from millrace.lifecycle.upgrade import roll_back, upgrade
 from millrace.lifecycle.versions import UpgradeError, current, previous
-from millrace.sandbox import cdk, kafka
-from millrace.sandbox.child_processes import RUN, SandboxError
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.producer import Background
-from millrace.sandbox.spark import Job
+from millrace.sandbox.programs import cdk, kafka
+from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.spark import Job
+from millrace.sandbox.records.producer import Background
 from tests import kinesalite
 from tests.faults.deployed import Shop
 from tests.faults.difference import Difference

@@ -28,12 +28,12 @@ from millrace.etl.maintenance import table_services
 from millrace.etl.maintenance.table_services import Compaction, Expiry, OrphanFileRemoval
 from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
-from millrace.sandbox import jars, session
-from millrace.sandbox.child_processes import RUN
-from millrace.sandbox.producer import Background
+from millrace.sandbox.programs import jars, session
+from millrace.sandbox.programs.child_processes import RUN
+from millrace.sandbox.records.producer import Background
 from tests.faults.difference import Difference
 from tests.spark.batches import Events, frame, good, kafka_rows
-from tests.spark.test_derive import Pipeline
+from tests.spark.queries.test_derive import Pipeline
 
 HOME = RUN / "faults-upkeep"
 ROWS = 500

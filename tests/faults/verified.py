@@ -26,12 +26,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.deployed import outputs
-from millrace.sandbox import localstack
-from millrace.sandbox.child_processes import RUN, SandboxError
-from millrace.sandbox.producer import Background
-from millrace.sandbox.spark import SandboxSpark
-from millrace.sandbox.toolchain import ROOT
+from millrace.lifecycle.account.deployed import outputs
+from millrace.sandbox.programs import localstack
+from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.spark import SandboxSpark
+from millrace.sandbox.programs.toolchain import ROOT
+from millrace.sandbox.records.producer import Background
 from tests.faults.project import run
 from tests.faults.real_runs import RealRuns, beside_localstack
 from tests.integration.lifecycle.engines import EMR_STATES, GLUE_STATES, RefusedError

@@ -1,7 +1,7 @@
 """Keep this release's project, checkpoints and tables: ``python -m tests.golden.make``, once, when a version is released.
 
 Writes ``tests/golden/VERSION-project.json`` and ``tests/golden/VERSION-KIND.tar.xz``, some tens of kilobytes each, which every later version goes on from in
-``tests/spark/test_golden_release.py``. One that is there is not replaced: it is what that release has written.
+``tests/spark/job/test_golden_release.py``. One that is there is not replaced: it is what that release has written.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from pyspark.sql import SparkSession
 
 import millrace.etl as etl
-from millrace.sandbox import jars, kafka, session
-from millrace.sandbox.kafka import Kafka
+from millrace.sandbox.programs import jars, kafka, session
+from millrace.sandbox.programs.kafka import Kafka
 from tests.faults.in_process import Job
 from tests.golden import project, release
 from tests.spark.batches import Events

@@ -24,7 +24,7 @@ from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
-from millrace.sandbox.kafka import Kafka
+from millrace.sandbox.programs.kafka import Kafka
 from tests.documents import with_route
 from tests.faults.in_process import Job
 from tests.golden.routed import KINDS as ROUTED

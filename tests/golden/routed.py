@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.sandbox.producer import KafkaProducer
+from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults.feed import events
 from tests.faults.in_process import PARTITIONS, PORTION, Job
 

@@ -13,10 +13,10 @@ import pytest
 
 from millrace.etl.metrics.catalogue import BY_NAME
 from millrace.infra.constructs.alarms import alarm_name
-from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.failure_drill import Outcome
+from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.query_states import METRICS_FILE, states
-from millrace.sizing.metrics import namespace
+from millrace.sizing.alarms.metrics import namespace
 
 pytestmark = pytest.mark.slow
 

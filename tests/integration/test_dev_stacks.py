@@ -18,11 +18,11 @@ from botocore.exceptions import ClientError
 from localstack_client.session import Session
 
 from millrace.config import Names, load
+from millrace.config.aws.names import Bucket
 from millrace.config.model import KinesisStream
-from millrace.config.names import Bucket
-from millrace.sandbox import cdk, localstack
-from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.deployment import deploy
+from millrace.sandbox.programs import cdk, localstack
+from millrace.sandbox.programs.child_processes import RUN
 from millrace.sizing import Plan, plan
 from tests.integration.test_deployment import PRETENDED
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from millrace.advisor.event_logs import LogLines, find
+from millrace.advisor.logs.event_logs import LogLines, find
 from millrace.sandbox import demo
 
 pytestmark = pytest.mark.faults

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from millrace.infra.constructs.log_flattener import definition, event_pattern
-from millrace.sandbox.localstack import ACCOUNT
+from millrace.sandbox.programs.localstack import ACCOUNT
 
 BUCKET = "flattened-event-logs"
 EMR = "emr/flights/applications/00app/jobs/00run"

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from millrace.sandbox import history_server, kafka, localstack
-from millrace.sandbox.toolchain import program_environment
+from millrace.sandbox.programs import history_server, kafka, localstack
+from millrace.sandbox.programs.toolchain import program_environment
 from tests import kinesalite, opensearch, postgres
 from tests.listening import listeners, tree
 

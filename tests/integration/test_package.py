@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox.toolchain import ROOT, node_bin, state_folder
+from millrace.sandbox.programs.toolchain import ROOT, node_bin, state_folder
 
 MOST_BYTES = 300_000_000
 """Of the base installation, without what Python compiles."""

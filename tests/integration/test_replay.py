@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millrace.sandbox import running_sandbox
-from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.failure_drill import Outcome
+from millrace.sandbox.programs.child_processes import SandboxError
 
 QUERY = "land-flights"
 

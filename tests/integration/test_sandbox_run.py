@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox.toolchain import ROOT
+from millrace.sandbox.programs.toolchain import ROOT
 
 # The reader comes first: whoever begins before the table is there, waits for it.
 ENVIRONMENT = """\

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.sandbox.deployment import Sandbox
-from millrace.sandbox.ledger import Ledger, payload_hash
+from millrace.sandbox.records.ledger import Ledger, payload_hash
 from tests.faults import held
 
 TOPIC, STREAM = "traffic-orders", "shop-traffic-clicks"

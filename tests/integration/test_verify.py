@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millrace.sandbox.deployment import Sandbox
-from millrace.sandbox.toolchain import ROOT
+from millrace.sandbox.programs.toolchain import ROOT
 from tests.unit.verify.tiny import TINY
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from millrace.sandbox.toolchain import ToolchainError
+from millrace.sandbox.programs.toolchain import ToolchainError
 
 
 def parser() -> argparse.ArgumentParser:

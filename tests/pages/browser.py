@@ -12,7 +12,14 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from millrace.sandbox.toolchain import ROOT, ToolchainError, node_bin, npm, program_environment, state_folder
+from millrace.sandbox.programs.toolchain import (
+    ROOT,
+    ToolchainError,
+    node_bin,
+    npm,
+    program_environment,
+    state_folder,
+)
 
 FOLDER = state_folder() / "browser"
 AXE = FOLDER / "node_modules" / "axe-core" / "axe.min.js"

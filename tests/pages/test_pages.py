@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route
 
 from millrace.advisor.advise import advise
-from millrace.advisor.what_if import parse, twin_of_application
+from millrace.advisor.forecasts.what_if import parse, twin_of_application
 from millrace.benchmark.result import fit_outcome
 from millrace.cli.plan.bench.report import page as benchmark_page
 from millrace.cli.plan.plan import check_plan

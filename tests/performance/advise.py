@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import LogLines, find
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import LogLines, find
 
 _NUMBERS = re.compile(
     rb'("(?:Stage ID|Job ID|batchId)":|"(?:streaming\.sql\.batchId|spark\.sql\.execution\.id)":"|\\nbatch = )(\d+)'

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from millrace.etl.formats.schemas import parse_schema, read_schema
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.tables import Table
-from millrace.sandbox.child_processes import RUN
+from millrace.sandbox.programs.child_processes import RUN
 
 if TYPE_CHECKING:
     from tests.performance.core import Bench

@@ -46,7 +46,7 @@ from millrace.etl.job import run
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
-from millrace.sandbox import kafka
+from millrace.sandbox.programs import kafka
 from tests.documents import with_route
 from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial, tutorial_same_columns
 from tests.performance.cpu import cpu_since_now, task_seconds

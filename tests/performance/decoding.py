@@ -44,7 +44,7 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema, read_schema
 from millrace.etl.record import envelope
 from millrace.etl.record.tables import nullable
-from millrace.sandbox.child_processes import RUN
+from millrace.sandbox.programs.child_processes import RUN
 from tests.performance.by_hand import SCHEMA
 from tests.performance.core import pairs
 from tests.performance.cpu import task_seconds

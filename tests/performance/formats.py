@@ -41,10 +41,9 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
-from millrace.sandbox import flights
-from millrace.sandbox.child_processes import RUN
-from millrace.sandbox.payloads import payloads
-from millrace.sandbox.toolchain import ROOT
+from millrace.sandbox.payloads import flights, payloads
+from millrace.sandbox.programs.child_processes import RUN
+from millrace.sandbox.programs.toolchain import ROOT
 from tests import protobuf as pb
 from tests.performance.intervals import interval
 from tests.performance.rounds import in_turn

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from millrace.sandbox.child_processes import RUN
+from millrace.sandbox.programs.child_processes import RUN
 from tests.performance import core
 from tests.performance.growth_bench import Bench
 from tests.performance.growth_cases import CASES

@@ -31,7 +31,7 @@ from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.tables import Table
-from millrace.sandbox.producer import KinesisProducer
+from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.documents import with_route
 from tests.kinesalite import CREDENTIALS, REGION

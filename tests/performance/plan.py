@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.config import load
-from millrace.sandbox.toolchain import ROOT
+from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, streams_of

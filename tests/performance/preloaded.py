@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from confluent_kafka import Producer
 
-from millrace.sandbox import flights
-from millrace.sandbox.flights import Event
+from millrace.sandbox.payloads import flights
+from millrace.sandbox.payloads.flights import Event
 
 TOPIC = "flights"
 PARTITIONS = 4

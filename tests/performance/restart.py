@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from millrace.sandbox.spark import Job
+from millrace.sandbox.programs.spark import Job
 from tests.faults.deployed import Shop, opened
 
 PROMISE_SECONDS = 60.0

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.queries import spark_settings
 from millrace.etl.services import jvm_name_cache
-from millrace.sandbox import jars
-from millrace.sandbox.toolchain import program_environment
+from millrace.sandbox.programs import jars
+from millrace.sandbox.programs.toolchain import program_environment
 from tests.performance.by_hand import HOME
 
 

@@ -26,7 +26,7 @@ from millrace.etl.job import run
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
-from millrace.sandbox.producer import KinesisProducer
+from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.documents import with_route
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite

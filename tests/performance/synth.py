@@ -24,7 +24,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sandbox.programs.toolchain import ROOT, program_environment
 from tests.performance.intervals import interval
 
 FACTOR, EXTRA_SECONDS = 1.5, 5.0

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import find
-from millrace.advisor.forecast import next_interval, observed_figures
-from millrace.advisor.forecast_figures import FIGURES
-from millrace.advisor.what_if import ApplicationTwin, parse, twin_of_application
-from millrace.sandbox.child_processes import RUN
-from millrace.sandbox.toolchain import java_home
+from millrace.advisor.forecasts.forecast import next_interval, observed_figures
+from millrace.advisor.forecasts.forecast_figures import FIGURES
+from millrace.advisor.forecasts.what_if import ApplicationTwin, parse, twin_of_application
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import find
+from millrace.sandbox.programs.child_processes import RUN
+from millrace.sandbox.programs.toolchain import java_home
 from tests.unit.advisor.runs import Truth, history
 
 HOME = RUN / "twin"

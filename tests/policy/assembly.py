@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config import Environment, Names, load
-from millrace.sandbox.localstack import ACCOUNT
-from millrace.sandbox.toolchain import ROOT, node_bin
+from millrace.sandbox.programs.localstack import ACCOUNT
+from millrace.sandbox.programs.toolchain import ROOT, node_bin
 
 Template = dict[str, Any]
 _SUFFIX = ".template.json"

@@ -17,8 +17,8 @@ from rich.console import Console
 from ruamel.yaml import YAML
 
 from millrace.config import environments, load
-from millrace.config.regions import LACKING, domain, partition
-from millrace.sandbox.toolchain import ROOT
+from millrace.config.aws.regions import LACKING, domain, partition
+from millrace.sandbox.programs.toolchain import ROOT
 from tests.policy.assembly import synthesise
 from tests.policy.findings import Finding, accepted, unexplained
 from tests.policy.scan import ACCEPTED, SCANNERS

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.config import environments
-from millrace.sandbox.toolchain import ROOT
+from millrace.sandbox.programs.toolchain import ROOT
 from tests.policy.assembly import Assembly, SynthesisError, synthesise
 from tests.policy.findings import Accepted, Finding, accepted, stale, unexplained
 from tests.policy.scanners import scan

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from millrace.config.names import Bucket
-from millrace.sandbox.toolchain import ROOT
+from millrace.config.aws.names import Bucket
+from millrace.sandbox.programs.toolchain import ROOT
 from tests.policy.assembly import Assembly, Template
 from tests.policy.findings import Finding
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from millrace.sandbox.toolchain import ROOT, program_environment, spark_home
+from millrace.sandbox.programs.toolchain import ROOT, program_environment, spark_home
 
 _SESSION = """
 import sys

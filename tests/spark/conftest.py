@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from millrace.etl.maintenance import table_services
 from millrace.etl.record.tables import Table
 from millrace.etl.services import jvm_name_cache
-from millrace.sandbox import jars, kafka, session
-from millrace.sandbox.local_driver import KINESIS_READER
+from millrace.sandbox.programs import jars, kafka, session
+from millrace.sandbox.programs.local_driver import KINESIS_READER
 from tests import guarded, opensearch
 from tests.spark.profiles import profile_named
 

@@ -16,7 +16,7 @@ from millrace.etl.queries import derive
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows
-from tests.spark.test_derive import Pipeline
+from tests.spark.queries.test_derive import Pipeline
 
 Names = Callable[[str], Table]
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millrace.etl import __version__
-from millrace.sandbox.toolchain import ROOT, npm
+from millrace.sandbox.programs.toolchain import ROOT, npm
 from tests.supply import audit
 from tests.supply.audit import Known, LookUpError
 from tests.supply.bill import bill

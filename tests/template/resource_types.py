@@ -16,8 +16,8 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from millrace.config import Names, environments, load
 from millrace.infra.deployment import build
-from millrace.lifecycle.update_rules import RESOURCE_TYPES
-from millrace.sandbox.toolchain import ROOT
+from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES
+from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
 from tests.policy.everywhere import NEWEST, written
 

@@ -10,8 +10,8 @@ from millrace.config import Environment, load
 from millrace.config.formats import PayloadFormat
 from millrace.config.formats.avro import AvroFormat
 from millrace.config.formats.csv import CsvFormat
-from millrace.infra.assets import missing_jars
 from millrace.infra.errors import InfrastructureError
+from millrace.infra.launch.assets import missing_jars
 from tests.template.conftest import ROOT, Synthesis
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.config import load
 from millrace.config.model import Environment
-from millrace.sizing import alarm_stacks
+from millrace.sizing.alarms import alarm_stacks
 from tests.template.cloudformation import Template
 from tests.template.conftest import ROOT
 from tests.template.test_exports import synthesised

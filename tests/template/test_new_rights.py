@@ -12,8 +12,8 @@ import pytest
 
 from millrace.config import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.deployment_changes import StackChange, stack_change
-from millrace.lifecycle.permission_changes import DeployedRights, permission_lines
+from millrace.lifecycle.changes.deployment_changes import StackChange, stack_change
+from millrace.lifecycle.changes.permission_changes import DeployedRights, permission_lines
 from tests.template.cloudformation import Template
 from tests.template.test_exports import Change, full, synthesised
 

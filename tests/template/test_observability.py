@@ -13,7 +13,7 @@ from millrace.config import load
 from millrace.etl.metrics import catalogue
 from millrace.infra.dashboards import boards, cloudwatch_body, grafana
 from millrace.infra.panels import sections
-from millrace.sizing.metrics import BY_NAME, METRICS, namespace
+from millrace.sizing.alarms.metrics import BY_NAME, METRICS, namespace
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 

@@ -16,10 +16,10 @@ import pytest
 
 from millrace.config import load
 from millrace.etl.main import is_original
-from millrace.infra import carried
-from millrace.infra.assets import missing_jars, write_archive
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.jars import locked_jars
+from millrace.infra.launch import carried
+from millrace.infra.launch.assets import missing_jars, write_archive
+from millrace.infra.launch.jars import locked_jars
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 

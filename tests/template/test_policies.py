@@ -10,11 +10,11 @@ import pytest
 from aws_cdk import App, Stack
 
 from millrace.config import Environment, load
-from millrace.config.grants import Grant, allow, list_prefixes
+from millrace.config.aws.grants import Grant, allow, list_prefixes
 from millrace.infra.constructs.job_role import JobRole
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.grants import statement
-from millrace.infra.policies import ATTACHED, INLINE, MANAGED, characters, split_into_policies
+from millrace.infra.permissions.policies import ATTACHED, INLINE, MANAGED, characters, split_into_policies
 from tests.template.conftest import ROOT, Resource, Synthesis, Synthesise
 from tests.template.test_security import listed
 

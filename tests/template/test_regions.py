@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from millrace.config import load
-from millrace.config.regions import REGIONS, domain, partition
+from millrace.config.aws.regions import REGIONS, domain, partition
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 OURS = ("aws", "aws-cn", "aws-us-gov")

@@ -27,7 +27,7 @@ def test_the_rule_packs_find_nothing(each: Synthesis) -> None:
 def test_a_wildcard_without_a_reason_stops_the_synthesis(
     synthesise: Synthesise, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("millrace.infra.permissions.FILES", None)
+    monkeypatch.setattr("millrace.infra.permissions.job.FILES", None)
     with pytest.raises(RuntimeError, match="ValidationFailed"):
         synthesise(load("minimal", root=ROOT))
 

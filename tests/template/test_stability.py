@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from millrace.config import Environment, load
-from millrace.infra.assets import missing_jars, write_archive
 from millrace.infra.errors import InfrastructureError
+from millrace.infra.launch.assets import missing_jars, write_archive
 from millrace.infra.stacks.base import TAGGED_FOR_GOOD
 from tests.template.cloudformation import at, created_only
 from tests.template.conftest import ROOT, Synthesis, Synthesise

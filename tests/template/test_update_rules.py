@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from millrace.config import ConfigurationError, Names
-from millrace.config.deployed_sizes import DeployedCluster, DeployedSizes
+from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.model import Environment
-from millrace.lifecycle.deployment_changes import stack_change
-from millrace.lifecycle.read_sizes import sizes
-from millrace.lifecycle.update_rules import RESOURCE_TYPES, refusals, stages
+from millrace.lifecycle.changes.deployment_changes import stack_change
+from millrace.lifecycle.changes.read_sizes import sizes
+from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES, refusals, stages
 from millrace.sizing import plan
 from tests.template.cloudformation import Template, replaced, update_refused
 from tests.template.conftest import Synthesis

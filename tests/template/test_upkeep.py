@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from millrace.config import ConfigurationError, load
-from millrace.config.names import Names
+from millrace.config.aws.names import Names
 from millrace.etl.launch.settings import TableUpkeep
-from millrace.infra.launch_settings import job_settings
-from millrace.infra.permissions import JobPermissions, Keys
+from millrace.infra.launch.launch_settings import job_settings
+from millrace.infra.permissions.job import JobPermissions, Keys
 from millrace.sizing import plan
 
 FILE = """

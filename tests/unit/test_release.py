@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import load
-from millrace.sandbox import jars
+from millrace.sandbox.programs import jars
 from millrace.sizing import plan
 from tests import release
 from tests.golden import project

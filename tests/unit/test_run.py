@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox.toolchain import spark_line
+from millrace.sandbox.programs.toolchain import spark_line
 from tests import conftest, parts, run
 from tests.spark.profiles import profile_named
 

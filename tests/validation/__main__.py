@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from millrace.sandbox.child_processes import RUN
+from millrace.sandbox.programs.child_processes import RUN
 from tests.validation import coverage, drain, measured, shard
 from tests.validation.rivals import RIVALS
 

@@ -15,8 +15,9 @@ import numpy as np
 from confluent_kafka import Producer
 
 from millrace.benchmark.fit import Fit
-from millrace.sandbox import flights, kafka
-from millrace.sandbox.child_processes import only_one
+from millrace.sandbox.payloads import flights
+from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs.child_processes import only_one
 from tests.performance import core
 from tests.performance.session import spark_session
 

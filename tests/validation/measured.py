@@ -17,10 +17,12 @@ from millrace.benchmark.repetitions import Disturbance, disturbances
 from millrace.benchmark.schedule import WARM_UP, PlannedRun
 from millrace.benchmark.warmup import warmup_batches
 from millrace.config import load
-from millrace.config.names import Names
-from millrace.lifecycle.deployed_diff import document_of
-from millrace.sandbox import benchmark, cdk, flights, kafka, localstack
-from millrace.sandbox.child_processes import RUN, only_one
+from millrace.config.aws.names import Names
+from millrace.lifecycle.changes.deployed_diff import document_of
+from millrace.sandbox import benchmark
+from millrace.sandbox.payloads import flights
+from millrace.sandbox.programs import cdk, kafka, localstack
+from millrace.sandbox.programs.child_processes import RUN, only_one
 from tests.validation import rivals
 from tests.validation.rivals import Foretell
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config import load
-from millrace.config.names import Names
-from millrace.infra.launch_settings import job_settings
-from millrace.sandbox.child_processes import RUN, only_one
-from millrace.sandbox.flights import Event
-from millrace.sandbox.localstack import ACCOUNT
-from millrace.sandbox.producer import Background, KinesisProducer, at_rate
+from millrace.config.aws.names import Names
+from millrace.infra.launch.launch_settings import job_settings
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.programs.child_processes import RUN, only_one
+from millrace.sandbox.programs.localstack import ACCOUNT
+from millrace.sandbox.records.producer import Background, KinesisProducer, at_rate
 from millrace.sizing import plan
 from tests import kinesalite
 from tests.faults.stage import Stage

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from millrace.advisor.application_history import Batch, Flags, Floats
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
-from millrace.advisor.observed import left_behind
-from millrace.advisor.statistics import Estimate, median, slope
+from millrace.advisor.logs.application_history import Batch, Flags, Floats
+from millrace.advisor.logs.observed import left_behind
+from millrace.advisor.logs.statistics import Estimate, median, slope
 
 HIT = 0.8
 """Minimum share of settled batches that leave records behind: from it on the limit is the cause, not chance."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from millrace.advisor.findings.capacity import hits
+from millrace.advisor.findings.job_context import connector
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
-from millrace.advisor.job_context import connector
-from millrace.advisor.statistics import Estimate, median
+from millrace.advisor.logs.statistics import Estimate, median
 
 CHECKPOINT = ("walCommit", "commitOffsets")
 PLANNING = ("latestOffset", "getBatch", "queryPlanning")

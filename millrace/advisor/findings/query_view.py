@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from millrace.advisor.application_history import Batch, Floats, History, Query
+from millrace.advisor.findings.job_context import AdvisedJob, Setting
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
-from millrace.advisor.job_context import AdvisedJob, Setting
-from millrace.advisor.statistics import Estimate, median, startup_batches, union_seconds
+from millrace.advisor.logs.application_history import Batch, Floats, History, Query
+from millrace.advisor.logs.statistics import Estimate, median, startup_batches, union_seconds
 
 LEAST = 8
 """Minimum number of settled batches for any statement about a query's times: with fewer, an interval is too wide to act on."""

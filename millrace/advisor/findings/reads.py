@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from millrace.advisor.application_history import Batch, Floats, SparkJob, Stage
 from millrace.advisor.findings.model import Evidence, Finding
 from millrace.advisor.findings.query_view import QueryView, figure_evidence
-from millrace.advisor.statistics import median
+from millrace.advisor.logs.application_history import Batch, Floats, SparkJob, Stage
+from millrace.advisor.logs.statistics import median
 
 USUAL = 0.8
 """Share of the batches in which it must show, as a program does the same in every batch."""

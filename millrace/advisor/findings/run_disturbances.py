@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from millrace.advisor.application_history import Batch, Floats
 from millrace.advisor.findings.query_view import QueryView
-from millrace.advisor.statistics import Estimate, median, slope
+from millrace.advisor.logs.application_history import Batch, Floats
+from millrace.advisor.logs.statistics import Estimate, median, slope
 
 MOVED = 0.25
 """Largest change in the time of the same work between parts of a run (the sizing model's rule)."""

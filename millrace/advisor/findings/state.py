@@ -8,7 +8,7 @@ import numpy as np
 
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import QueryView, figure_evidence
-from millrace.advisor.statistics import Estimate, slope
+from millrace.advisor.logs.statistics import Estimate, slope
 
 DAY = 86400.0
 

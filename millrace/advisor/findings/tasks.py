@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from millrace.advisor.application_history import Batch, Floats, Stage
 from millrace.advisor.findings import kafka_range_tasks
+from millrace.advisor.findings.job_context import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
-from millrace.advisor.job_context import SHUFFLE
-from millrace.advisor.statistics import Estimate, list_schedule_seconds, median
+from millrace.advisor.logs.application_history import Batch, Floats, Stage
+from millrace.advisor.logs.statistics import Estimate, list_schedule_seconds, median
 
 SKEWED = 2.0
 """How many times the median of the others a task must last, and its records be, to be skewed: no even split of records gives

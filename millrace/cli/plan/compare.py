@@ -13,8 +13,8 @@ from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import plan, total
+from millrace.sizing.alternatives.roads import roads
 from millrace.sizing.moves import all_on
-from millrace.sizing.roads import roads
 from millrace.sizing.text_format import dollars
 
 

@@ -15,7 +15,7 @@ import typer
 
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config.base import SLUG, SLUG_SAID
-from millrace.config.problems import wrong_option
+from millrace.config.document.problems import wrong_option
 from millrace.config.schema import SCHEMA_FILE, schema_text
 
 _SUFFIX = ".template"

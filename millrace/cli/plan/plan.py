@@ -26,17 +26,17 @@ from millrace.cli.shared.html_pages import check_page, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.accounts import inherited_names
-from millrace.config.check_formats import advise_on_schemas
-from millrace.config.deployed_sizes import DeployedSizes
+from millrace.config.aws.accounts import inherited_names
+from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.config.aws.regions import partition
+from millrace.config.checks.formats import advise_on_schemas
+from millrace.config.document.problems import wrong_option
 from millrace.config.load import find_root
-from millrace.config.problems import wrong_option
-from millrace.config.regions import partition
 from millrace.sizing import Plan, plan
+from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.export import to_json
 from millrace.sizing.moves import find_moves
 from millrace.sizing.number_derivation import Node, explain
-from millrace.sizing.plan_difference import differences
 from millrace.sizing.prices_and_limits import prices
 from millrace.sizing.text_format import count
 
@@ -178,7 +178,7 @@ def plan_command(
 
 def _deployed_sizes(environment: Environment) -> DeployedSizes:
     from millrace.cli.shared.connections import connect_account
-    from millrace.lifecycle.read_sizes import read_sizes
+    from millrace.lifecycle.changes.read_sizes import read_sizes
 
     return read_sizes(connect_account(environment))
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from millrace.cli.plan.report.template_diff import Templates, templates
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.problems import dotted_path, wrong_option
+from millrace.config.document.problems import dotted_path, wrong_option
 from millrace.sizing import plan
+from millrace.sizing.alternatives.plan_difference import MONEY, Difference
 from millrace.sizing.export import VERSION, to_json
-from millrace.sizing.plan_difference import MONEY, Difference
 
 _GUARDS = re.compile(
     r"(^|\.)(account|project|name|region|removal|governance|redact|role|read_role|flow_logs_role|keys?|owner_key|buckets|image"

@@ -12,9 +12,9 @@ import typer
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import Environment, Finding, load
-from millrace.config.names import Names
-from millrace.config.problems import wrong_option
-from millrace.config.regions import partition
+from millrace.config.aws.names import Names
+from millrace.config.aws.regions import partition
+from millrace.config.document.problems import wrong_option
 from millrace.sizing import plan
 
 
@@ -116,11 +116,11 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
         The environment names no account, which every ARN needs.
     """
     from millrace.etl.launch import typed_json
-    from millrace.infra.command_permissions import ROLES
-    from millrace.infra.command_permissions import policies as of_role
-    from millrace.infra.launch_settings import job_settings
+    from millrace.infra.launch.launch_settings import job_settings
     from millrace.infra.permission_scope import PermissionScope
-    from millrace.lifecycle import catalog_columns
+    from millrace.infra.permissions.commands import ROLES
+    from millrace.infra.permissions.commands import policies as of_role
+    from millrace.lifecycle.account import catalog_columns
 
     if environment.account is None:
         allowed = (

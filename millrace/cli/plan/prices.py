@@ -14,8 +14,8 @@ import typer
 from millrace.cli.shared.options import AsJson
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import find_root
-from millrace.config.problems import wrong_option
-from millrace.sizing.pricelist import Renewal, endpoint, renew, to_yaml
+from millrace.config.document.problems import wrong_option
+from millrace.sizing.costs.pricelist import Renewal, endpoint, renew, to_yaml
 from millrace.sizing.prices_and_limits import PRICES, required_prices
 
 STAYED = 3

@@ -22,8 +22,8 @@ from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.explain import nearest
-from millrace.config.problems import Problem, wrong_option
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import Problem, wrong_option
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan
 

@@ -14,14 +14,14 @@ from ruamel.yaml import YAML
 from millrace.cli.shared.connections import connect_place
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import Environment, Finding
-from millrace.config.kafka_login import secret_of
+from millrace.config.aws.names import Names
+from millrace.config.kafka.login import secret_of
 from millrace.config.model import ExternalCluster, KafkaTopic
-from millrace.config.names import Names
 from millrace.config.queries import LandQuery
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.kafka_access import Settings
-    from millrace.lifecycle.topic_split import Split
+    from millrace.lifecycle.account.kafka_access import Settings
+    from millrace.lifecycle.audits.topic_split import Split
 
 
 def split(
@@ -48,8 +48,8 @@ def split(
 
       millrace split flights --env prod --jobs 2 --minutes 1440 --json
     """
-    from millrace.lifecycle.audit_kafka import Topic
-    from millrace.lifecycle.topic_split import Split, balance_partitions, records_by_partition
+    from millrace.lifecycle.audits.kafka import Topic
+    from millrace.lifecycle.audits.topic_split import Split, balance_partitions, records_by_partition
 
     environment = load_with_job(env, job)
     name, stream = _land_query(environment, job, query)
@@ -73,7 +73,7 @@ def split(
 
 def _reached(environment: Environment, cluster: str) -> Settings:
     """Return the connection settings of a cluster: of the running sandbox, of the file, or from AWS."""
-    from millrace.lifecycle.kafka_access import settings
+    from millrace.lifecycle.account.kafka_access import settings
     from millrace.sandbox.running_sandbox import running_place
 
     kafka = environment.kafka[cluster]

@@ -22,8 +22,8 @@ import typer
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import find_root
-from millrace.config.problems import wrong_option
-from millrace.sandbox.toolchain import ROOT
+from millrace.config.document.problems import wrong_option
+from millrace.sandbox.programs.toolchain import ROOT
 
 DISTRIBUTION = "millrace-streams"
 FOLDER = "vendor"

@@ -25,11 +25,11 @@ from millrace.cli.shared.options import (
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
-from millrace.sizing.benchmark_figures import speed
+from millrace.sizing.jobs.benchmark_figures import speed
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audit_job import Place
-    from millrace.lifecycle.state_machine import Aws
+    from millrace.lifecycle.audits.job import Place
+    from millrace.lifecycle.jobs.state_machine import Aws
 
 _UNTIL_NOW = timedelta(hours=1)
 """Age below which records are not backfilled, because the running query may still write them."""
@@ -143,7 +143,7 @@ def _size(
     environment: Environment, place: Place, job: str, name: str, span: Span | None, origin: str | None
 ) -> str:
     """Return the amount to read, with time and cost."""
-    from millrace.lifecycle.audit_table import LandedRecords
+    from millrace.lifecycle.audits.table import LandedRecords
 
     if span is None:
         return f"{name}: the lines of {origin}, one transaction per file"
@@ -169,7 +169,7 @@ _ON_AWS = "the job is stopped meanwhile and started again"
 
 def _where(environment: Environment) -> tuple[Place, Aws | None]:
     """Return the running sandbox of the environment, or its account on AWS."""
-    from millrace.lifecycle.audit_job import on_aws
+    from millrace.lifecycle.audits.job import on_aws
     from millrace.sandbox import running_sandbox
 
     place = running_sandbox.running_place(environment)
@@ -181,7 +181,7 @@ def _where(environment: Environment) -> tuple[Place, Aws | None]:
 
 def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str, str]) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
-    from millrace.lifecycle.one_off_run import await_outcome, run_once
+    from millrace.lifecycle.jobs.one_off_run import await_outcome, run_once
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox import running_sandbox
 

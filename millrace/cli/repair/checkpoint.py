@@ -25,7 +25,7 @@ from millrace.config.engines.versions import spark_line_of, stands_for
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.checkpoints import CheckpointContents, Checkpoints
+    from millrace.lifecycle.jobs.checkpoints import CheckpointContents, Checkpoints
 
 checkpoint_app = typer.Typer(
     no_args_is_help=True,
@@ -122,8 +122,8 @@ def reset(
 
       millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run
     """
+    from millrace.lifecycle.jobs.reset_effects import reset_objection, start_time_text
     from millrace.lifecycle.problems import translate_aws_errors
-    from millrace.lifecycle.reset_effects import reset_objection, start_time_text
 
     environment = load_with_job(env, job)
     _check_query(environment, job, query)
@@ -172,7 +172,7 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
 
 def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
-    from millrace.lifecycle.checkpoints import CheckpointError
+    from millrace.lifecycle.jobs.checkpoints import CheckpointError
     from millrace.lifecycle.problems import translate_aws_errors
 
     environment = load(env)
@@ -225,7 +225,7 @@ def _refused_there(environment: Environment, source: Checkpoints, query: str, ot
 
 
 def _checkpoints(environment: Environment, job: str) -> Checkpoints:
-    from millrace.lifecycle.checkpoints import Checkpoints
+    from millrace.lifecycle.jobs.checkpoints import Checkpoints
 
     place = connect_place(environment)
     return Checkpoints(place.client("s3"), place.names, job)
@@ -246,7 +246,7 @@ def _overlap(environment: Environment, text: str) -> timedelta:
 
 def _again(environment: Environment, job: str, query: str, start: str | None, now: datetime) -> Iterator[str]:
     """Yield lines with the start position, and the records that a query reads again."""
-    from millrace.lifecycle.reset_effects import read_again
+    from millrace.lifecycle.jobs.reset_effects import read_again
 
     if start is None:
         yield f"{job}/{query} starts where its settings say; a derive query starts with all landed records"

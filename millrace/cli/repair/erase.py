@@ -20,11 +20,11 @@ from millrace.cli.shared.console import figures
 from millrace.cli.shared.expected_failures import RefusedError, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import Environment, load
-from millrace.config.problems import ConfigurationError, Problem
+from millrace.config.document.problems import ConfigurationError, Problem
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audit_job import Place
-    from millrace.lifecycle.erase import Answers, Erasures, Request
+    from millrace.lifecycle.audits.job import Place
+    from millrace.lifecycle.jobs.erase import Answers, Erasures, Request
 
 CONDITION = "CONDITION"
 """Placeholder for the condition in the steps that a person takes elsewhere."""
@@ -69,8 +69,8 @@ def erase(
 
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
-    from millrace.lifecycle.audit_job import on_aws
-    from millrace.lifecycle.erase import Erasures
+    from millrace.lifecycle.audits.job import on_aws
+    from millrace.lifecycle.jobs.erase import Erasures
     from millrace.sandbox import running_sandbox
 
     environment = load(env)
@@ -111,7 +111,7 @@ def _under_way(desk: Erasures, where: str) -> Request | None:
     RefusedError
         It has another condition.
     """
-    from millrace.lifecycle.erase import Request
+    from millrace.lifecycle.jobs.erase import Request
 
     found = desk.current_request()
     if found is None:
@@ -146,7 +146,7 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
 
 
 def _asked(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
-    from millrace.lifecycle.erase import Request, beyond_reach
+    from millrace.lifecycle.jobs.erase import Request, beyond_reach
 
     now = datetime.now(UTC)
     return Request(

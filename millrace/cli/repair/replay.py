@@ -18,7 +18,7 @@ from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, SourceQuery
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import Aws
 
 
 def replay(
@@ -86,7 +86,7 @@ def _on_aws(
     yes: bool,
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; return its output, or how the run ended."""
-    from millrace.lifecycle.one_off_run import await_outcome, run_once
+    from millrace.lifecycle.jobs.one_off_run import await_outcome, run_once
     from millrace.lifecycle.problems import AwsError
 
     aws = connect_account(environment)
@@ -113,8 +113,8 @@ def _on_aws(
 @contextmanager
 def _uploaded(aws: Aws, job: str, corrected: Path, begun: datetime) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
-    from millrace.lifecycle.checkpoints import FOLDER
-    from millrace.lifecycle.deployed import split_url
+    from millrace.lifecycle.account.deployed import split_url
+    from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
     url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"

@@ -20,10 +20,10 @@ from millrace.sizing import plan
 from millrace.sizing.planning import over_limit
 
 if TYPE_CHECKING:
+    from millrace.lifecycle.changes.update_rules import Template
     from millrace.lifecycle.deploy import Changes
-    from millrace.lifecycle.preflight import Account, Check
-    from millrace.lifecycle.state_machine import Aws
-    from millrace.lifecycle.update_rules import Template
+    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.preflight.questions import Account, Check
 
 
 def synthesize_and_compare(
@@ -47,12 +47,13 @@ def synthesize_and_compare(
     AwsError, NotDeployedError, DeployError
         AWS refused a call or would refuse the deployment, or CDK failed.
     """
-    from millrace.lifecycle import preflight_account, preflight_templates
+    from millrace.lifecycle.changes.read_sizes import read_sizes
     from millrace.lifecycle.deploy import compare_with_deployed
-    from millrace.lifecycle.preflight import Account
-    from millrace.lifecycle.read_sizes import read_sizes
-    from millrace.sandbox import cdk
-    from millrace.sandbox.toolchain import state_folder
+    from millrace.lifecycle.preflight import account as preflight_account
+    from millrace.lifecycle.preflight import templates as preflight_templates
+    from millrace.lifecycle.preflight.questions import Account
+    from millrace.sandbox.programs import cdk
+    from millrace.sandbox.programs.toolchain import state_folder
 
     assembly = _own_folder(state_folder() / "deploy" / environment.name)
     aws = connect_account(environment)
@@ -80,7 +81,7 @@ def _preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) 
         AWS would refuse it.
     """
     from millrace.lifecycle.deploy import DeployError
-    from millrace.lifecycle.preflight import ask, failed
+    from millrace.lifecycle.preflight.questions import ask, failed
 
     rows = ask(account, checks)
     if told := [each for each in rows if each.verdict != "ok"]:
@@ -127,8 +128,8 @@ def cdk_deploy_all(
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.assembly_stages import with_templates
-    from millrace.sandbox import cdk
+    from millrace.lifecycle.changes.assembly_stages import with_templates
+    from millrace.sandbox.programs import cdk
 
     last = max((len(each) for each in stages.values()), default=1)
     for number in range(last):
@@ -157,8 +158,8 @@ def cdk_remove_stack(assembly: Path, stack: str) -> None:
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.removals import removal_assembly
-    from millrace.sandbox import cdk
+    from millrace.lifecycle.changes.removals import removal_assembly
+    from millrace.sandbox.programs import cdk
 
     written = removal_assembly(assembly, stack, assembly.with_name(f"{assembly.name}-removed"))
     cdk.run(["destroy", stack, "--force", "--exclusively", "-a", str(written)], shown=True)
@@ -172,6 +173,6 @@ def cdk_deploy_stack(assembly: Path, stack: str) -> None:
     millrace.lifecycle.deploy.DeployError
         CDK failed; CloudFormation rolled the stack back.
     """
-    from millrace.sandbox import cdk
+    from millrace.sandbox.programs import cdk
 
     cdk.deploy(assembly, stack, shown=True)

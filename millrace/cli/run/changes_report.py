@@ -11,12 +11,12 @@ import typer
 from millrace.cli.plan.schema.check import altered_tables, refused_queries
 from millrace.cli.run.checkpoint_compatibility import irreversible_upgrades, refusals
 from millrace.cli.shared.expected_failures import REFUSED
-from millrace.lifecycle.deployment_changes import DELETED
+from millrace.lifecycle.changes.deployment_changes import DELETED
 
 if TYPE_CHECKING:
+    from millrace.lifecycle.changes.removals import Removal
     from millrace.lifecycle.deploy import Changes
-    from millrace.lifecycle.removals import Removal
-    from millrace.lifecycle.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import Aws
     from millrace.sandbox.start_rehearsal import Rehearsal
 
 _SHOWN_LINES = 30
@@ -29,7 +29,7 @@ def continuing_jobs(found: Changes) -> list[str]:
 
 def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
-    from millrace.lifecycle import catalog_columns
+    from millrace.lifecycle.account import catalog_columns
     from millrace.lifecycle.deploy import job_settings
     from millrace.sandbox.start_rehearsal import Rehearsal, rehearse_starts
 

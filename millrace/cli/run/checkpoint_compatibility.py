@@ -11,7 +11,7 @@ from millrace.config.engines.versions import stands_for
 
 if TYPE_CHECKING:
     from millrace.etl.checkpoints.manifest import Manifest, ManifestError
-    from millrace.lifecycle.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import Aws
 
 
 class AnotherReleaseError(ValueError):
@@ -107,7 +107,7 @@ def _manifests(
     from millrace.etl.checkpoints import manifest
     from millrace.etl.launch import settings
     from millrace.etl.launch.typed_json import SettingsError
-    from millrace.lifecycle.checkpoints import Checkpoints
+    from millrace.lifecycle.jobs.checkpoints import Checkpoints
     from millrace.lifecycle.problems import translate_aws_errors
 
     def schema_text(path: str) -> bytes | None:

@@ -14,9 +14,9 @@ import typer
 from millrace.cli.shared.options import EnvironmentName, JobName, load_with_job
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import Environment, find_root
+from millrace.config.aws.names import Names
+from millrace.config.document.problems import wrong_option
 from millrace.config.model import GlueJob
-from millrace.config.names import Names
-from millrace.config.problems import wrong_option
 from millrace.etl.launch.settings import (
     DeriveSettings,
     DirectSettings,
@@ -104,7 +104,7 @@ def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str
         JSON: magics, a source cell for each land query with exactly the options that the core
         passes to the connector, and a cell that shows a sample.
     """
-    from millrace.infra.launch_settings import job_settings
+    from millrace.infra.launch.launch_settings import job_settings
 
     numbers = plan(environment).jobs[job]
     names = Names(environment, environment.account or _UNKNOWN_ACCOUNT)
@@ -175,7 +175,7 @@ def _configure(environment: Environment, job: str, names: Names) -> str:
 
 def _session_conf(environment: Environment, job: str, names: Names) -> str:
     from millrace.infra.engines.glue import glue_conf
-    from millrace.infra.spark import spark_settings
+    from millrace.infra.launch.spark import spark_settings
 
     # The job's own settings if the session runs on the job's engine; else those of the catalog.
     settings = spark_settings(environment, environment.jobs[job], plan(environment).jobs[job], names)

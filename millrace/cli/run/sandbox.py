@@ -16,8 +16,8 @@ from millrace.cli.run import traffic
 from millrace.cli.shared.console import hint
 from millrace.cli.shared.options import EnvironmentName, load_with_job
 from millrace.config import Environment, load
+from millrace.config.document.problems import Finding, wrong_option
 from millrace.config.engines.versions import LINES
-from millrace.config.problems import Finding, wrong_option
 from millrace.sizing.text_format import count
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _feeds(
 ) -> Iterator[tuple[str, TrialFeed]]:
     """Yield the feed of each stream: the records of its file, else generated ones."""
     from millrace.sandbox.environment_trial import TrialFeed
-    from millrace.sandbox.traffic import TrafficShape
+    from millrace.sandbox.records.traffic import TrafficShape
 
     files = {} if source is None else _files(source, streams)
     for stream in streams:
@@ -249,7 +249,7 @@ def _without_server(loaded: Environment) -> Iterator[Finding]:
 @sandbox_app.command()
 def stop() -> None:
     """Stop the servers that `millrace demo --keep` or a killed demo left running."""
-    from millrace.sandbox.child_processes import stop_left_behind
+    from millrace.sandbox.programs.child_processes import stop_left_behind
 
     stopped = stop_left_behind()
     typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")

@@ -30,8 +30,8 @@ def setup(
 
       millrace setup --for deploy
     """
-    from millrace.sandbox import setup as installing
-    from millrace.sandbox.toolchain import in_clone
+    from millrace.sandbox.programs import setup as installing
+    from millrace.sandbox.programs.toolchain import in_clone
 
     if in_clone():
         raise RefusedError("this is a clone of Millrace; run `make setup` instead")

@@ -14,7 +14,7 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.state_machine import Verb
+    from millrace.lifecycle.jobs.state_machine import Verb
 
 Grace = Annotated[
     int | None,
@@ -78,7 +78,7 @@ def run_verb(env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None
     grace
         Seconds for ``stop``; left out, the state machine derives it from recent batches.
     """
-    from millrace.lifecycle.state_machine import execute
+    from millrace.lifecycle.jobs.state_machine import execute
 
     environment = load_with_job(env, job)
     aws = connect_account(environment)

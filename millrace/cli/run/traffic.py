@@ -31,8 +31,8 @@ from millrace.config.queries import Payload
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.sandbox.traffic import Feed, SentTraffic, TrafficShape
-    from millrace.sandbox.traffic_targets import Target
+    from millrace.sandbox.records.traffic import Feed, SentTraffic, TrafficShape
+    from millrace.sandbox.records.traffic_targets import Target
 
 _SHOWN = 5
 """Number of records in a dry run, unless more are requested."""
@@ -140,9 +140,9 @@ def traffic(
 
       millrace traffic departures --env local --dry-run
     """
-    from millrace.sandbox import traffic_targets
-    from millrace.sandbox.child_processes import RUN
-    from millrace.sandbox.traffic import TrafficShape
+    from millrace.sandbox.programs.child_processes import RUN
+    from millrace.sandbox.records import traffic_targets
+    from millrace.sandbox.records.traffic import TrafficShape
 
     factor, length, every = _burst(burst)
     shape = TrafficShape(
@@ -243,8 +243,8 @@ def _feed(
 ) -> tuple[Feed, int | None]:
     """Return the feed, and the number of records if it sends a file."""
     from millrace.sandbox import payloads as making
-    from millrace.sandbox.traffic import Feed, default_key_field, unchanged_records
-    from millrace.sandbox.traffic_values import Generator, Sample, from_file
+    from millrace.sandbox.records.traffic import Feed, default_key_field, unchanged_records
+    from millrace.sandbox.schemas.traffic_values import Generator, Sample, from_file
 
     choose = random.Random(seed)
     payloads = making.payloads_of_query(query, environment.places.root)
@@ -284,7 +284,7 @@ def _confirm(
     seconds: float | None,
 ) -> None:
     """Ask for confirmation with the amount and cost; without a terminal, --yes is needed."""
-    from millrace.sandbox import traffic_targets
+    from millrace.sandbox.records import traffic_targets
 
     expected = records
     if seconds is not None:
@@ -302,7 +302,7 @@ def _confirm(
 
 def _send(feed: Feed, target: Target, records: int | None, seconds: float | None, path: Path) -> SentTraffic:
     """Send records, and write the ledger also after a failure."""
-    from millrace.sandbox.traffic import send
+    from millrace.sandbox.records.traffic import send
 
     most = feed.shape.per_second * feed.shape.burst_factor
     producer = target.producer(max(1, min(500, round(most / _MOST_CALLS_PER_SECOND))))

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from millrace.config import Environment, Names
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audit_job import Place
-    from millrace.lifecycle.state_machine import Aws
+    from millrace.lifecycle.audits.job import Place
+    from millrace.lifecycle.jobs.state_machine import Aws
 
 
 def connect_account(environment: Environment) -> Aws:
     """Connect to the account of an environment; if the file names none, to that of the credentials."""
-    from millrace.lifecycle.state_machine import connect
+    from millrace.lifecycle.jobs.state_machine import connect
 
     return connect(Names(environment, environment.account or ""))
 
 
 def connect_place(environment: Environment) -> Place:
     """Connect to the running sandbox of an environment, or to its account if there is none."""
-    from millrace.lifecycle.audit_job import on_aws
+    from millrace.lifecycle.audits.job import on_aws
     from millrace.sandbox.running_sandbox import running_place
 
     return running_place(environment) or on_aws(connect_account(environment))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.cli.shared.output_files import report_write_errors
-from millrace.config.invisible_characters import escape_invisible
+from millrace.config.document.invisible_characters import escape_invisible
 
 SCRIPTS = ("elements.js", "charts.js", "flow.js", "documents.js")
 """In the order in which they use each other."""

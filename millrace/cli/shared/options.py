@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from millrace.config import ConfigurationError, Environment, Finding, environments, load
-from millrace.config.explain import nearest
-from millrace.config.problems import Problem
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import Problem
 
 
 def _environments(incomplete: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from millrace.config.problems import wrong_option
+from millrace.config.document.problems import wrong_option
 
 
 @contextmanager

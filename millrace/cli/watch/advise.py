@@ -23,14 +23,14 @@ from millrace.cli.watch.advise_options import Apply, Html, Numbers, ScoreFile, W
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict, severity
 from millrace.config import Environment, load
-from millrace.config.problems import wrong_option
+from millrace.config.document.problems import wrong_option
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from millrace.advisor.application_history import History
-    from millrace.advisor.event_logs import EventLog
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
-    from millrace.advisor.job_context import AdvisedJob
+    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.logs.application_history import History
+    from millrace.advisor.logs.event_logs import EventLog
 
 _BATCHES = 6
 """Most batch numbers that are shown for a finding; the others are counted."""
@@ -107,7 +107,7 @@ def advise_command(
       millrace advise logs/jr_2c3d --score advice.json
     """
     from millrace.advisor.advise import advise
-    from millrace.advisor.event_log_reader import read
+    from millrace.advisor.logs.event_log_reader import read
 
     if html is not None:
         check_page(html)
@@ -152,7 +152,7 @@ def advise_command(
 def _subject_and_place(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[AdvisedJob, str, str]:
-    from millrace.advisor.job_context import AdvisedJob
+    from millrace.advisor.findings.job_context import AdvisedJob
 
     given = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in given.items() if value is not None}
@@ -165,8 +165,8 @@ def _subject_and_place(
     import boto3
     from botocore.exceptions import BotoCoreError
 
-    from millrace.advisor.foreign_jobs import emr_application
-    from millrace.advisor.foreign_jobs import glue_job as ask_glue
+    from millrace.advisor.existing.foreign_jobs import emr_application
+    from millrace.advisor.existing.foreign_jobs import glue_job as ask_glue
 
     try:
         session = boto3.Session()
@@ -186,8 +186,8 @@ def _subject_and_place(
 
 def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
     """Return the log of a run, or the newest log if no run is named; and any doubts about it."""
-    from millrace.advisor.event_logs import find
-    from millrace.advisor.foreign_jobs import log_of
+    from millrace.advisor.existing.foreign_jobs import log_of
+    from millrace.advisor.logs.event_logs import find
 
     logs = find(place)
     found = log_of(logs, run) if run else logs[0]
@@ -221,7 +221,7 @@ def _check_readable(history: History, log: EventLog) -> None:
 
 
 def _ours(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
-    from millrace.advisor.job_context import environment_job
+    from millrace.advisor.findings.job_context import environment_job
 
     if job is None:
         same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]

@@ -13,17 +13,17 @@ from rich.text import Text
 
 from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.config import load
-from millrace.config.problems import wrong_option
+from millrace.config.document.problems import wrong_option
 from millrace.sizing import total
 from millrace.sizing.cost import HOURS
 
 if TYPE_CHECKING:
-    from millrace.advisor.application_history import History
     from millrace.advisor.findings import Advice, Change, Finding
-    from millrace.advisor.forecast import ScoredForecast
-    from millrace.advisor.forecast_figures import Forecast, QueryForecast
-    from millrace.advisor.job_context import AdvisedJob
-    from millrace.advisor.what_if import ApplicationTwin
+    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.forecasts.forecast import ScoredForecast
+    from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
+    from millrace.advisor.forecasts.what_if import ApplicationTwin
+    from millrace.advisor.logs.application_history import History
 
 WhatIfs = Annotated[
     list[str] | None,
@@ -88,12 +88,12 @@ def forecast_changes(
     Parameters
     ----------
     asked
-        Changes as :func:`millrace.advisor.what_if.parse` reads them.
+        Changes as :func:`millrace.advisor.forecasts.what_if.parse` reads them.
     score_file
         JSON output with forecasts of an earlier log.
     """
-    from millrace.advisor.forecast import playable_changes, read, score
-    from millrace.advisor.what_if import parse, twin_of_application
+    from millrace.advisor.forecasts.forecast import playable_changes, read, score
+    from millrace.advisor.forecasts.what_if import parse, twin_of_application
 
     earlier = read(score_file) if score_file is not None else ()
     twin = twin_of_application(advice.history, _price(advice.history, subject))
@@ -114,7 +114,7 @@ def forecast_changes(
 
 def without_worse(advice: Advice, found: TwinAnswers) -> Advice:
     """Return the advice without findings whose change lets a backlog grow faster than without it; notes name them."""
-    from millrace.advisor.forecast import playable_changes
+    from millrace.advisor.forecasts.forecast import playable_changes
 
     ran = found.forecasts[0] if found.forecasts else None
     worse = {
@@ -133,7 +133,7 @@ def without_worse(advice: Advice, found: TwinAnswers) -> Advice:
 
 def _price(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
-    from millrace.advisor.job_context import EnvironmentJob
+    from millrace.advisor.findings.job_context import EnvironmentJob
 
     if isinstance(subject, EnvironmentJob) and subject.plan is not None:
         return subject.plan.jobs[subject.job].worker_usd_hour
@@ -195,7 +195,7 @@ _BACKLOG = 4
 
 def forecast_table(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of a table of forecasts; no rows if there is only that of the run as it was."""
-    from millrace.advisor.forecast_figures import FIGURES
+    from millrace.advisor.forecasts.forecast_figures import FIGURES
 
     head = [
         "what if",

@@ -12,9 +12,9 @@ from millrace.cli.shared.html_pages import html_page
 from millrace.cli.watch.advise_options import forecast_table
 
 if TYPE_CHECKING:
-    from millrace.advisor.application_history import History, Query
-    from millrace.advisor.forecast_figures import Forecast
-    from millrace.advisor.what_if import ApplicationTwin, Key
+    from millrace.advisor.forecasts.forecast_figures import Forecast
+    from millrace.advisor.forecasts.what_if import ApplicationTwin, Key
+    from millrace.advisor.logs.application_history import History, Query
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 """Parts of a batch in their order, with Spark's names."""
@@ -143,7 +143,7 @@ def _latency(query: Query, title: str, fitted: Any) -> Iterator[dict[str, Any]]:
 
 def _effects(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
     """Yield duration and age of batches for several values of each condition, with their intervals."""
-    from millrace.advisor.what_if import WhatIfChange
+    from millrace.advisor.forecasts.what_if import WhatIfChange
 
     for key, words, values in _asked(twin):
         by_figure: dict[str, dict[str, list[list[Any]]]] = {"duration": {}, "oldest": {}}

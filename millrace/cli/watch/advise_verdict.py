@@ -11,8 +11,8 @@ from millrace.sizing.text_format import count, dollars, duration_text, join_name
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind
-    from millrace.advisor.forecast_figures import Forecast
-    from millrace.advisor.job_context import AdvisedJob
+    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.forecasts.forecast_figures import Forecast
 
 _BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})
 """Findings after which the backlog grows without end, or no query reads records any more."""
@@ -138,7 +138,7 @@ def _risks(advice: Advice) -> Iterator[Risk]:
 
 def _next(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -> tuple[str, str]:
     """Return the next command: apply a change of the largest risk, else simulate it, else write the page."""
-    from millrace.advisor.forecast import playable_changes
+    from millrace.advisor.forecasts.forecast import playable_changes
 
     command = f"millrace advise {source}"
     numbers: Mapping[str, list[tuple[int, Finding]]] = {

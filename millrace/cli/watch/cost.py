@@ -16,14 +16,14 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
-from millrace.config.problems import wrong_option
+from millrace.config.document.problems import wrong_option
 from millrace.sizing import Plan, plan
-from millrace.sizing.actual_cost import Pair, pairs
 from millrace.sizing.cost import HOURS
+from millrace.sizing.costs.actual_cost import Pair, pairs
 from millrace.sizing.export import to_json as whole
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.real_cost import Bill
+    from millrace.lifecycle.account.real_cost import Bill
 
 _ITEMS = 5
 """Usage types shown for each subject; the others are summed."""
@@ -79,7 +79,7 @@ def cost_command(
         raise wrong_option(
             "--since", begin.isoformat(), f"a day before {end.isoformat()}, which is not in it"
         )
-    from millrace.lifecycle import real_cost
+    from millrace.lifecycle.account import real_cost
 
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
     bill = real_cost.actual(connect_account(environment).client("ce"), environment, begin, end)

@@ -12,10 +12,10 @@ import typer
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import load
-from millrace.config.names import Names
+from millrace.config.aws.names import Names
 
 if TYPE_CHECKING:
-    from millrace.sandbox.history_server import HistoryServer
+    from millrace.sandbox.programs.history_server import HistoryServer
 
 _EMR_FOLDER = "/sparklogs/"
 """Part of a key before the log's own name, as EMR Serverless writes it."""
@@ -60,7 +60,7 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
     Parameters
     ----------
     aws
-        From :func:`millrace.lifecycle.state_machine.connect`.
+        From :func:`millrace.lifecycle.jobs.state_machine.connect`.
     runs
         Number of newest logs of each job to copy.
 
@@ -72,8 +72,8 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
         AWS refused a call.
     """
     from millrace.lifecycle.problems import translate_aws_errors
-    from millrace.sandbox.child_processes import RUN
-    from millrace.sandbox.history_server import EventLogBucket, bucket_history_server, start
+    from millrace.sandbox.programs.child_processes import RUN
+    from millrace.sandbox.programs.history_server import EventLogBucket, bucket_history_server, start
 
     names: Names = aws.names
     bucket = names.bucket("event-logs")

@@ -17,11 +17,11 @@ from rich.console import Console
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import ConfigurationError, Environment
-from millrace.config.problems import Problem
+from millrace.config.document.problems import Problem
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.logs import Failure, LogLine
+    from millrace.lifecycle.jobs.logs import Failure, LogLine
 
 _POLL_SECONDS = 2.0
 _LATE = timedelta(minutes=5)
@@ -136,7 +136,7 @@ def _known(found: Sequence[LogLine | Failure]) -> _Known:
 
 
 def _written(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _Written:
-    from millrace.lifecycle import logs as deployed
+    from millrace.lifecycle.jobs import logs as deployed
     from millrace.sandbox import running_sandbox
 
     if running_sandbox.running_place(environment) is not None:
@@ -156,7 +156,7 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
 
 
 def _show(found: Sequence[LogLine | Failure], *, as_json: bool) -> None:
-    from millrace.lifecycle.logs import LogLine
+    from millrace.lifecycle.jobs.logs import LogLine
 
     console = Console(highlight=False, soft_wrap=True)
     for each in found:

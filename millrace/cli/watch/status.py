@@ -24,7 +24,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, load_with_job
 from millrace.config import Environment
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import Aws
 
 
 def status(
@@ -84,8 +84,8 @@ class _Seen:
 
 def _ask(aws: Aws, jobs: Sequence[str]) -> Iterator[_Seen]:
     """Ask for the status of each job; a job that is not deployed or does not answer does not stop the others."""
-    from millrace.lifecycle import state_machine
-    from millrace.lifecycle.deployed import NotDeployedError
+    from millrace.lifecycle.account.deployed import NotDeployedError
+    from millrace.lifecycle.jobs import state_machine
     from millrace.lifecycle.problems import TransientError
 
     for job in jobs:

@@ -24,10 +24,10 @@ from millrace.config.model import Environment, KafkaTopic
 from millrace.sizing.model import Plan
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import Aws
     from millrace.verify.environment import VerificationCopy, VerificationSettings
-    from millrace.verify.removal import RemovalResult
-    from millrace.verify.removal_scope import VerificationScope
+    from millrace.verify.removals.removal import RemovalResult
+    from millrace.verify.removals.removal_scope import VerificationScope
     from millrace.verify.verification_outcome import Outcome
     from millrace.verify.verification_target import ExpectedSeconds, Place
 
@@ -169,7 +169,7 @@ def _verify(
     yes: bool,
     as_json: bool,
 ) -> int:
-    from millrace.sandbox.toolchain import state_folder
+    from millrace.sandbox.programs.toolchain import state_folder
     from millrace.sizing import plan
     from millrace.verify.environment import derive, new_name
     from millrace.verify.run import Verification, estimate
@@ -239,7 +239,7 @@ class _Kind:
 
 def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
     if in_sandbox:
-        from millrace.sandbox.localstack import ACCOUNT
+        from millrace.sandbox.programs.localstack import ACCOUNT
         from millrace.verify import in_sandbox as sandbox
 
         where = "the sandbox on this machine"
@@ -280,7 +280,7 @@ def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
 
 def _tell_way(remains: Sequence[str], way: str, *, found: bool = False) -> None:
     """Say how to remove what is left: by the command while a stack exists that it can find, otherwise by hand."""
-    from millrace.verify.manual_removal import can_clean, removal_steps
+    from millrace.verify.removals.manual_removal import can_clean, removal_steps
 
     if found or can_clean(remains):
         typer.echo(f"millrace verify: to remove what is left, run: {way}", err=True)
@@ -306,7 +306,7 @@ def _interruptible() -> Iterator[None]:
 
 def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     """Remove what earlier verifications of an environment left."""
-    from millrace.verify.removal_scope import find_verifications
+    from millrace.verify.removals.removal_scope import find_verifications
 
     aws = connect_account(environment)
     left = find_verifications(aws.client, environment)
@@ -331,7 +331,7 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
 
 def _removed(aws: Aws, scope: VerificationScope, say: Callable[[str], None]) -> RemovalResult:
     from millrace.verify import on_aws
-    from millrace.verify.removal import remove
+    from millrace.verify.removals.removal import remove
 
     unknown = _unknown(aws, scope)
     found = remove(
@@ -349,10 +349,10 @@ def _unknown(aws: Aws, scope: VerificationScope) -> list[str]:
 
 def _topics(aws: Aws, scope: VerificationScope, say: Callable[[str], None]) -> list[str]:
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
-    from millrace.lifecycle import kafka_access
+    from millrace.lifecycle.account import kafka_access
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox.drill import DrillError
-    from millrace.verify.removal import drop_topics
+    from millrace.verify.removals.removal import drop_topics
 
     if not scope.cluster:
         return []
@@ -365,6 +365,6 @@ def _topics(aws: Aws, scope: VerificationScope, say: Callable[[str], None]) -> l
 
 
 def _named(scope: VerificationScope) -> str:
-    from millrace.verify.manual_removal import TOPIC
+    from millrace.verify.removals.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"

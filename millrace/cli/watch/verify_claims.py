@@ -18,12 +18,12 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import progress, show
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config.model import Environment
-from millrace.sizing.network import services
+from millrace.sizing.costs.network import services
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.state_machine import Aws
-    from millrace.verify.claim_checks import ClaimAnswer
-    from millrace.verify.claim_context import ClaimContext
+    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.verify.account.claim_checks import ClaimAnswer
+    from millrace.verify.account.claim_context import ClaimContext
     from millrace.verify.environment import VerificationCopy
 
 REFUTED = 1
@@ -37,7 +37,7 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     AwsError
         There are no credentials, or they are of another account.
     """
-    from millrace.verify.claim_checks import ask_claims, document, summary
+    from millrace.verify.account.claim_checks import ask_claims, document, summary
 
     aws = connect_account(environment)
     with progress() as say:
@@ -58,8 +58,8 @@ def observer(
     environment: Environment, client: Callable[[str], Any]
 ) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
     """Return a function that checks the claims for a copy of an environment while it is deployed."""
-    from millrace.lifecycle.state_machine import Aws
-    from millrace.verify.claim_checks import ask_claims
+    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.verify.account.claim_checks import ask_claims
 
     def observe(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:
         return ask_claims(_question(environment, Aws(copy.names, client)))
@@ -70,8 +70,8 @@ def observer(
 def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None) -> None:
     """Write the report that a user sends back, and say where it is."""
     from millrace.etl import __version__
-    from millrace.sandbox.toolchain import state_folder
-    from millrace.verify import claim_checks
+    from millrace.sandbox.programs.toolchain import state_folder
+    from millrace.verify.account import claim_checks
 
     file = report or state_folder() / "verify" / f"claims-{environment.name}.md"
     read = datetime.now(UTC).date().isoformat()
@@ -88,7 +88,7 @@ def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path |
 
 
 def _question(environment: Environment, aws: Aws) -> ClaimContext:
-    from millrace.verify.claim_context import ClaimContext
+    from millrace.verify.account.claim_context import ClaimContext
 
     return ClaimContext(
         aws,

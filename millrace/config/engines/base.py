@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from millrace.config.base import Model, RoleArn, Slug
+from millrace.config.document.problems import Finding, Path
 from millrace.config.engines.versions import SparkLine, spark_line_of, stands_for
 from millrace.config.formats import PayloadFormat
-from millrace.config.problems import Finding, Path
 from millrace.config.queries import Query
 from millrace.config.rate import Rate
 from millrace.config.sinks import Sink

@@ -13,10 +13,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import Finding, Path
 from millrace.config.engines.base import Bill, Job, JobBase, Worker, without_default
 from millrace.config.engines.versions import spark_versions, version_of
-from millrace.config.explain import nearest
-from millrace.config.problems import Finding, Path
 from millrace.config.units import Duration, format_duration
 
 LONGEST_TIMEOUT = timedelta(days=7)

@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from millrace.config.document import is_folder
+from millrace.config.document.problems import MISSING, Finding, Path, refuse_keys
+from millrace.config.document.tree import is_folder
 from millrace.config.formats import ddl
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
-from millrace.config.problems import MISSING, Finding, Path, refuse_keys
 from millrace.etl.launch import formats as launch
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -9,8 +9,8 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, ClassVar
 
 from millrace.config.base import Model
+from millrace.config.document.problems import Finding, Path
 from millrace.config.formats import ddl
-from millrace.config.problems import Finding, Path
 from millrace.etl.launch import formats as launch
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """DDL schemas without Spark: ``carrier STRING NOT NULL, legs ARRAY<INT>`` as a tree of types.
 
 The core uses Spark's own parser; this one works before there is a Spark session. A schema that Spark refuses at the
-start of a job is refused here, and a schema that is accepted here is accepted by Spark (``tests/spark/test_ddl.py``
+start of a job is refused here, and a schema that is accepted here is accepted by Spark (``tests/spark/formats/test_ddl.py``
 compares the two).
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from millrace.config.explain import nearest
+from millrace.config.document.explain import nearest
 
 _TOKEN = re.compile(
     r"\s*(?:--[^\n]*|/\*.*?\*/|(?P<token>`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[<>(),:]))",

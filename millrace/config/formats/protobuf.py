@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.explain import nearest
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import Finding
 from millrace.config.formats import ddl, descriptors
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
-from millrace.config.problems import Finding
 from millrace.etl.launch import formats as launch
 
 

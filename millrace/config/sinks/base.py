@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import StringConstraints
 
+from millrace.config.aws.grants import Grant
 from millrace.config.base import Model, TableName
-from millrace.config.grants import Grant
-from millrace.config.problems import Finding, Path
+from millrace.config.document.problems import Finding, Path
 from millrace.config.sources import Stream
 from millrace.etl.launch import sinks as launch
 
 if TYPE_CHECKING:
+    from millrace.config.aws.names import Names
     from millrace.config.model import Environment, Job
-    from millrace.config.names import Names
 
 Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 """Name of a column."""

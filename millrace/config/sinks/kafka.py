@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from millrace.config.aws.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.base import Slug
-from millrace.config.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
-from millrace.config.kafka_clusters import MskCluster
-from millrace.config.problems import Finding
+from millrace.config.document.problems import Finding
+from millrace.config.kafka.clusters import MskCluster
 from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.sources import Stream

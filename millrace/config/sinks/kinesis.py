@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from millrace.config.aws.grants import Grant, allow
 from millrace.config.base import Slug
-from millrace.config.grants import Grant, allow
-from millrace.config.problems import Finding
+from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.sources.kinesis import KinesisStream

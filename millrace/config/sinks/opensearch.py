@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from millrace.config.aws.grants import Grant, allow
 from millrace.config.base import arn_parts
-from millrace.config.grants import Grant, allow
-from millrace.config.problems import Finding
+from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
 from millrace.etl.launch import sinks as launch
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from millrace.config.aws.grants import FILES, Grant, allow, list_prefixes
 from millrace.config.base import TableName
-from millrace.config.grants import FILES, Grant, allow, list_prefixes
-from millrace.config.problems import Finding
+from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
 from millrace.config.units import Size
 from millrace.etl.launch import sinks as launch

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from millrace.config.explain import nearest
-from millrace.config.problems import Finding
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import Column, SinkConfig, SinkUse
 from millrace.config.sources.kafka import KafkaTopic
 from millrace.config.sources.kinesis import KinesisStream

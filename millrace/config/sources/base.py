@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from millrace.config.aws.grants import Grant
 from millrace.config.base import Model
-from millrace.config.grants import Grant
-from millrace.config.problems import Finding
+from millrace.config.document.problems import Finding
 from millrace.config.sources.metrics import StreamAlarm, StreamMetrics, StreamReader
 from millrace.config.units import Duration, Size
 from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
+    from millrace.config.aws.names import Names
     from millrace.config.model import Environment
-    from millrace.config.names import Names
     from millrace.config.queries import SourceQuery
 
 HOURS = 730
@@ -199,7 +199,7 @@ class StreamConfig(Model, ABC):
     counted
         Whether the number of unread records is known.
     read_in_ways
-        Whether a query may have options for reading it (:class:`millrace.config.kafka_reading.KafkaReading`).
+        Whether a query may have options for reading it (:class:`millrace.config.kafka.reading.KafkaReading`).
     metrics
         Metrics that CloudWatch has without configuration.
     jars

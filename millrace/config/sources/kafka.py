@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
+from millrace.config.aws.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.base import Slug
-from millrace.config.explain import nearest
-from millrace.config.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
-from millrace.config.kafka_clusters import ExternalCluster, MskCluster
-from millrace.config.kafka_reading import KafkaReading
-from millrace.config.problems import MISSING, Finding
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import MISSING, Finding
+from millrace.config.kafka.clusters import ExternalCluster, MskCluster
+from millrace.config.kafka.reading import KafkaReading
 from millrace.config.sources.base import (
     PartitionLimit,
     ReadingJob,
@@ -27,8 +27,8 @@ from millrace.config.units import Duration
 from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
-    from millrace.config.kafka_clusters import KafkaCluster
-    from millrace.config.names import Names
+    from millrace.config.aws.names import Names
+    from millrace.config.kafka.clusters import KafkaCluster
 
 LARGEST_MESSAGE = 1023 * 1024
 """Bytes of the largest message of a topic that is created here: 1,048,588 by default, including everything around key,

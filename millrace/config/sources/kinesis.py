@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints
 
+from millrace.config.aws.grants import Grant, allow
 from millrace.config.base import KeyArn, RoleArn, Slug, arn_parts
-from millrace.config.grants import Grant, allow
-from millrace.config.problems import MISSING, Finding, refuse_keys
+from millrace.config.document.problems import MISSING, Finding, refuse_keys
 from millrace.config.sources import kinesis_charges, kinesis_metrics
 from millrace.config.sources.base import (
     Charge,
@@ -29,7 +29,7 @@ from millrace.config.units import Duration, Size, format_duration
 from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
-    from millrace.config.names import Names
+    from millrace.config.aws.names import Names
 
 MIB = 1024**2
 

@@ -14,7 +14,7 @@ from millrace.config.sources.metrics import (
 )
 
 if TYPE_CHECKING:
-    from millrace.config.names import Names
+    from millrace.config.aws.names import Names
 
 _AGE = "GetRecords.IteratorAgeMilliseconds"
 _WRITES, _READS = "WriteProvisionedThroughputExceeded", "ReadProvisionedThroughputExceeded"

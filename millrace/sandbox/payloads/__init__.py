@@ -15,9 +15,9 @@ from pyspark.sql.types import BooleanType, NumericType, StructType
 from millrace.config.base import load_kind
 from millrace.config.formats import PayloadFormat
 from millrace.config.queries import Payload
-from millrace.sandbox.child_processes import SandboxError
-from millrace.sandbox.flights import Dirt
-from millrace.sandbox.traffic_values import NoTestValuesError, Values
+from millrace.sandbox.payloads.flights import Dirt
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.schemas.traffic_values import NoTestValuesError, Values
 
 Encode = Callable[[Values], bytes]
 

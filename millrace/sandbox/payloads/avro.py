@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 
 from millrace.config.formats.avro import AvroFormat
-from millrace.sandbox.avro_encoding import AvroSchema
-from millrace.sandbox.child_processes import SandboxError
-from millrace.sandbox.flights import Dirt
 from millrace.sandbox.payloads import Payloads
-from millrace.sandbox.traffic_values import Values
+from millrace.sandbox.payloads.flights import Dirt
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.schemas.avro_encoding import AvroSchema
+from millrace.sandbox.schemas.traffic_values import Values
 
 
 def payloads(form: AvroFormat, path: Path) -> Payloads:

@@ -15,9 +15,9 @@ from pyspark.sql.types import DataType, DateType, StructType
 
 from millrace.config.formats.changes import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
-from millrace.sandbox import ddl
 from millrace.sandbox.payloads import PayloadBreaker, Payloads, to_plain_value
-from millrace.sandbox.traffic_values import Values
+from millrace.sandbox.schemas import ddl
+from millrace.sandbox.schemas.traffic_values import Values
 
 KEYS = 100
 """Rows that there are at most."""

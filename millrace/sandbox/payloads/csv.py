@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.formats.csv import CsvFormat
-from millrace.sandbox import ddl
 from millrace.sandbox.payloads import Encode, PayloadBreaker, Payloads, to_plain_value
-from millrace.sandbox.traffic_values import Values
+from millrace.sandbox.schemas import ddl
+from millrace.sandbox.schemas.traffic_values import Values
 
 
 def payloads(form: CsvFormat, path: Path) -> Payloads:

@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 
 from millrace.config.formats.json import JsonFormat
-from millrace.sandbox import ddl
 from millrace.sandbox.payloads import PayloadBreaker, Payloads, to_plain_value
-from millrace.sandbox.traffic_values import Values
+from millrace.sandbox.schemas import ddl
+from millrace.sandbox.schemas.traffic_values import Values
 
 
 def payloads(_form: JsonFormat, path: Path) -> Payloads:

@@ -12,10 +12,10 @@ from typing import Any
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.etl.formats import protobuf_descriptors
 from millrace.etl.formats.protobuf_descriptors import ENUM, Field, Message
-from millrace.sandbox.avro_encoding import hash_of
-from millrace.sandbox.flights import Dirt
 from millrace.sandbox.payloads import Payloads, Spoil
-from millrace.sandbox.traffic_values import Values
+from millrace.sandbox.payloads.flights import Dirt
+from millrace.sandbox.schemas.avro_encoding import hash_of
+from millrace.sandbox.schemas.traffic_values import Values
 
 
 def payloads(form: ProtobufFormat, path: Path) -> Payloads:

@@ -6,10 +6,10 @@ import random
 from pathlib import Path
 
 from millrace.config.formats.text import TextFormat
-from millrace.sandbox import ddl
-from millrace.sandbox.flights import Dirt
 from millrace.sandbox.payloads import Payloads
-from millrace.sandbox.traffic_values import Values
+from millrace.sandbox.payloads.flights import Dirt
+from millrace.sandbox.schemas import ddl
+from millrace.sandbox.schemas.traffic_values import Values
 
 
 def payloads(_form: TextFormat, path: Path) -> Payloads:

@@ -10,7 +10,7 @@ import numpy as np
 
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, SECONDS
-from millrace.sizing.jobs import hold
+from millrace.sizing.jobs.job import hold
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Traffic
 from millrace.config.queries import DeriveQuery, Landing, SourceQuery
-from millrace.sizing.demand import job_demands
+from millrace.sizing.jobs.demand import job_demands
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.simulation.arrivals import Arrivals

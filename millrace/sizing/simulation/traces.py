@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from millrace.config.problems import ConfigurationError, Problem
+from millrace.config.document.problems import ConfigurationError, Problem
 from millrace.sizing.simulation.arrivals import Arrivals
 
 COLUMNS = ("time", "records_per_second", "stream")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import Ledger
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.records.ledger import Ledger
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 STEP = timedelta(seconds=3)

@@ -23,11 +23,11 @@ from aws_cdk import App
 
 from millrace.config import Names, load
 from millrace.infra.deployment import build
-from millrace.sandbox import localstack
-from millrace.sandbox.localstack import LocalStack
+from millrace.sandbox.programs import localstack
+from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sizing import Plan, plan
-from millrace.sizing.alarms import silenced_by_stop
-from millrace.sizing.metrics import namespace
+from millrace.sizing.alarms.alarms import silenced_by_stop
+from millrace.sizing.alarms.metrics import namespace
 from tests.integration.lifecycle import shop as shop_module
 from tests.integration.lifecycle.cases import CASES, EMR, JOBS, SLOWEST_SECONDS, Case
 from tests.integration.lifecycle.engines import Engines, serving

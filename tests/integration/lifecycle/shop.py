@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.config import Names
-from millrace.lifecycle.state_machine import Aws
-from millrace.sandbox.localstack import LocalStack
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.sandbox.programs.localstack import LocalStack
 
 ROOT = Path(__file__).resolve().parents[3]
 

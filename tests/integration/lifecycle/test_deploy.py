@@ -20,14 +20,14 @@ import pytest
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_all as deploy_assembly
 from millrace.cli.run.changes_report import describe
+from millrace.lifecycle.account.deployed import outputs
+from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, compare_with_deployed
-from millrace.lifecycle.deployed import outputs
-from millrace.lifecycle.deployment_changes import JobChange
-from millrace.lifecycle.state_machine import execute, machine_arn
+from millrace.lifecycle.jobs.state_machine import execute, machine_arn
 from millrace.lifecycle.upgrade import upgrade, with_template
 from millrace.lifecycle.versions import UpgradeError, current, previous
-from millrace.sandbox import localstack
-from millrace.sandbox.toolchain import state_folder
+from millrace.sandbox.programs import localstack
+from millrace.sandbox.programs.toolchain import state_folder
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA, SLOWEST_SECONDS, Shop
 from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from millrace.cli.watch.history import copy_logs
-from millrace.sandbox.history_server import EventLogBucket, HistoryServer, bucket_history_server, start
+from millrace.sandbox.programs.history_server import (
+    EventLogBucket,
+    HistoryServer,
+    bucket_history_server,
+    start,
+)
 from tests.integration.lifecycle.conftest import Machines
 
 RUN = "local-1795242547867"

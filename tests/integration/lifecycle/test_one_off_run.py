@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from millrace.lifecycle.deployed import split_url
-from millrace.lifecycle.one_off_run import run_once
-from millrace.lifecycle.state_machine import execute, machine_arn
-from millrace.sizing.benchmark_figures import read
+from millrace.lifecycle.account.deployed import split_url
+from millrace.lifecycle.jobs.one_off_run import run_once
+from millrace.lifecycle.jobs.state_machine import execute, machine_arn
+from millrace.sizing.jobs.benchmark_figures import read
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
 from tests.unit.benchmark.made import B, session

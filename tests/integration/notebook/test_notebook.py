@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from millrace.sandbox import jars, kafka
-from millrace.sandbox.toolchain import program_environment
+from millrace.sandbox.programs import jars, kafka
+from millrace.sandbox.programs.toolchain import program_environment
 
 pytestmark = pytest.mark.slow
 

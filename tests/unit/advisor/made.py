@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from millrace.advisor.advise import advise
-from millrace.advisor.application_history import (
+from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.model import Finding
+from millrace.advisor.logs.application_history import (
     Batch,
     Executor,
     History,
@@ -21,8 +23,6 @@ from millrace.advisor.application_history import (
     StateOperator,
     Tasks,
 )
-from millrace.advisor.findings.model import Finding
-from millrace.advisor.job_context import AdvisedJob
 
 START = 1_800_000_000.0
 KAFKA = "KafkaV2[Subscribe[orders]]"

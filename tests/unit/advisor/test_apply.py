@@ -164,7 +164,7 @@ def test_a_file_that_somebody_changed_meanwhile_is_not_overwritten(project):
 
 
 def test_keys_are_taken_apart_as_they_are_put_together():
-    from millrace.config.problems import dotted_path
+    from millrace.config.document.problems import dotted_path
 
     for path in (("jobs", "a-b", "spark", "spark.sql.shuffle.partitions"), ("a", 3, "b")):
         assert parse_key(dotted_path(path)) == path

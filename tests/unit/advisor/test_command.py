@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
-from millrace.advisor.job_context import environment_job
+from millrace.advisor.findings.job_context import environment_job
 from millrace.cli.app import app
 from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError, load
@@ -158,7 +158,7 @@ def test_findings_in_json_are_whole():
 
 
 def test_findings_are_told_in_words(tmp_path, monkeypatch):
-    monkeypatch.setattr("millrace.advisor.event_log_reader.read", lambda *_: history(limited))
+    monkeypatch.setattr("millrace.advisor.logs.event_log_reader.read", lambda *_: history(limited))
     text = run(REAL)
     assert "1. silent-backlog" in text
     assert "change: query orders: maxOffsetsPerTrigger from 1000 to" in text

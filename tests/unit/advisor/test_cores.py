@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.application_history import Executor, History
-from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import find
-from millrace.advisor.job_context import AdvisedJob, environment_job
-from millrace.advisor.what_if import twin_of_application
+from millrace.advisor.findings.job_context import AdvisedJob, environment_job
+from millrace.advisor.forecasts.what_if import twin_of_application
+from millrace.advisor.logs.application_history import Executor, History
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import find
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.made import START, batch, history, job, stage

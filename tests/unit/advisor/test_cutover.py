@@ -14,16 +14,16 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from millrace.advisor.import_cutover import (
+from millrace.advisor.existing.import_cutover import (
     TakeoverError,
     cut_over,
     describes_job,
     job_comment,
     set_start_position,
 )
-from millrace.advisor.import_environment import environment
-from millrace.advisor.job_import import RunningJob
-from millrace.advisor.job_program import Answers, read
+from millrace.advisor.existing.import_environment import environment
+from millrace.advisor.existing.job_import import RunningJob
+from millrace.advisor.existing.job_program import Answers, read
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
 from millrace.cli.plan.existing.import_job import _begin_again

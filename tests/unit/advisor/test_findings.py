@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.application_history import Batch, Query, Source
-from millrace.advisor.job_context import AdvisedJob
+from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.logs.application_history import Batch, Query, Source
 from tests.unit.advisor.made import (
     START,
     again,

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from millrace.advisor.advise import NOBODY, advise
-from millrace.advisor.application_history import Source
 from millrace.advisor.apply_changes import try_changes
-from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import find
+from millrace.advisor.findings.job_context import SHUFFLE, AdvisedJob, environment_job
 from millrace.advisor.findings.kafka_range_tasks import range_tasks, smallest_min_partitions
-from millrace.advisor.forecast import playable_changes
-from millrace.advisor.job_context import SHUFFLE, AdvisedJob, environment_job
+from millrace.advisor.forecasts.forecast import playable_changes
+from millrace.advisor.logs.application_history import Source
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import find
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.made import KAFKA, batch, even, found, history, job, stage

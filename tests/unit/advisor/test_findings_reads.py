@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.application_history import Scan, Source
+from millrace.advisor.logs.application_history import Scan, Source
 from tests.unit.advisor.made import (
     again,
     batch,

@@ -10,10 +10,10 @@ import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice, Change, Effect, Finding
-from millrace.advisor.forecast import observed_figures, playable_changes, read, score
-from millrace.advisor.forecast_figures import Forecast
-from millrace.advisor.job_context import AdvisedJob
-from millrace.advisor.what_if import parse, twin_of_application
+from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.forecasts.forecast import observed_figures, playable_changes, read, score
+from millrace.advisor.forecasts.forecast_figures import Forecast
+from millrace.advisor.forecasts.what_if import parse, twin_of_application
 from millrace.cli.watch.advise_options import (
     TwinAnswers,
     backlog_of,

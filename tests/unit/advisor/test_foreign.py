@@ -14,11 +14,8 @@ import zstandard
 from botocore.stub import Stubber
 from typer.testing import CliRunner
 
-from millrace.advisor import event_logs
 from millrace.advisor.advise import advise
-from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import find
-from millrace.advisor.foreign_jobs import (
+from millrace.advisor.existing.foreign_jobs import (
     ForeignJob,
     _emr_month,
     bytes_of_size,
@@ -27,7 +24,10 @@ from millrace.advisor.foreign_jobs import (
     log_of,
     parse_spark_conf,
 )
-from millrace.advisor.job_context import AdvisedJob
+from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.logs import event_logs
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import find
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import batch, history, job, stage, tiny_tasks
@@ -341,7 +341,7 @@ def test_sizes_as_spark_writes_them(text, wanted):
     ],
 )
 def test_a_limit_is_called_what_the_connector_calls_it(engine, source, key):
-    from millrace.advisor.application_history import Source
+    from millrace.advisor.logs.application_history import Source
 
     def from_source(number, begun):
         read_from = Source(source, None, None, None, 100)

@@ -20,14 +20,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from typer.testing import CliRunner
 
-from millrace.advisor import event_log_reader, event_logs
-from millrace.advisor import log_simulation as twins
 from millrace.advisor.advise import advise
-from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import EventLog, File, LogLines, find
 from millrace.advisor.findings import query_view, tasks
-from millrace.advisor.job_context import AdvisedJob
-from millrace.advisor.statistics import median, slope, startup_batches
+from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.forecasts import log_simulation as twins
+from millrace.advisor.logs import event_log_reader, event_logs
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import EventLog, File, LogLines, find
+from millrace.advisor.logs.statistics import median, slope, startup_batches
 from millrace.cli.app import app
 from millrace.cli.watch.advise import _show, to_json
 from millrace.cli.watch.advise_options import forecast_changes, show_forecasts

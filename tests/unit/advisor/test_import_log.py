@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from millrace.advisor.application_history import History, Query
-from millrace.advisor.event_logs import find
-from millrace.advisor.import_log import ImportLog, read_log
-from millrace.advisor.job_import import RunningJob
-from millrace.advisor.job_program import ProgramSettings
+from millrace.advisor.existing.import_log import ImportLog, read_log
+from millrace.advisor.existing.job_import import RunningJob
+from millrace.advisor.existing.job_program import ProgramSettings
+from millrace.advisor.logs.application_history import History, Query
+from millrace.advisor.logs.event_logs import find
 from millrace.config import ConfigurationError
 from tests.unit.advisor.runs import Truth, history
 from tests.unit.advisor.written import write

@@ -16,14 +16,14 @@ from typing import ClassVar
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.advisor.brokers import NOT_ASKED, Cluster, cluster_of
-from millrace.advisor.event_log_reader import read as read_event_log
-from millrace.advisor.event_logs import find
-from millrace.advisor.import_environment import environment, open_lines
-from millrace.advisor.import_log import read_log
-from millrace.advisor.job_import import RunningJob, emr, glue
-from millrace.advisor.job_names import slug
-from millrace.advisor.job_program import read
+from millrace.advisor.existing.brokers import NOT_ASKED, Cluster, cluster_of
+from millrace.advisor.existing.import_environment import environment, open_lines
+from millrace.advisor.existing.import_log import read_log
+from millrace.advisor.existing.job_import import RunningJob, emr, glue
+from millrace.advisor.existing.job_names import slug
+from millrace.advisor.existing.job_program import read
+from millrace.advisor.logs.event_log_reader import read as read_event_log
+from millrace.advisor.logs.event_logs import find
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.runs import Truth, history, run
 from tests.unit.advisor.written import write

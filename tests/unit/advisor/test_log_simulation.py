@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from millrace.advisor.observed import batch_limit
-from millrace.advisor.what_if import ApplicationTwin, parse, twin_of_application
+from millrace.advisor.forecasts.what_if import ApplicationTwin, parse, twin_of_application
+from millrace.advisor.logs.observed import batch_limit
 from millrace.config import ConfigurationError
 from tests.unit.advisor.runs import Truth, history, run
 

@@ -17,12 +17,12 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from millrace.advisor import codecs, event_logs
 from millrace.advisor.advise import advise
-from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import LogLines, find
-from millrace.advisor.events import parse, without_accumulables
 from millrace.advisor.findings import query_view, tasks
+from millrace.advisor.logs import codecs, event_logs
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import LogLines, find
+from millrace.advisor.logs.events import parse, without_accumulables
 from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import even, history, kinds

@@ -13,7 +13,7 @@ import pytest
 from botocore.stub import Stubber
 from typer.testing import CliRunner
 
-from millrace.advisor.account_scan import Window, emr_jobs, glue_jobs, with_log
+from millrace.advisor.existing.account_scan import Window, emr_jobs, glue_jobs, with_log
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.drawn_page import drawn

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from millrace.advisor.brokers import authentication_of
-from millrace.advisor.import_environment import environment
-from millrace.advisor.job_program import Answers, read
+from millrace.advisor.existing.brokers import authentication_of
+from millrace.advisor.existing.import_environment import environment
+from millrace.advisor.existing.job_program import Answers, read
+from millrace.advisor.existing.stream_candidates import RefusedError
 from millrace.advisor.programs import expressions
 from millrace.advisor.programs.library import Launch
-from millrace.advisor.stream_candidates import RefusedError
 from millrace.config import ConfigurationError
 from tests.unit.advisor.intervals import INTERVALS
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from millrace.advisor.log_simulation import _line, _sums
-from millrace.advisor.statistics import slope
+from millrace.advisor.forecasts.log_simulation import _line, _sums
+from millrace.advisor.logs.statistics import slope
 
 SEEDS = range(30)
 

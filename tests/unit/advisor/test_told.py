@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
-from millrace.advisor.what_if import twin_of_application
+from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.cli.app import app
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.cli.watch import advise_page

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from millrace.advisor.application_history import Batch, History, Query, Source, Stage
+from millrace.advisor.logs.application_history import Batch, History, Query, Source, Stage
 
 _LISTENER = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 

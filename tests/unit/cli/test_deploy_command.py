@@ -17,14 +17,16 @@ from millrace.cli.run import deploy as deploy_command
 from millrace.cli.run import upgrade as upgrade_command
 from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
-from millrace.config.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.config.platform import Governance
-from millrace.lifecycle import deploy, read_sizes, state_machine, versions
+from millrace.lifecycle import deploy, versions
 from millrace.lifecycle import upgrade as upgrade_steps
+from millrace.lifecycle.changes import read_sizes
+from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.deploy import Changes
-from millrace.lifecycle.deployment_changes import JobChange, StackChange
-from millrace.lifecycle.state_machine import Aws
-from millrace.sandbox import cdk, toolchain
+from millrace.lifecycle.jobs import state_machine
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.sandbox.programs import cdk, toolchain
 from millrace.sandbox.start_rehearsal import Rehearsal
 
 ROOT = Path(__file__).parents[3]

@@ -24,17 +24,19 @@ from millrace.cli.plan.policies import documents
 from millrace.cli.plan.report import template_diff
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
-from millrace.infra.command_permissions import ROLES, grants, policies
 from millrace.infra.deployment import build
-from millrace.infra.launch_settings import job_settings
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.infra.permission_scope import PermissionScope
-from millrace.infra.policies import MANAGED
-from millrace.lifecycle import audit_kafka, catalog_columns
-from millrace.lifecycle import erase as erasing
-from millrace.lifecycle.audit_table import LandedRecords
+from millrace.infra.permissions.commands import ROLES, grants, policies
+from millrace.infra.permissions.policies import MANAGED
+from millrace.lifecycle.account import catalog_columns
+from millrace.lifecycle.audits import kafka as audit_kafka
+from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.jobs import erase as erasing
 from millrace.lifecycle.versions import Version
-from millrace.sandbox import cdk, history_server, start_rehearsal, toolchain
-from millrace.sandbox.child_processes import SandboxError
+from millrace.sandbox import start_rehearsal
+from millrace.sandbox.programs import cdk, history_server, toolchain
+from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing import plan
 from tests.unit.cli.account import Account, Asked
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from millrace.cli.watch import status
-from millrace.lifecycle import state_machine
-from millrace.lifecycle.deployed import NotDeployedError
-from millrace.lifecycle.state_machine import Outcome
+from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.jobs import state_machine
+from millrace.lifecycle.jobs.state_machine import Outcome
 from tests.unit.cli.test_commands import millrace
 
 

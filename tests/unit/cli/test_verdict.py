@@ -16,15 +16,15 @@ from hypothesis import strategies as some
 from rich.console import Console
 
 from millrace.advisor.advise import advise
-from millrace.advisor.job_context import AdvisedJob
-from millrace.advisor.what_if import twin_of_application
+from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.plan.report.simulate_verdict import longest_spell, simulation_verdict, waiting_for
 from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first, panel
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import environments, load
-from millrace.config.edit import set_value
+from millrace.config.document.edit import set_value
 from millrace.sizing import plan, total
 from millrace.sizing.simulation import Arrivals, Outage, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, streams_of

@@ -19,10 +19,10 @@ from hypothesis import strategies as some
 from millrace.cli.shared import console
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError
-from millrace.config.invisible_characters import TABLE, escape_invisible
-from millrace.config.problems import Problem
+from millrace.config.document.invisible_characters import TABLE, escape_invisible
+from millrace.config.document.problems import Problem
 from millrace.lifecycle.deploy import DeployError
-from millrace.sandbox import cdk
+from millrace.sandbox.programs import cdk
 from tests.drawn_page import drawn
 from tests.unit.advisor.made import history
 from tests.unit.advisor.written import write

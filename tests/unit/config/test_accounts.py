@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from millrace.config import ConfigurationError, load
-from millrace.config.accounts import named_hosts
-from millrace.config.document import Tree
+from millrace.config.aws.accounts import named_hosts
+from millrace.config.document.tree import Tree
 from tests.unit.cli.test_commands import millrace
 
 DEV = """

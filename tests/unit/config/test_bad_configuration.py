@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.config import ConfigurationError, check_jobs, load
+from millrace.config import ConfigurationError, load
+from millrace.config.checks import jobs as check_jobs
 from millrace.etl.queries import spark_settings
 from millrace.sizing import plan
 from tests.unit.config import bad_limits, bad_names, bad_queries, bad_sources, bad_texts

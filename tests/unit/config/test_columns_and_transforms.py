@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import ConfigurationError, load
-from millrace.config.problems import Problem
+from millrace.config.document.problems import Problem
 from tests.unit.config.conftest import GOOD
 
 LAND = "jobs.clicks.queries.land-clicks"

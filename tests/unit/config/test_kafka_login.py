@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millrace.config import ConfigurationError, load
-from millrace.config.kafka_login import CertificateLogin, IamLogin, NoLogin, PasswordLogin, TlsLogin
+from millrace.config.kafka.login import CertificateLogin, IamLogin, NoLogin, PasswordLogin, TlsLogin
 from tests.unit.config.conftest import GOOD
 
 ACCOUNT = "111122223333"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import ConfigurationError, Names, load
-from millrace.config.problems import Problem
+from millrace.config.document.problems import Problem
 from tests.unit.config.conftest import GOOD
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ from cfnlint.schema import ResourceNotFoundError
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from millrace.config import ConfigurationError, load
-from millrace.config.regions import LACKING, REGIONS
+from millrace.config.aws.regions import LACKING, REGIONS
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import ConfigurationError, load
-from millrace.config.check_columns import ENVELOPE
+from millrace.config.checks.columns import ENVELOPE
 from millrace.config.conditions import parse_condition
 from millrace.sizing import plan
 from tests.unit.config.conftest import GOOD

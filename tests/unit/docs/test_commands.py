@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.cli.plan.init import files
 from millrace.config import environments
-from millrace.sandbox.toolchain import node_bin
+from millrace.sandbox.programs.toolchain import node_bin
 
 UsageError = BadParameter.__mro__[1]  # typer carries its command-line library within itself
 ROOT = Path(__file__).parents[3]
@@ -164,7 +164,7 @@ def test_a_wrong_one_is_not():
         "python -m antigravity",
         "pytest tests/spark/test_rain.py",
         "pytest tests/spark/test_rain_*.py",
-        "pytest tests/spark/test_land.py -k rain",
+        "pytest tests/spark/queries/test_land.py -k rain",
     ):
         with pytest.raises(AssertionError):
             parse(Command("here", text))

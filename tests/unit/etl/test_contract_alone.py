@@ -17,7 +17,7 @@ for each in pkgutil.walk_packages(launch.__path__, "millrace.etl.launch."):
     __import__(each.name)
 from millrace.config import Names, load
 from millrace.etl.launch import settings, typed_json
-from millrace.infra.launch_settings import job_settings
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
 
 environment = load("prod")

@@ -15,7 +15,7 @@ from millrace.config import Names, load
 from millrace.etl.launch import typed_json
 from millrace.etl.launch.launch_document import parse_arguments, read_document
 from millrace.etl.record.errors import StartError
-from millrace.infra.launch_settings import job_settings
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
 from tests.documents import with_route
 from tests.unit.etl.test_launch import LAND, SETTINGS

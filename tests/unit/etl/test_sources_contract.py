@@ -12,9 +12,9 @@ from millrace.config import Environment, Names, load
 from millrace.etl.launch import typed_json
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
 from millrace.etl.launch.sources import KafkaSource, KinesisSource
-from millrace.infra.launch_settings import job_settings
-from millrace.infra.permissions import JobPermissions, Keys
-from millrace.infra.source_permissions import source_grants
+from millrace.infra.launch.launch_settings import job_settings
+from millrace.infra.permissions.job import JobPermissions, Keys
+from millrace.infra.permissions.sources import source_grants
 from millrace.sizing import Plan, plan
 from millrace.sizing.model import JobPlan
 

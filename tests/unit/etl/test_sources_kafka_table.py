@@ -12,7 +12,7 @@ from millrace.config import Names, load
 from millrace.etl.launch.settings import DeriveSettings
 from millrace.etl.launch.sources import KafkaSource
 from millrace.etl.sources.kafka import topics
-from millrace.infra.launch_settings import job_settings
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
 
 ROOT = Path(__file__).parents[3]

@@ -28,7 +28,7 @@ from millrace.etl.sources.kinesis.closed_shards import (
     unread_shard_rests,
 )
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
-from millrace.lifecycle import audit_kinesis
+from millrace.lifecycle.audits import kinesis as audit_kinesis
 from tests import protobuf as pb
 from tests.faults.feed import aggregate
 

@@ -12,7 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from millrace.config import Names, load
-from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import Aws
 from tests.unit.lifecycle.shop import Shop
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from millrace.cli import app
 from millrace.config import Environment, Names, load
 from millrace.etl.checkpoints import manifest
-from millrace.lifecycle.checkpoints import Checkpoints
+from millrace.lifecycle.jobs.checkpoints import Checkpoints
 from tests.documents import with_route
 from tests.unit.etl.test_launch import LAND, SETTINGS
 from tests.unit.etl.test_manifest import KINESIS

@@ -12,6 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.lifecycle import upgrade as upgrading
+from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.deploy import (
     Changes,
     DeployError,
@@ -20,8 +21,7 @@ from millrace.lifecycle.deploy import (
     apply,
     without_starts,
 )
-from millrace.lifecycle.deployment_changes import JobChange
-from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.versions import UpgradeError
 from tests.unit.lifecycle.test_deploy import put_metric
 

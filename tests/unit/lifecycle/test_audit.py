@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
-from millrace.lifecycle import audit_kinesis
-from millrace.lifecycle.audit import (
+from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.audits import kinesis as audit_kinesis
+from millrace.lifecycle.audits.hours import (
     HOUR,
     MINUTE,
     Audit,
@@ -32,10 +33,9 @@ from millrace.lifecycle.audit import (
     hours_of,
     missing_offsets,
 )
-from millrace.lifecycle.audit_job import Place, audit
-from millrace.lifecycle.audit_kinesis import compare_counts, read_to
-from millrace.lifecycle.audit_table import LandedRecords
-from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.audits.job import Place, audit
+from millrace.lifecycle.audits.kinesis import compare_counts, read_to
+from millrace.lifecycle.audits.table import LandedRecords
 from millrace.lifecycle.problems import AwsError
 
 ROOT = Path(__file__).parents[3]

@@ -18,8 +18,7 @@ from millrace.cli.repair import audit as command
 from millrace.config import load
 from millrace.config.queries import RouteQuery
 from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources
-from millrace.lifecycle.audit import HOUR, Audit, HourlyCounts, LaggingShard, NotAudited
-from millrace.lifecycle.audit_direct import (
+from millrace.lifecycle.audits.direct import (
     OFFSETS,
     QUERY,
     RecordTable,
@@ -27,9 +26,10 @@ from millrace.lifecycle.audit_direct import (
     claimed_ranges,
     unclaimed_ranges,
 )
-from millrace.lifecycle.audit_job import leg_of
-from millrace.lifecycle.audit_kinesis import compare_counts, unread
-from millrace.lifecycle.audit_table import LandedRecords
+from millrace.lifecycle.audits.hours import HOUR, Audit, HourlyCounts, LaggingShard, NotAudited
+from millrace.lifecycle.audits.job import leg_of
+from millrace.lifecycle.audits.kinesis import compare_counts, unread
+from millrace.lifecycle.audits.table import LandedRecords
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 COLUMNS = pa.schema(

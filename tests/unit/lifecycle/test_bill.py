@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from millrace.cli.app import app
 from millrace.cli.watch import cost
 from millrace.config import Environment, Names, load
-from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.real_cost import ENVIRONMENT, JOB, PROJECT, STREAM, actual
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.real_cost import ENVIRONMENT, JOB, PROJECT, STREAM, actual
-from millrace.lifecycle.state_machine import Aws
 from millrace.sizing import plan, total
-from millrace.sizing.actual_cost import pairs
+from millrace.sizing.costs.actual_cost import pairs
 from tests.unit.cli.test_commands import ROOT, millrace
 
 SINCE, UNTIL = date(2026, 11, 1), date(2026, 11, 11)

@@ -19,7 +19,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from millrace.lifecycle.catalog_columns import columns, table_names
+from millrace.lifecycle.account.catalog_columns import columns, table_names
 from millrace.sandbox import running_sandbox
 
 

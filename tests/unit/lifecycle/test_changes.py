@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from millrace.lifecycle.deployment_changes import differences, job_change, stack_change, stream_names
+from millrace.lifecycle.changes.deployment_changes import differences, job_change, stack_change, stream_names
 
 APPLICATION = {
     "Type": "AWS::EMRServerless::Application",

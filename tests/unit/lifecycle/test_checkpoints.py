@@ -20,10 +20,10 @@ from millrace.cli.run.checkpoint_compatibility import (
 from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
 from millrace.etl.launch import settings
-from millrace.lifecycle import checkpoints
-from millrace.lifecycle.checkpoints import CheckpointError
-from millrace.lifecycle.reset_effects import read_again, reset_objection
-from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.jobs import checkpoints
+from millrace.lifecycle.jobs.checkpoints import CheckpointError
+from millrace.lifecycle.jobs.reset_effects import read_again, reset_objection
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.upgrade import with_template
 from tests.documents import with_route
 from tests.unit.etl.test_manifest import DERIVE

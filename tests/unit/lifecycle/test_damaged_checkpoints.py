@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals
-from millrace.lifecycle.checkpoints import CheckpointError
-from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.jobs.checkpoints import CheckpointError
+from millrace.lifecycle.jobs.state_machine import Aws
 from tests.unit.lifecycle.shop import MANIFEST, Shop, document
 
 

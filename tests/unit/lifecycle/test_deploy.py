@@ -14,11 +14,11 @@ from botocore.stub import Stubber
 from millrace.cli.run.changes_report import questions
 from millrace.config import Environment, Names
 from millrace.lifecycle import deploy as deploying
+from millrace.lifecycle.changes.deployment_changes import JobChange
+from millrace.lifecycle.changes.removals import Removal
 from millrace.lifecycle.deploy import Changes, _stop_application, compare_with_deployed
-from millrace.lifecycle.deployment_changes import JobChange
-from millrace.lifecycle.health import UnhealthyError, read_health, wait_until_healthy
-from millrace.lifecycle.removals import Removal
-from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.jobs.health import UnhealthyError, read_health, wait_until_healthy
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.verify.on_aws import AwsAccount
 
 ROOT = Path(__file__).parents[3]

@@ -9,9 +9,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from millrace.cli.run.changes_report import describe
+from millrace.lifecycle.changes.stack_exports import imports
 from millrace.lifecycle.deploy import compare_with_deployed
-from millrace.lifecycle.stack_exports import imports
-from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import Aws
 from tests.unit.lifecycle.test_deploy import BUCKET, document, template
 
 

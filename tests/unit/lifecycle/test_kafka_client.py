@@ -10,8 +10,8 @@ import pytest
 
 from millrace.config import Names
 from millrace.config.model import ExternalCluster
-from millrace.lifecycle import kafka_access
-from millrace.lifecycle.kafka_access import settings
+from millrace.lifecycle.account import kafka_access
+from millrace.lifecycle.account.kafka_access import settings
 from millrace.lifecycle.problems import AwsError
 from tests.unit.verify.conftest import ACCOUNT, environment
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from millrace.lifecycle import one_off_run
-from millrace.lifecycle.state_machine import Aws, Outcome
+from millrace.lifecycle.jobs import one_off_run
+from millrace.lifecycle.jobs.state_machine import Aws, Outcome
 
 ASKED = (("--backfill", "q"), ("--replace", ""))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.lifecycle import one_off_run
-from millrace.lifecycle.one_off_run import EndedRun, run_once
+from millrace.lifecycle.jobs import one_off_run
+from millrace.lifecycle.jobs.one_off_run import EndedRun, run_once
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.state_machine import Aws
 from tests.unit.lifecycle.test_apply import JOB, Deployed, throttled
 
 

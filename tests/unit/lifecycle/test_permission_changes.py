@@ -10,9 +10,9 @@ import pytest
 import typer
 
 from millrace.cli.run.changes_report import refuse_wider
-from millrace.lifecycle.deployed_diff import Changes
-from millrace.lifecycle.deployment_changes import StackChange, stack_change
-from millrace.lifecycle.permission_changes import widenings
+from millrace.lifecycle.changes.deployed_diff import Changes
+from millrace.lifecycle.changes.deployment_changes import StackChange, stack_change
+from millrace.lifecycle.changes.permission_changes import widenings
 
 ADMIN = "arn:aws:iam::aws:policy/AdministratorAccess"
 TEMPLATE: dict[str, Any] = {

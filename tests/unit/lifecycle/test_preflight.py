@@ -17,9 +17,10 @@ from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
 from millrace.config import Names, load
-from millrace.lifecycle import preflight_account, preflight_templates
-from millrace.lifecycle.preflight import Account, Row, ask, failed
-from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.preflight import account as preflight_account
+from millrace.lifecycle.preflight import templates as preflight_templates
+from millrace.lifecycle.preflight.questions import Account, Row, ask, failed
 from millrace.sizing import plan
 
 ACCOUNT = "444455556666"

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.lifecycle import one_off_run, state_machine
-from millrace.lifecycle.deployed import split_url
-from millrace.lifecycle.one_off_run import EndedRun
+from millrace.lifecycle.account.deployed import split_url
+from millrace.lifecycle.jobs import one_off_run, state_machine
+from millrace.lifecycle.jobs.one_off_run import EndedRun
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.state_machine import Aws
 
 JOB, QUERY = "clicks", "land-clicks"
 GIVEN = b'{"id": "a/0/1", "payload": "{}"}\n'

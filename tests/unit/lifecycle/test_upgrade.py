@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from millrace.lifecycle.account.deployed import split_url
+from millrace.lifecycle.changes.deployment_changes import StackChange
 from millrace.lifecycle.deploy import Changes
-from millrace.lifecycle.deployed import split_url
-from millrace.lifecycle.deployment_changes import StackChange
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.upgrade import rollback_changes, shared_stacks
 from millrace.lifecycle.versions import UpgradeError, Version, current, deployed_version, previous
 

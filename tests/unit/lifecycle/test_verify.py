@@ -14,17 +14,18 @@ import boto3
 import pytest
 
 from millrace.config import Names, load
-from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.real_cost import ENVIRONMENT, PROJECT
-from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox.drill import DrillError
 from millrace.sizing import plan
-from millrace.verify import in_sandbox, on_aws, removal
+from millrace.verify import in_sandbox, on_aws
 from millrace.verify.environment import TAG, VerificationCopy, VerificationSettings, derive
 from millrace.verify.on_aws import PATIENCE, AwsAccount
-from millrace.verify.removal import empty_bucket, remove
-from millrace.verify.removal_scope import find_verifications, leftovers
+from millrace.verify.removals import removal
+from millrace.verify.removals.removal import empty_bucket, remove
+from millrace.verify.removals.removal_scope import find_verifications, leftovers
 from millrace.verify.run import scope
 from tests.integration.lifecycle.engines import Engines, serving
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.config import Names, load
-from millrace.lifecycle.state_machine import Aws
-from millrace.verify import claim_context
-from millrace.verify.claims import claims
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.verify.account import claim_context
+from millrace.verify.account.claims import claims
 from tests.unit.verify.tiny import TINY
 
 

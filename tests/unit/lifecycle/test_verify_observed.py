@@ -10,11 +10,11 @@ import pytest
 
 from millrace.cli.plan import prices
 from millrace.cli.watch import verify_claims
-from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.sizing import plan
 from millrace.verify import run as running
-from millrace.verify.claim_checks import ClaimAnswer
-from millrace.verify.claims import claims
+from millrace.verify.account.claim_checks import ClaimAnswer
+from millrace.verify.account.claims import claims
 from millrace.verify.environment import VerificationCopy, VerificationSettings
 from millrace.verify.run import Verification
 from tests.unit.lifecycle.test_verify_run import HalfDeployed, copy, file, half, stacks
@@ -106,7 +106,8 @@ def test_the_command_asks_by_the_names_of_the_copy(
 
     monkeypatch.setattr(prices, "price_list", lambda _: Noting("pricing"))
     monkeypatch.setattr(
-        "millrace.verify.claim_context.ClaimContext.fetch", lambda *_: (_ for _ in ()).throw(OSError())
+        "millrace.verify.account.claim_context.ClaimContext.fetch",
+        lambda *_: (_ for _ in ()).throw(OSError()),
     )
     told = verify_claims.observer(copy.environment, Noting)(copy)
     assert [each.id for each in told] == list(claims())

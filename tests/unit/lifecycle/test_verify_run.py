@@ -15,14 +15,16 @@ from confluent_kafka import KafkaError, KafkaException
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.config import Names, load
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.state_machine import Aws
-from millrace.sandbox import cdk, lake_tables
 from millrace.sandbox.drill import DrillError, aws_errors, wait_for
+from millrace.sandbox.programs import cdk
+from millrace.sandbox.records import lake_tables
 from millrace.sizing import plan
-from millrace.verify import on_aws, removal
+from millrace.verify import on_aws
 from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
 from millrace.verify.on_aws import PATIENCE, AwsAccount
+from millrace.verify.removals import removal
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import Run
 from millrace.verify.verification_outcome import Outcome

@@ -13,10 +13,10 @@ import pytest
 
 from millrace.cli.run.notebook import build
 from millrace.config import Names, environments, load
-from millrace.config.kafka_login import PasswordLogin
+from millrace.config.kafka.login import PasswordLogin
 from millrace.etl.engines.glue import Glue
 from millrace.etl.sources.kafka import login as kafka_login
-from millrace.infra.launch_settings import job_settings
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
 
 ROOT = Path(__file__).parents[3]

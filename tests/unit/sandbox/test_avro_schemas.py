@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 from fastavro import parse_schema, schemaless_reader
 
-from millrace.sandbox.avro_encoding import AvroSchema, AvroSchemaError, hash_of
+from millrace.sandbox.schemas.avro_encoding import AvroSchema, AvroSchemaError, hash_of
 
 NAMED = """{"type": "record", "name": "R", "namespace": "x", "fields": [
   {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},

@@ -6,9 +6,9 @@ from threading import Event
 
 import pytest
 
-from millrace.sandbox import producer
-from millrace.sandbox.child_processes import SandboxError
-from millrace.sandbox.producer import Background
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.records import producer
+from millrace.sandbox.records.producer import Background
 
 
 def fails(_: Event) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from millrace.advisor.import_environment import environment
-from millrace.advisor.job_import import RunningJob
-from millrace.advisor.job_program import read
+from millrace.advisor.existing.import_environment import environment
+from millrace.advisor.existing.job_import import RunningJob
+from millrace.advisor.existing.job_program import read
 from millrace.config import Names, load
-from millrace.infra.launch_settings import job_settings
-from millrace.sandbox.localstack import ACCOUNT
+from millrace.infra.launch.launch_settings import job_settings
+from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sizing import plan
 from tests.advisor.loop import ENVIRONMENT, LIMIT
 from tests.faults.cutover import NAME, OLD, SCHEMA, composed

@@ -12,11 +12,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
-from millrace.sandbox.child_processes import Process
 from millrace.sandbox.drill import Drill, DrillError, JobRuns, TimeLimits
 from millrace.sandbox.local_runs import LocalRun, LocalRuns
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.spark import Job, SandboxSpark
+from millrace.sandbox.programs.child_processes import Process
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.spark import Job, SandboxSpark
 
 TABLE = "rows"
 ROW = pa.table({"_id": ["a"]})

@@ -10,10 +10,10 @@ import pytest
 
 from millrace.config import Names, environments, load
 from millrace.config.engines.versions import VERSIONS
-from millrace.infra.launch_document import AssetUrls, launch_document
-from millrace.sandbox.engine_settings import engine_settings, table
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.spark import REPLACED, SandboxSpark
+from millrace.infra.launch.launch_document import AssetUrls, launch_document
+from millrace.sandbox.programs.engine_settings import engine_settings, table
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.spark import REPLACED, SandboxSpark
 from millrace.sizing import plan
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from millrace.sandbox import flights
+from millrace.sandbox.payloads import flights
 
 
 @pytest.fixture(scope="module")

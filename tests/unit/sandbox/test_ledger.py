@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.sandbox.ledger import Ledger, compare, payload_hash
+from millrace.sandbox.records.ledger import Ledger, compare, payload_hash
 from tests.faults.difference import Difference
 
 GOOD, BAD = b'{"a":1}', b'{"a":'

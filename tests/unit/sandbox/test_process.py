@@ -16,9 +16,10 @@ import psutil
 import pytest
 from rich.console import Console
 
-from millrace.sandbox import child_processes as processes
-from millrace.sandbox import demo, localstack
-from millrace.sandbox.child_processes import (
+from millrace.sandbox import demo
+from millrace.sandbox.programs import child_processes as processes
+from millrace.sandbox.programs import localstack
+from millrace.sandbox.programs.child_processes import (
     Process,
     SandboxError,
     only_one,
@@ -179,7 +180,7 @@ OWNER = """
 import os, sys, time
 from pathlib import Path
 from millrace.sandbox import child_processes as processes
-from millrace.sandbox.child_processes import Process
+from millrace.sandbox.programs.child_processes import Process
 folder = Path(sys.argv[1])
 processes._RECORDS = folder / "processes"
 started = Process.start("p", [sys.executable, "-c", sys.argv[2]], environment=os.environ, log=folder / "p.log")

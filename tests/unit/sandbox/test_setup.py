@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox import setup
+from millrace.sandbox.programs import setup
 
 
 @pytest.fixture

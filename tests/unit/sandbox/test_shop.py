@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from millrace.config import Names
-from millrace.infra.launch_settings import job_settings
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
 from tests.faults.project import write
 from tests.faults.shop import records

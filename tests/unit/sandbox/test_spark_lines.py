@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from millrace.config.engines.versions import VERSIONS, SparkLine, Version
-from millrace.lifecycle.deployed import LaunchDocument
-from millrace.sandbox import jars, local_driver, spark
-from millrace.sandbox.spark import SandboxSpark
+from millrace.lifecycle.account.deployed import LaunchDocument
+from millrace.sandbox.programs import jars, local_driver, spark
+from millrace.sandbox.programs.spark import SandboxSpark
 
 
 class Stack:

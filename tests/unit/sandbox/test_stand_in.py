@@ -10,9 +10,9 @@ import pytest
 from millrace.config import environments, load
 from millrace.sandbox import stand_in as module
 from millrace.sandbox.environment_trial import needed_jobs, needed_streams
-from millrace.sandbox.localstack import ACCOUNT
+from millrace.sandbox.programs.localstack import ACCOUNT
+from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sandbox.stand_in import stand_in
-from millrace.sandbox.toolchain import ROOT
 
 COMPANY = """\
 project: depot

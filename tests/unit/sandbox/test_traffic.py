@@ -15,12 +15,11 @@ import pytest
 
 from millrace.config.formats.csv import CsvFormat
 from millrace.config.formats.json import JsonFormat
-from millrace.sandbox import ddl
-from millrace.sandbox.child_processes import SandboxError
-from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.payloads import Payloads, payloads
-from millrace.sandbox.traffic import (
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.records.ledger import Ledger
+from millrace.sandbox.records.traffic import (
     Feed,
     TokenBucket,
     TrafficShape,
@@ -28,7 +27,8 @@ from millrace.sandbox.traffic import (
     send,
     unchanged_records,
 )
-from millrace.sandbox.traffic_values import Generator, Sample, SampleError, from_file
+from millrace.sandbox.schemas import ddl
+from millrace.sandbox.schemas.traffic_values import Generator, Sample, SampleError, from_file
 
 DDL = (
     "id BIGINT NOT NULL, city STRING NOT NULL, at TIMESTAMP NOT NULL, price DECIMAL(9,2), tags ARRAY<STRING>"

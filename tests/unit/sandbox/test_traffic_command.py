@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.cli.run.traffic import _burst
 from millrace.config import ConfigurationError, load
-from millrace.sandbox import traffic_targets
-from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import Ledger, payload_hash
-from millrace.sandbox.producer import KinesisProducer
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.records import traffic_targets
+from millrace.sandbox.records.ledger import Ledger, payload_hash
+from millrace.sandbox.records.producer import KinesisProducer
 from millrace.sizing.prices_and_limits import prices
 
 STREAM = "shop-traffic-clicks"

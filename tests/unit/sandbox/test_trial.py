@@ -10,7 +10,7 @@ import pytest
 from millrace.cli.run.sandbox import _figures, _files
 from millrace.config import ConfigurationError
 from millrace.sandbox.environment_trial import LandedTable
-from millrace.sandbox.ledger import Ledger, compare
+from millrace.sandbox.records.ledger import Ledger, compare
 
 
 def test_a_table_that_got_no_row_lost_what_was_sent() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from millrace.sizing import plan
-from millrace.sizing.alarm_windows import LONGEST_WINDOW, longest_batch
+from millrace.sizing.alarms.alarm_windows import LONGEST_WINDOW, longest_batch
 from millrace.sizing.model import Alarm
 from tests.unit.sizing.conftest import Loader, text
 

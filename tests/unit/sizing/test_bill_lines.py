@@ -9,10 +9,10 @@ import pytest
 from millrace.config.model import Environment
 from millrace.infra.stacks import storage
 from millrace.sizing import plan
-from millrace.sizing import shared_cost as shared_module
+from millrace.sizing.costs import shared_cost as shared_module
+from millrace.sizing.costs.shared_cost import metric_cost
 from millrace.sizing.model import Figure, StreamPlan
 from millrace.sizing.prices_and_limits import limits, prices
-from millrace.sizing.shared_cost import metric_cost
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 

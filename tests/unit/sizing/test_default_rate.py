@@ -10,8 +10,8 @@ from millrace.config import load
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.model import Environment
 from millrace.sizing import plan
-from millrace.sizing.benchmark_figures import Speed, speed
-from millrace.sizing.demand import query_demands
+from millrace.sizing.jobs.benchmark_figures import Speed, speed
+from millrace.sizing.jobs.demand import query_demands
 from millrace.sizing.number_derivation import explain
 from millrace.sizing.prices_and_limits import limits
 

@@ -6,7 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import Environment
-from millrace.config.problems import ConfigurationError
+from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import plan, total
 from tests.unit.sizing.drawn_environments import milliseconds
 

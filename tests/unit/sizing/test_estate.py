@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from millrace.config import ConfigurationError, environments, load
 from millrace.config.sources.kinesis import shard_steps
 from millrace.sizing import plan, total
-from millrace.sizing.alarm_windows import window
-from millrace.sizing.alarms import silenced_by_stop
-from millrace.sizing.metrics import BY_NAME, namespace
-from millrace.sizing.network import created_keys
+from millrace.sizing.alarms.alarm_windows import window
+from millrace.sizing.alarms.alarms import silenced_by_stop
+from millrace.sizing.alarms.metrics import BY_NAME, namespace
+from millrace.sizing.costs.network import created_keys
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 ROOT = Path(__file__).resolve().parents[3]

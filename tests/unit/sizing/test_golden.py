@@ -13,8 +13,8 @@ from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_workers
 from millrace.config.model import Environment
 from millrace.sizing import plan, total
+from millrace.sizing.alternatives.roads import roads
 from millrace.sizing.prices_and_limits import limits, prices
-from millrace.sizing.roads import roads
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_plan import KAFKA, built
 

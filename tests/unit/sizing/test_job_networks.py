@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.config import ConfigurationError
-from millrace.config.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.config.job_networks import network_reasons
 from millrace.sizing import plan
 from millrace.sizing.moves import find_moves

@@ -11,8 +11,8 @@ from millrace.config import environments, load
 from millrace.config.platform import Observability
 from millrace.etl.metrics import cloudwatch
 from millrace.sizing import plan
-from millrace.sizing.alarm_stacks import MOST_IN_A_STACK, alarm_stacks
-from millrace.sizing.metrics import BY_NAME, METRICS, metric_count, reporters
+from millrace.sizing.alarms.alarm_stacks import MOST_IN_A_STACK, alarm_stacks
+from millrace.sizing.alarms.metrics import BY_NAME, METRICS, metric_count, reporters
 from millrace.sizing.prices_and_limits import limits
 from tests.unit.sizing.conftest import Loader, text
 

@@ -18,8 +18,8 @@ from botocore.stub import ANY, Stubber
 
 from millrace.config import load
 from millrace.sizing import plan
-from millrace.sizing.price_products import PRODUCTS, Product
-from millrace.sizing.pricelist import SOURCE, endpoint, renew, to_yaml
+from millrace.sizing.costs.price_products import PRODUCTS, Product
+from millrace.sizing.costs.pricelist import SOURCE, endpoint, renew, to_yaml
 from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, prices, required_prices
 from tests.unit.cli.test_commands import Done, millrace
 from tests.unit.sizing.test_prices import TEXT

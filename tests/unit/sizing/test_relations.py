@@ -13,7 +13,7 @@ from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import Environment
-from millrace.config.problems import ConfigurationError
+from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.job import Outage

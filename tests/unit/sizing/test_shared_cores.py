@@ -8,9 +8,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from millrace.config import Environment
-from millrace.config.problems import ConfigurationError
+from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total
-from millrace.sizing.sharing import Batch, fewest_shared_cores
+from millrace.sizing.jobs.sharing import Batch, fewest_shared_cores
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.self_check import self_check
 from millrace.sizing.simulation.tasks import parts

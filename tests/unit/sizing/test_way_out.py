@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millrace.config import ConfigurationError, Environment
-from millrace.config.names import Names
-from millrace.infra.launch_settings import job_settings
+from millrace.config.aws.names import Names
+from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, Outage, simulate
 from millrace.sizing.simulation.plan_scenario import scenario

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.sandbox.toolchain import ROOT
+from millrace.sandbox.programs.toolchain import ROOT
 from tests.supply import audit
 from tests.supply.audit import Excused, Known, LookUpError
 from tests.supply.bill import bill

@@ -17,8 +17,8 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from millrace.config import Environment, Names, load
-from millrace.lifecycle.state_machine import Aws
-from millrace.verify.claim_context import ClaimContext
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.verify.account.claim_context import ClaimContext
 
 ROOT = Path(__file__).parents[3]
 ACCOUNT = "111122223333"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from millrace.config import load
-from millrace.config.kafka_versions import STANDARD
-from millrace.verify import checks, checks_deployed, claim_checks
-from millrace.verify.claims import claims
+from millrace.config.aws.kafka_versions import STANDARD
+from millrace.verify.account import checks, checks_deployed, claim_checks
+from millrace.verify.account.claims import claims
 from tests.unit.verify.stubbed import (
     ACCOUNT,
     NOW,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from millrace.infra.constructs import history_image, log_flattener
-from millrace.verify import checks_deployed
-from millrace.verify.claim_checks import CHECKS
-from millrace.verify.claims import PAGE, Claim, claims, page
+from millrace.verify.account import checks_deployed
+from millrace.verify.account.claim_checks import CHECKS
+from millrace.verify.account.claims import PAGE, Claim, claims, page
 
 ROOT = Path(__file__).parents[3]
 CONFESSIONS = re.compile(
@@ -21,7 +21,7 @@ CONFESSIONS = re.compile(
 
 def test_the_page_is_what_the_data_gives() -> None:
     assert (ROOT / PAGE).read_text(encoding="utf-8") == page(), (
-        f"python -m millrace.verify.claims writes {PAGE}"
+        f"python -m millrace.verify.account.claims writes {PAGE}"
     )
 
 

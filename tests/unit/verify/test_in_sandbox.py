@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox import localstack
-from millrace.sandbox.child_processes import Process
 from millrace.sandbox.drill import DrillError
 from millrace.sandbox.local_runs import LocalRun
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.spark import Job
+from millrace.sandbox.programs import localstack
+from millrace.sandbox.programs.child_processes import Process
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.spark import Job
 from millrace.sizing import plan
 from millrace.verify import in_sandbox
 from millrace.verify.in_sandbox import open_sandbox

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from millrace.sandbox.ledger import Ledger, payload_hash
+from millrace.sandbox.records.ledger import Ledger, payload_hash
 from millrace.verify.environment import VerificationCopy
 from millrace.verify.scenario import check_against_ledgers
 from millrace.verify.verification_outcome import Outcome

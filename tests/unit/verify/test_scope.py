@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from millrace.cli.watch import verify as command
 from millrace.config import Environment, Names
-from millrace.config.kafka_login import NoLogin
-from millrace.lifecycle.real_cost import ENVIRONMENT, PROJECT
-from millrace.lifecycle.state_machine import Aws
+from millrace.config.kafka.login import NoLogin
+from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
+from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.sandbox.drill import DrillError
-from millrace.verify import removal
 from millrace.verify.environment import NAME as NAMES
 from millrace.verify.environment import TAG
-from millrace.verify.manual_removal import UNKNOWN
-from millrace.verify.removal import drop_topic, drop_topics
-from millrace.verify.removal_scope import VerificationScope, removal_waves, scope_of
+from millrace.verify.removals import removal
+from millrace.verify.removals.manual_removal import UNKNOWN
+from millrace.verify.removals.removal import drop_topic, drop_topics
+from millrace.verify.removals.removal_scope import VerificationScope, removal_waves, scope_of
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.conftest import ACCOUNT, NAME, environment
 from tests.unit.verify.test_environment import kafka_only

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from millrace.sandbox.drill import DrillError
 from millrace.sizing.kafka import TIME_LIMITS
-from millrace.verify import removal
+from millrace.verify.removals import removal
 
 
 class Brokers:

@@ -10,9 +10,9 @@ from botocore.exceptions import ClientError
 
 from millrace.lifecycle.problems import AwsError, ThrottledError
 from millrace.sandbox.drill import wait_for
-from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import Ledger
-from millrace.sandbox.producer import Background
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.records.ledger import Ledger
+from millrace.sandbox.records.producer import Background
 from millrace.verify.environment import VerificationSettings
 from millrace.verify.scenario import Traffic
 from tests.unit.verify.conftest import Make

@@ -199,9 +199,9 @@ def _on_engine(
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import document
-    from millrace.lifecycle.checkpoints import FOLDER
-    from millrace.lifecycle.deployed import split_url
-    from millrace.lifecycle.one_off_run import run_once
+    from millrace.lifecycle.account.deployed import split_url
+    from millrace.lifecycle.jobs.checkpoints import FOLDER
+    from millrace.lifecycle.jobs.one_off_run import run_once
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
     engine = environment.jobs[job].engine

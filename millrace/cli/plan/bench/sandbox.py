@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from millrace.config import Environment
-from millrace.config.names import Names
+from millrace.config.aws.names import Names
 from millrace.config.queries import StreamQuery
 from millrace.config.sinks import KINDS
 
@@ -37,14 +37,14 @@ def subject_of(
     seed: int,
 ) -> tuple[MeasuredQuery, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
-    from millrace.lifecycle.deployed_diff import document_of
-    from millrace.sandbox import cdk
+    from millrace.lifecycle.changes.deployed_diff import document_of
     from millrace.sandbox import payloads as making
     from millrace.sandbox.benchmark import MeasuredQuery
-    from millrace.sandbox.child_processes import RUN
-    from millrace.sandbox.localstack import ACCOUNT
-    from millrace.sandbox.traffic import Feed, TrafficShape
-    from millrace.sandbox.traffic_values import Generator, Sample, from_file
+    from millrace.sandbox.programs import cdk
+    from millrace.sandbox.programs.child_processes import RUN
+    from millrace.sandbox.programs.localstack import ACCOUNT
+    from millrace.sandbox.records.traffic import Feed, TrafficShape
+    from millrace.sandbox.schemas.traffic_values import Generator, Sample, from_file
 
     choose = random.Random(seed)
     payloads = making.payloads_of_query(asked, environment.places.root)
@@ -99,7 +99,7 @@ def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
     """Return the rows of a reference table, from a file or from the example; None if there are none."""
     from pyarrow import csv, parquet
 
-    from millrace.sandbox import flights
+    from millrace.sandbox.payloads import flights
 
     name = table.rpartition(".")[2]
     if name in given:
@@ -113,8 +113,9 @@ def measure_core_levels(
 ) -> list[Measurements]:
     """Run the schedule for each number of cores; repeat settings that disagree on the fewest cores, if they are few."""
     from millrace.benchmark.repeated_runs import disagreeing_settings, schedule_again, with_repeated_runs
-    from millrace.sandbox import benchmark, kafka
-    from millrace.sandbox.child_processes import only_one
+    from millrace.sandbox import benchmark
+    from millrace.sandbox.programs import kafka
+    from millrace.sandbox.programs.child_processes import only_one
 
     with only_one(), kafka.running() as broker:
         held = benchmark.per_partition(runs)

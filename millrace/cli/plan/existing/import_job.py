@@ -15,13 +15,13 @@ from millrace.cli.plan.existing.import_plans import as_yaml, fitted_plans, plann
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError, find_root
 from millrace.config.base import SLUG, SLUG_SAID
-from millrace.config.problems import dotted_path, wrong_option
+from millrace.config.document.problems import dotted_path, wrong_option
 from millrace.config.units import parse_start
 from millrace.sizing import Plan
 
 if TYPE_CHECKING:
-    from millrace.advisor.job_import import RunningJob
-    from millrace.advisor.job_program import Answers
+    from millrace.advisor.existing.job_import import RunningJob
+    from millrace.advisor.existing.job_program import Answers
 
 _AHEAD = timedelta(minutes=30)
 """Default time until the new job's first record, for reading and deploying the file; the job starts no earlier."""
@@ -137,11 +137,11 @@ def import_command(
 
       millrace import glue:orders --name orders --topic orders --brokers b-1.example.com:9098,b-2.example.com:9098
     """
-    from millrace.advisor.import_cutover import cut_over, job_comment, stream_of
-    from millrace.advisor.import_environment import environment, open_lines
-    from millrace.advisor.import_log import read_log
-    from millrace.advisor.import_transforms import write_transforms
-    from millrace.advisor.job_program import Answers
+    from millrace.advisor.existing.import_cutover import cut_over, job_comment, stream_of
+    from millrace.advisor.existing.import_environment import environment, open_lines
+    from millrace.advisor.existing.import_log import read_log
+    from millrace.advisor.existing.import_transforms import write_transforms
+    from millrace.advisor.existing.job_program import Answers
 
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
@@ -241,7 +241,7 @@ def _earlier(target: Path, source: str, name: str, root: Path) -> str | None:
     ConfigurationError
         The file was not imported from this job.
     """
-    from millrace.advisor.import_cutover import describes_job
+    from millrace.advisor.existing.import_cutover import describes_job
 
     try:
         text = target.read_bytes().decode()
@@ -268,7 +268,7 @@ def _begin_again(
     as_json: bool,
 ) -> None:
     """Update the open lines and the start position in the file of an earlier import."""
-    from millrace.advisor.import_cutover import TakeoverError, fill_open_lines, set_start_position
+    from millrace.advisor.existing.import_cutover import TakeoverError, fill_open_lines, set_start_position
 
     try:
         text, filled, left = fill_open_lines(text, made)
@@ -308,7 +308,7 @@ def _running(source: str, answers: Answers) -> RunningJob:
     import boto3
     from botocore.exceptions import BotoCoreError
 
-    from millrace.advisor.job_import import emr, glue
+    from millrace.advisor.existing.job_import import emr, glue
 
     kind, _, rest = source.partition(":")
     application, _, run = rest.partition("/")

@@ -22,13 +22,13 @@ from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.html_pages import check_page, html_page, write_page
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError
-from millrace.config.problems import wrong_option
+from millrace.config.document.problems import wrong_option
 from millrace.sizing import total
 from millrace.sizing.prices_and_limits import price_regions
 from millrace.sizing.text_format import count, dollars, duration_text
 
 if TYPE_CHECKING:
-    from millrace.advisor.account_scan import ScannedJob
+    from millrace.advisor.existing.account_scan import ScannedJob
 
 _SCHEMA = "pipelines/scan/record.ddl"
 """Schema of every price: the speed is that of the job's own log, so columns do not count."""
@@ -94,7 +94,7 @@ def scan(
         check_page(html)
     tags = _tags(tag or ())
     region, client = _account(region)
-    from millrace.advisor.account_scan import Window
+    from millrace.advisor.existing.account_scan import Window
 
     now = datetime.now(UTC)
     window = Window(now - timedelta(days=days), now)
@@ -154,7 +154,7 @@ def _rows(
     """Return the jobs, and the services that may not be read, each with the reason."""
     from botocore.exceptions import ClientError, EndpointConnectionError
 
-    from millrace.advisor import account_scan
+    from millrace.advisor.existing import account_scan
 
     rows, unread = list[Row](), list[str]()
     with Progress(
@@ -177,11 +177,11 @@ def _own_plan(
     job: ScannedJob, client: Callable[[str], Any], region: str
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return the monthly cost of the job's own plan in USD, or a note that says why there is none."""
-    from millrace.advisor.import_environment import environment, open_lines
-    from millrace.advisor.import_log import figures_of
-    from millrace.advisor.import_transforms import write_transforms
-    from millrace.advisor.job_import import emr, glue
-    from millrace.config.open_values import question
+    from millrace.advisor.existing.import_environment import environment, open_lines
+    from millrace.advisor.existing.import_log import figures_of
+    from millrace.advisor.existing.import_transforms import write_transforms
+    from millrace.advisor.existing.job_import import emr, glue
+    from millrace.config.document.open_values import question
 
     if job.history is None:
         return None, ()

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from millrace.config import Environment
-from millrace.config.problems import wrong_option
+from millrace.config.document.problems import wrong_option
 from millrace.sizing import total
 from millrace.sizing.moves import Move
 

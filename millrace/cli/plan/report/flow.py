@@ -12,8 +12,8 @@ from millrace.config.queries import DeriveQuery, Landing, Query
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
-from millrace.sizing.demand import QueryDemand
-from millrace.sizing.storage import stored_gb
+from millrace.sizing.costs.storage import stored_gb
+from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.text_format import count, dollars, format_bytes, format_number, join_names
 
 _TROUBLES: Mapping[str, str] = {

@@ -10,11 +10,11 @@ from millrace.cli.plan.report.flow import flow
 from millrace.cli.shared.verdict import Verdict
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import Environment
-from millrace.sizing.demand import query_demands
+from millrace.sizing.alternatives.risks import FULL, fullness
 from millrace.sizing.export import to_json
+from millrace.sizing.jobs.demand import query_demands
 from millrace.sizing.model import JobPlan, WorkerChoice
 from millrace.sizing.moves import Move
-from millrace.sizing.risks import FULL, fullness
 from millrace.sizing.text_format import count, duration_text, format_number
 
 if TYPE_CHECKING:

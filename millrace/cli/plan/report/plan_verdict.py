@@ -11,12 +11,12 @@ from millrace.cli.plan.report.next_command import next_command
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
 from millrace.config import Environment
 from millrace.sizing import Plan, total
+from millrace.sizing.alternatives.risks import FULL, SLOW, fullness
 from millrace.sizing.cost import HOURS
-from millrace.sizing.demand import QueryDemand, query_demands
+from millrace.sizing.jobs.demand import QueryDemand, query_demands
 from millrace.sizing.model import CostItem
 from millrace.sizing.planning import over_limit
 from millrace.sizing.prices_and_limits import limits
-from millrace.sizing.risks import FULL, SLOW, fullness
 from millrace.sizing.text_format import (
     count,
     dollars,

@@ -19,8 +19,8 @@ from millrace.config import Environment, load
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.preflight import Row
-    from millrace.lifecycle.update_rules import Template
+    from millrace.lifecycle.changes.update_rules import Template
+    from millrace.lifecycle.preflight.questions import Row
 
 _SIGNS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "not known": "[dim]?[/]"}
 
@@ -45,10 +45,11 @@ def preflight(
 
       millrace preflight --env prod --drift --json
     """
-    from millrace.lifecycle import preflight_account, preflight_templates
-    from millrace.lifecycle.preflight import Account, Row, ask, failed
+    from millrace.lifecycle.changes.read_sizes import read_sizes
+    from millrace.lifecycle.preflight import account as preflight_account
+    from millrace.lifecycle.preflight import templates as preflight_templates
+    from millrace.lifecycle.preflight.questions import Account, Row, ask, failed
     from millrace.lifecycle.problems import CredentialsError
-    from millrace.lifecycle.read_sizes import read_sizes
 
     environment = load(env)
     try:
@@ -76,8 +77,8 @@ def preflight(
 def _templates(environment: Environment) -> tuple[Mapping[str, Template] | None, Sequence[Row]]:
     """Synthesise the templates; without the programs for it, return the row that says so."""
     from millrace.cli.plan.report.template_diff import templates
-    from millrace.lifecycle.preflight import Row
-    from millrace.sandbox.toolchain import ToolchainError
+    from millrace.lifecycle.preflight.questions import Row
+    from millrace.sandbox.programs.toolchain import ToolchainError
 
     try:
         return templates(environment, environment.places.root), ()

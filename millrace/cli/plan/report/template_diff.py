@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config import Environment, Names
-from millrace.lifecycle.deployment_changes import stack_change
-from millrace.lifecycle.permission_changes import DeployedRights
+from millrace.lifecycle.changes.deployment_changes import stack_change
+from millrace.lifecycle.changes.permission_changes import DeployedRights
 from millrace.sizing import plan
 
 _NO_ACCOUNT = "000000000000"
@@ -39,10 +39,10 @@ def templates(environment: Environment, root: Path) -> Templates:
 
     Raises
     ------
-    millrace.infra.errors.InfrastructureError, millrace.sandbox.toolchain.ToolchainError
+    millrace.infra.errors.InfrastructureError, millrace.sandbox.programs.toolchain.ToolchainError
         Something that the environment asks for cannot be built, or set-up did not run.
     """
-    from millrace.sandbox.toolchain import node_bin
+    from millrace.sandbox.programs.toolchain import node_bin
 
     os.environ["PATH"] = os.pathsep.join((str(node_bin()), os.environ["PATH"]))
     from aws_cdk import App

@@ -63,8 +63,8 @@ def refused_queries(found: Rehearsal) -> list[str]:
 def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     """Compare with the tables of the running sandbox, or with those that are deployed on AWS."""
     from millrace.etl.launch import typed_json
-    from millrace.infra.launch_settings import job_settings
-    from millrace.lifecycle import catalog_columns
+    from millrace.infra.launch.launch_settings import job_settings
+    from millrace.lifecycle.account import catalog_columns
     from millrace.sandbox import running_sandbox, start_rehearsal
 
     sized = plan(environment)
@@ -80,6 +80,6 @@ def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
 
 
 def _named(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    from millrace.lifecycle import catalog_columns
+    from millrace.lifecycle.account import catalog_columns
 
     return sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))

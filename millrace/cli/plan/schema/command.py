@@ -22,7 +22,7 @@ from millrace.config import find_root
 from millrace.config.schema import SCHEMA_FILE, schema_text
 
 if TYPE_CHECKING:
-    from millrace.sandbox.infer import Inferred
+    from millrace.sandbox.schemas.infer import Inferred
 
 schema_app = typer.Typer(invoke_without_command=True)
 
@@ -135,7 +135,7 @@ def infer(
 
       millrace schema infer --file orders.csv --out pipelines/shop/schemas/order.ddl
     """
-    from millrace.sandbox import ddl
+    from millrace.sandbox.schemas import ddl
 
     if (stream is None) == (file is None):
         raise typer.BadParameter("give either STREAM and --env, or --file")
@@ -196,8 +196,8 @@ def _format_of(file: Path | None) -> Format:
 
 
 def _avro(file: Path | None, out: Path | None) -> tuple[str, Inferred]:
-    from millrace.sandbox import ddl
-    from millrace.sandbox.infer import from_avro
+    from millrace.sandbox.schemas import ddl
+    from millrace.sandbox.schemas.infer import from_avro
 
     if file is None:
         raise typer.BadParameter(
@@ -221,7 +221,8 @@ def _sampled(
     aws: bool,
 ) -> tuple[list[bytes], list[str] | None, str]:
     """Return payloads, names of the columns, and delimiter."""
-    from millrace.sandbox import samples, traffic_targets
+    from millrace.sandbox.records import traffic_targets
+    from millrace.sandbox.schemas import samples
 
     names = columns.split(",") if columns else None
     if file is None:
@@ -250,7 +251,7 @@ def _inferred(
     required: bool,
     narrow: bool,
 ) -> Inferred:
-    from millrace.sandbox.infer import from_csv, from_json
+    from millrace.sandbox.schemas.infer import from_csv, from_json
 
     if form == "csv":
         return from_csv(payloads, names, delimiter=delimiter, null=null, required=required, narrow=narrow)
@@ -258,7 +259,7 @@ def _inferred(
 
 
 def _as_json(found: Inferred) -> dict[str, Any]:
-    from millrace.sandbox.ddl import kind_text
+    from millrace.sandbox.schemas.ddl import kind_text
 
     return {
         "records": found.records,
@@ -278,7 +279,7 @@ def _as_json(found: Inferred) -> dict[str, Any]:
 
 
 def _show(found: Inferred) -> None:
-    from millrace.sandbox.ddl import kind_text
+    from millrace.sandbox.schemas.ddl import kind_text
 
     table = Table(
         "field",

@@ -1,0 +1,250 @@
+"""A job's settings for its launch document, in the classes of :mod:`millrace.etl.launch.settings`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from millrace.config.aws.names import Names
+from millrace.config.checks.columns import ENVELOPE
+from millrace.config.kafka.login import IamLogin, NoLogin
+from millrace.config.model import Environment, ExternalCluster, Job, Stream
+from millrace.config.queries import (
+    DeriveQuery,
+    DirectQuery,
+    DirectRouteQuery,
+    Enrichment,
+    Query,
+    Reading,
+    Route,
+    Rule,
+    SourceQuery,
+    State,
+    Watermark,
+)
+from millrace.config.sinks.base import SinkContext
+from millrace.config.sources.base import StreamContext
+from millrace.config.table_writers import maintained_tables, readers
+from millrace.etl.launch import settings as launch
+from millrace.etl.launch.sources import Source
+from millrace.sizing.jobs.files_per_batch import batch_bytes
+from millrace.sizing.model import JobPlan, QueryPlan
+from millrace.sizing.prices_and_limits import a_second
+
+from ..sinks import written_clusters
+
+CATALOG = "lake"
+"""Name of the Spark catalog that holds every table of an environment."""
+
+
+def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> launch.JobSettings:
+    """Return one job's settings.
+
+    Parameters
+    ----------
+    job_plan
+        The job's triggers and limits; every number of the result that was computed comes from here.
+    """
+    job = environment.jobs[job_plan.name]
+    kept = environment.storage.dead_letter_retention
+    clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
+    return launch.JobSettings(
+        version=1,
+        environment=environment.name,
+        job=job_plan.name,
+        engine=job.engine,
+        catalog=CATALOG,
+        checkpoints=names.checkpoints(job_plan.name),
+        batch_retries=job.batch_retries,
+        dead_letters_kept_seconds=None if kept is None else int(kept.total_seconds()),
+        erase_share=environment.storage.erase_share,
+        upkeep=_upkeep(environment, job_plan.name, names),
+        connections={cluster: _connection(environment, cluster, names) for cluster in clusters},
+        queries=tuple(
+            _query(environment, job_plan.name, query, job_plan.queries[name], names)
+            for name, query in job.queries.items()
+        ),
+    )
+
+
+def _upkeep(environment: Environment, job: str, names: Names) -> launch.UpkeepSettings | None:
+    upkeep = environment.storage.upkeep
+    if upkeep is None:
+        return None
+    return launch.UpkeepSettings(
+        file_bytes=upkeep.file_size,
+        snapshots_kept_seconds=int(upkeep.snapshots.total_seconds()),
+        orphans_kept_seconds=int(upkeep.orphans.total_seconds()),
+        tables=tuple(
+            launch.TableUpkeep(
+                names.table(table),
+                tuple(f"{names.checkpoints(job)}/{query}" for job, query in readers(environment, table)),
+            )
+            for table in maintained_tables(environment, job)
+        ),
+    )
+
+
+def sources(environment: Environment, job: Job) -> dict[str, Stream]:
+    """Return the streams that a job's queries read, by logical name and in the queries' order."""
+    return {name: environment.streams[name] for query in job.queries.values() for name in query.streams}
+
+
+def kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
+    """Return the logical names of the Kafka clusters that a job connects to."""
+    found = (stream.cluster_name for stream in sources(environment, job).values())
+    return tuple(dict.fromkeys(name for name in found if name is not None))
+
+
+def _connection(environment: Environment, cluster: str, names: Names) -> launch.Connection:
+    kafka = environment.kafka[cluster]
+    external = kafka if isinstance(kafka, ExternalCluster) else None
+    login = kafka.authentication
+    return launch.Connection(
+        cluster=names.cluster(cluster) if external is None else None,
+        # CloudFormation has no attribute for the brokers: the job's role looks them up at start.
+        bootstrap_servers=None if external is None else external.bootstrap_servers,
+        authentication=login.kind
+        if isinstance(login, IamLogin | NoLogin) or login.secret is None
+        else launch.SecretLogin(login.kind, login.secret),
+    )
+
+
+def _query(
+    environment: Environment, job: str, query: Query, plan: QueryPlan, names: Names
+) -> launch.QuerySettings:
+    trigger = float(plan.trigger_seconds.value)
+    if isinstance(query, DeriveQuery):
+        latest = query.latest_by
+        return launch.DeriveSettings(
+            name=plan.name,
+            trigger_seconds=trigger,
+            source_table=names.table(query.source),
+            route=query.route,
+            dead_letters=None if query.dead_letters is None else names.table(query.dead_letters),
+            state=None if query.state is None else _state(query.state, names),
+            latest_by=() if latest is None else latest.key,
+            latest_order=None if latest is None else latest.order,
+            **_written(environment, query, plan, names),
+        )
+    repartition = None if plan.repartition is None else plan.repartition.value
+    routes = {
+        place: _route(environment, job, query, place[-1] if place else None, reading, plan, names)
+        for place, reading in query.readings.items()
+    }
+    if isinstance(query, DirectQuery | DirectRouteQuery):
+        return launch.DirectSettings(
+            name=plan.name,
+            routes=tuple(
+                launch.DirectRouteSettings(**vars(routes[place]), **_written(environment, end, plan, names))
+                for place, end in query.ends.items()
+            ),
+            kind=query.kind,
+            dead_letters=names.table(query.dead_letters),
+            trigger_seconds=trigger,
+            repartition=repartition,
+        )
+    return launch.LandSettings(
+        plan.name, tuple(routes.values()), query.kind, names.table(query.table), trigger, repartition
+    )
+
+
+def _route(
+    environment: Environment,
+    job: str,
+    query: SourceQuery,
+    name: str | None,
+    route: Reading,
+    plan: QueryPlan,
+    names: Names,
+) -> launch.RouteSettings:
+    return launch.RouteSettings(
+        name,
+        origin=route.topic or names.stream(route.source) if isinstance(route, Route) else None,
+        source=_source(environment, job, query, route.source, plan, names),
+        format=route.format.settings(),
+        schema=route.schema_,
+        decompress_up_to=route.decompress_up_to,
+        redact=route.redact,
+        rules=tuple(_rule(rule, asked, name) for rule, asked in route.rules.items()),
+    )
+
+
+def _written(environment: Environment, end: Any, plan: QueryPlan, names: Names) -> dict[str, Any]:
+    return {
+        "enrich": tuple(_enrichment(item, names) for item in end.enrich),
+        "transform": end.transform,
+        "sink": end.sink.settings(SinkContext(names, batch_bytes(environment, end, plan))),
+    }
+
+
+def _state(state: State, names: Names) -> launch.StateSettings:
+    return launch.StateSettings(
+        watermark=_watermark(state.watermark),
+        distinct=state.distinct,
+        key=state.key,
+        output_mode=state.output_mode,
+        join=None
+        if state.join is None
+        else launch.JoinSettings(
+            names.table(state.join.source), _watermark(state.join.watermark), state.join.route
+        ),
+    )
+
+
+def _watermark(mark: Watermark) -> launch.WatermarkSettings:
+    return launch.WatermarkSettings(mark.time, mark.delay.total_seconds(), mark.ahead.total_seconds())
+
+
+def _source(
+    environment: Environment,
+    job: str,
+    query: SourceQuery,
+    name: str,
+    plan: QueryPlan,
+    names: Names,
+) -> Source:
+    assert plan.records_per_batch is not None, f"{plan.name}: no limit for a batch in the plan"
+    each = plan.records_per_partition
+    context = StreamContext(
+        names,
+        job,
+        plan.name,
+        query,
+        plan.trigger_seconds.value,
+        _part(environment, query, name, plan.records_per_batch.value),
+        None if each is None else each.value,
+        0.0 if each is None else _handed_over(environment.streams[name], each.value),
+    )
+    return environment.streams[name].settings(name, context)
+
+
+def _handed_over(stream: Stream, records: int) -> float:
+    """Return the seconds that a partition needs to deliver so many records of average size to one reader."""
+    out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
+    return sum(records * stream.traffic.record_size / each for each in out)
+
+
+def _part(environment: Environment, query: SourceQuery, name: str, records: int) -> int:
+    """Return a stream's share of a batch's records, in proportion to its peak arrivals; rounded up."""
+    peaks = {
+        each: environment.streams[each].traffic.records_per_second
+        * environment.streams[each].traffic.peak_factor
+        for each in query.streams
+    }
+    return records if len(peaks) == 1 else math.ceil(records * peaks[name] / sum(peaks.values()))
+
+
+def _rule(name: str, rule: Rule, route: str | None) -> launch.RuleSettings:
+    landed = rule.where
+    if route is not None:
+        from millrace.config.conditions import parse_condition  # its parser takes half a second to import
+
+        landed = parse_condition(rule.where).condition_in_struct(route, frozenset(ENVELOPE))
+    return launch.RuleSettings(name, rule.where, landed, rule.action)
+
+
+def _enrichment(item: Enrichment, names: Names) -> launch.EnrichmentSettings:
+    return launch.EnrichmentSettings(
+        names.table(item.table), item.on, item.columns, item.refresh.total_seconds()
+    )

@@ -1,0 +1,61 @@
+"""The project's own files that travel with a job, and what may not be among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from millrace.config.document.secrets import holds_secret
+
+from ..errors import InfrastructureError
+
+MOST_BYTES = 32 * 1024**2
+"""Size of ``pipelines/`` with all its files: each worker loads it at each start, and data belongs into a bucket."""
+
+_KEY_FILES = (".jks", ".key", ".keystore", ".p12", ".pem", ".pfx", ".ppk")
+_NAMES = ("credentials.json", "service-account.json", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")
+
+
+def packed_files(package: Path) -> list[Path]:
+    """Return the files of a package that travel: without compiled Python and hidden files."""
+    return [
+        file
+        for file in package.rglob("*")
+        if file.is_file()
+        and file.suffix != ".pyc"
+        and not any(part.startswith(".") or part == "__pycache__" for part in file.relative_to(package).parts)
+    ]
+
+
+def project_files(root: Path) -> list[Path]:
+    """Return the files of a project's ``pipelines/`` that travel with a job.
+
+    Raises
+    ------
+    InfrastructureError
+        A file is a secret or holds one, leads out of the project, or the files are too large; a line each.
+    """
+    files = packed_files(root / "pipelines")
+    faults = [f"{file.relative_to(root)}: {fault}" for file in files for fault in _faults(file, root)]
+    if not faults and (size := sum(file.stat().st_size for file in files)) > MOST_BYTES:
+        largest = sorted(files, key=lambda file: file.stat().st_size, reverse=True)[:3]
+        faults.append(
+            f"pipelines/: {size:,} bytes; allowed: {MOST_BYTES:,}, because each worker loads them; put data into a bucket. "
+            "The largest: "
+            + ", ".join(f"{file.relative_to(root)} ({file.stat().st_size:,})" for file in largest)
+        )
+    if faults:
+        raise InfrastructureError("not packed for the jobs:\n" + "\n".join(sorted(faults)))
+    return files
+
+
+def _faults(file: Path, root: Path) -> Iterator[str]:
+    if not file.resolve().is_relative_to(root.resolve()):
+        yield "a link that leads out of the project; allowed: files of the project"
+    elif file.suffix.lower() in _KEY_FILES or file.name.lower() in _NAMES:
+        yield "a file with a key or credentials; allowed: a reference to Secrets Manager in the environment file"
+    elif file.stat().st_size <= MOST_BYTES:
+        text = file.read_bytes().decode("utf-8", errors="ignore")
+        # In a program a name before a sign of equality is a variable; only what has a secret's own form is one.
+        if line := holds_secret(text, names=file.suffix != ".py"):
+            yield f"line {line} holds a secret; allowed: a reference to Secrets Manager in the environment file"

@@ -1,0 +1,106 @@
+"""Permissions of the people who deploy and operate an environment: the calls of the commands, command by command.
+
+Sources: the actions are those that the commands call, which ``tests/unit/cli/test_policies.py`` records; resource types and
+condition keys are those of the service authorization reference. The roles of the bootstrap are those that CDK's synthesizer
+writes into each assembly. See ``docs/design/permissions.md#policies-of-people``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from millrace.config.aws.grants import Grant
+
+from ..permission_scope import PermissionScope
+from . import data_commands as read
+from . import run_commands as run
+from .policies import split_into_policies
+
+_Part = Callable[[PermissionScope], list[Grant]]
+_ASK: tuple[_Part, ...] = (run.state_machines,)
+_ONCE: tuple[_Part, ...] = (*_ASK, run.watch_runs, run.log_lines)
+_DEPLOY: tuple[_Part, ...] = (
+    *(run.bootstrap, run.read_stacks, *_ASK, run.stop_applications, run.read_health, run.log_lines),
+    *(read.catalog, read.read_checkpoints, run.versions),
+)
+_PARTS: dict[str, tuple[_Part, ...]] = {
+    "preflight": (run.bootstrap, run.read_stacks, read.preflight),
+    "deploy": (*_DEPLOY, read.preflight),
+    "upgrade": _DEPLOY,
+    "rollback": _DEPLOY,
+    "start": _ASK,
+    "stop": _ASK,
+    "drain": _ASK,
+    "status": _ASK,
+    "logs": (run.log_lines,),
+    "checkpoint": (read.read_checkpoints, read.write_checkpoints),
+    "replay": (*_ONCE, read.write_checkpoints),
+    "bench": (*_ONCE, read.read_checkpoints, read.write_checkpoints),
+    "backfill": (*_ONCE, read.catalog, read.table_files),
+    "erase": (read.read_checkpoints, read.write_checkpoints),
+    "audit": (
+        *(read.catalog, read.table_files, read.read_checkpoints),
+        *(read.streams, read.kafka, run.stream_metrics),
+    ),
+    "split": (read.kafka,),
+    "schema": (read.catalog,),
+    "history": (read.event_logs,),
+    "cost": (read.cost_explorer_permissions,),
+}
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "deployer": ("preflight", "deploy", "upgrade", "rollback", "start", "status"),
+    "operator": (
+        *("status", "start", "stop", "drain", "logs", "checkpoint", "replay", "bench", "backfill", "erase"),
+        *("audit", "split", "schema", "history", "cost"),
+    ),
+}
+"""Commands of each role; ``verify`` deploys a copy of its own and has no policy here."""
+
+
+def statement(grant: Grant) -> dict[str, Any]:
+    """Write a grant as a statement of IAM's JSON."""
+    found: dict[str, Any] = {
+        "Sid": grant.sid,
+        "Effect": grant.effect,
+        "Action": list(grant.actions),
+        "Resource": list(grant.resources),
+    }
+    return found | ({"Condition": dict(grant.conditions)} if grant.conditions else {})
+
+
+def _length(grant: Grant) -> int:
+    return len(json.dumps(statement(grant), separators=(",", ":")))
+
+
+def _granted(scope: PermissionScope, parts: Iterable[_Part]) -> list[Grant]:
+    """Return the grants of some parts, without those that would be for no resource."""
+    return [grant for part in parts for grant in part(scope) if grant.resources]
+
+
+def grants(scope: PermissionScope, command: str) -> list[Grant]:
+    """Return the grants that one command needs, in a fixed order.
+
+    Raises
+    ------
+    KeyError
+        No policy contains that command.
+    """
+    return _granted(scope, _PARTS[command])
+
+
+def policies(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
+    """Write the policies of ``deployer`` or ``operator``, none longer than IAM allows.
+
+    Returns
+    -------
+    list of dict
+        Policy documents, usually one or two.
+    """
+    parts = dict.fromkeys(part for command in ROLES[role] for part in _PARTS[command])
+    # Several parts may hold the same statement, such as that of a key.
+    found = {json.dumps(statement(grant)): grant for grant in _granted(scope, parts)}
+    shared = split_into_policies(list(found.values()), _length)
+    return [{"Version": "2012-10-17", "Statement": [statement(grant) for grant in each]} for each in shared]

@@ -1,0 +1,201 @@
+"""Statements of the commands that work on data: checkpoints, tables, streams, event logs, the bill."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from aws_cdk import DefaultStackSynthesizer
+
+from millrace.config.aws.grants import FILES, FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow, list_prefixes
+from millrace.config.job_networks import vpc_reason
+from millrace.config.model import ExternalCluster, MskCluster
+from millrace.config.platform import Bucket
+from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
+
+from ..constructs.log_flattener import FLAT_PREFIX
+from ..launch.spark import database_location
+from ..permission_scope import PermissionScope
+from .job import deny_versions
+
+_AUDIT_GROUP = "millrace-audit"
+_ALL_ALARMS = "The quota counts all alarms of the account"
+
+
+def read_checkpoints(scope: PermissionScope) -> list[Grant]:
+    """Read the checkpoints of all jobs."""
+    bucket = scope.bucket("checkpoints")
+    return [
+        # On the complete bucket: a caller that may not list it gets 403, not 404, for an object that does not exist (API
+        # reference, GetObject), and a request for an object has no prefix for a condition.
+        allow("ListCheckpoints", ["s3:ListBucket"], [bucket]),
+        allow(
+            "ReadCheckpoints",
+            ["s3:GetObject"],
+            [f"{bucket}/{folder}/*" for folder in scope.checkpoint_folders],
+            why=FILES,
+        ),
+        *scope.s3_keys("Decrypt", ["kms:Decrypt"], "data"),
+    ]
+
+
+def write_checkpoints(scope: PermissionScope) -> list[Grant]:
+    """Change the checkpoints of all jobs, and the files that commands put beside them for a run."""
+    bucket = scope.bucket("checkpoints")
+    actions = ["s3:DeleteObject", "s3:PutObject"]
+    if "checkpoints" in scope.names.environment.storage.buckets:
+        # The environment's own bucket keeps no versions; an existing one may, and corrected payloads must not stay in it.
+        actions.append("s3:DeleteObjectVersion")
+    return [
+        allow(
+            "WriteCheckpoints",
+            actions,
+            [f"{bucket}/{folder}/*" for folder in scope.checkpoint_folders],
+            why=FILES,
+        ),
+        *deny_versions(scope.names),
+        *scope.s3_keys("Encrypt", ["kms:GenerateDataKey"], "data"),
+    ]
+
+
+def catalog(scope: PermissionScope) -> list[Grant]:
+    """Read the columns and locations of the jobs' tables."""
+    databases = dict.fromkeys(f"database/{name.split('.')[0]}" for name in scope.tables)
+    tables = [f"table/{name.replace('.', '/')}" for name in scope.tables]
+    named = ["catalog", *databases, *tables] if tables else []
+    return [allow("ReadCatalog", ["glue:GetTable"], [scope.names.arn("glue", each) for each in named])]
+
+
+def table_files(scope: PermissionScope) -> list[Grant]:
+    """Read the files of the environment's own tables."""
+    own = [name.split(".")[1] for name in scope.tables if name.split(".")[0] == scope.names.database]
+    if not own:
+        return []
+    location = database_location(scope.names).removeprefix("s3://")
+    files = [f"{scope.s3(location)}/{table}/*" for table in own]
+    return [
+        allow("ReadTableFiles", ["s3:GetObject"], files, why=FILES),
+        *scope.s3_keys("Decrypt", ["kms:Decrypt"], "data"),
+    ]
+
+
+def streams(scope: PermissionScope) -> list[Grant]:
+    """Read the streams of this account that have metrics of their own, as Kinesis has; others are not audited."""
+    found = {name: each for name, each in scope.names.environment.streams.items() if each.metrics is not None}
+    arns = {
+        name: arn
+        for name in found
+        if (arn := scope.names.stream_arn(name)).split(":")[4] == scope.names.account
+    }
+    created = any(found[name].is_created for name in arns)
+    given = dict.fromkeys(key for name in arns if (key := found[name].owner_key) is not None)
+    return [
+        allow(
+            "ReadStreams",
+            ["kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards"],
+            list(dict.fromkeys(arns.values())),
+        ),
+        *(scope.key("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams") if created else ()),
+        allow("DecryptGivenStreams", ["kms:Decrypt"], list(given), scope.only_via_service("kinesis")),
+    ]
+
+
+def kafka(scope: PermissionScope) -> list[Grant]:
+    """Read topics and their offsets, with the consumer group of the audit, which commits nothing."""
+    names, known = scope.names, scope.names.environment.kafka
+    topics = {
+        name: each.cluster_name
+        for name, each in names.environment.streams.items()
+        if each.cluster_name is not None
+    }
+    places = {
+        cluster: base
+        for cluster in dict.fromkeys(topics.values())
+        if (base := names.cluster_arn(cluster)) is not None
+    }
+    by_name = any(not isinstance(known[cluster], ExternalCluster) for cluster in topics.values())
+    read = [names.stream_arn(name) for name, cluster in topics.items() if cluster in places]
+    groups = [arn_within_cluster(names, cluster, "group", _AUDIT_GROUP) for cluster in places]
+    return [
+        allow("FindBrokers", FINDS_BROKERS, ["*"] if by_name else [], why=NO_NARROWER),
+        allow("ConnectClusters", ["kafka-cluster:Connect"], list(places.values()), why=REMADE),
+        allow("ReadTopics", READS_TOPIC, read, why=REMADE),
+        allow("AuditGroup", ["kafka-cluster:DescribeGroup"], groups, why=REMADE),
+    ]
+
+
+def event_logs(scope: PermissionScope) -> list[Grant]:
+    """Read the jobs' Spark event logs."""
+    environment, bucket = scope.names.environment, scope.bucket("event-logs")
+    prefixes = [f"{section.engine}/{job}" for job, section in environment.jobs.items()]
+    if environment.history is not None:
+        prefixes.append(FLAT_PREFIX)
+    return [
+        allow("ReadEventLogs", ["s3:GetObject"], [f"{bucket}/{prefix}/*" for prefix in prefixes], why=FILES),
+        list_prefixes("ListEventLogs", bucket, prefixes),
+        *scope.s3_keys("Decrypt", ["kms:Decrypt"], "logs"),
+    ]
+
+
+def cost_explorer_permissions(scope: PermissionScope) -> list[Grant]:
+    """Ask Cost Explorer for what carries the environment's tags."""
+    view = f"arn:{scope.names.partition}:billing::{scope.names.account}:billingview/primary"
+    return [
+        allow("ReadBill", ["ce:GetCostAndUsage"], [view]),
+        allow("ReadBillTags", ["ce:ListCostAllocationTags"], ["*"], why=NO_NARROWER),
+    ]
+
+
+def preflight(scope: PermissionScope) -> list[Grant]:
+    """Ask the account what decides a deployment; a question without permission is not known, and stops nothing."""
+    names = scope.names
+    environment = names.environment
+    network, streams = environment.network, environment.streams
+    msk = [each for each in environment.kafka.values() if isinstance(each, MskCluster)]
+    created = [each for each in msk if each.existing is None]
+    kinds = {job.engine for job in environment.jobs.values()}
+    anywhere = [
+        "access-analyzer:ValidatePolicy",
+        "iam:GetAccountSummary",
+        "servicequotas:GetAWSDefaultServiceQuota",
+    ]
+    anywhere.append("states:ValidateStateMachineDefinition")
+    asked = (
+        ("Subnets", "RouteTables", "VpcEndpoints")
+        if network.vpc
+        else ("AvailabilityZones", "Vpcs", "Addresses")
+    )
+    anywhere += [f"ec2:Describe{each}" for each in asked]
+    anywhere += ["kafka:ListClustersV2", "kafka:ListKafkaVersions"] if created else []
+    quotas = ["vpc/L-F678F1CE", "vpc/L-29B6F2EB", "ec2/L-0263D0A3"] if network.vpc is None else []
+    quotas += ["glue/L-08F3B322", "glue/L-5E4153CA"] if "glue" in kinds else []
+    quotas += ["emr-serverless/L-D05C8A75"] if "emr" in kinds else []
+    quotas += ["kafka/L-EDD31C36"] if created else []
+    kinesis = [
+        name for name, each in streams.items() if each.kind == "kinesis" and not each.cross_account_role
+    ]
+    if any(streams[name].is_created for name in kinesis):
+        anywhere.append("kinesis:DescribeLimits")
+    if environment.storage.lake_formation != "off":
+        anywhere.append("lakeformation:GetDataLakeSettings")
+    buckets = list(dict.fromkeys(scope.bucket(kind) for kind in get_args(Bucket)))
+    outside = any(vpc_reason(environment, job) is None for job in environment.jobs)
+    policies = [scope.s3(each) for each in environment.storage.buckets.values()] if outside else []
+    keys = [key for _, key in environment.storage.keys if key is not None] if outside else []
+    assets = scope.s3(scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME))
+    return [
+        allow("AskAccount", sorted(anywhere), ["*"], why=NO_NARROWER),
+        allow(
+            "AskQuotas",
+            ["servicequotas:GetServiceQuota"],
+            [names.arn("servicequotas", each) for each in quotas],
+        ),
+        allow(
+            "AskAlarms", ["cloudwatch:DescribeAlarms"], [names.arn("cloudwatch", "alarm:*")], why=_ALL_ALARMS
+        ),
+        allow("AskStreams", ["kinesis:DescribeStreamSummary"], [names.stream_arn(name) for name in kinesis]),
+        allow("AskClusters", ["kafka:DescribeClusterV2"], [each.existing for each in msk if each.existing]),
+        allow("FindBuckets", ["s3:ListBucket"], buckets),
+        allow("AskBucketPolicies", ["s3:GetBucketPolicy"], policies),
+        allow("AskKeyPolicies", ["kms:GetKeyPolicy"], keys),
+        allow("AskBootstrapKey", ["s3:GetEncryptionConfiguration"], [assets]),
+    ]

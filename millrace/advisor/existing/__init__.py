@@ -1,0 +1,1 @@
+"""Jobs that run already, deployed by somebody else: scanned, read, imported, cut over."""

@@ -1,0 +1,112 @@
+"""Sign-in of a job to its brokers, and their MSK cluster: with IAM a job's role must name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from botocore.exceptions import ClientError
+
+from millrace.advisor.existing.job_program import ProgramSettings
+
+
+def servers_of(said: ProgramSettings) -> str:
+    """Return the bootstrap servers that a program names; empty without any."""
+    return said.first_option("kafka.bootstrap.servers", "bootstrap.servers") or ""
+
+
+_PASSWORDS = {"SCRAM-SHA-512": "scram-sha-512", "PLAIN": "plain"}
+_PORTS = {":9094": "SSL", ":9096": "SCRAM-SHA-512", ":9098": "AWS_MSK_IAM"}
+"""Ports of MSK's brokers (MSK developer guide, "Port information")."""
+
+
+def authentication_of(said: ProgramSettings) -> Login:
+    """Return the authentication that a program uses for its brokers."""
+    if "authentication" in said.open:
+        return Login(None, said.open["authentication"])
+    mechanism = said.first_option("kafka.sasl.mechanism", "sasl.mechanism") or ""
+    protocol = said.first_option("kafka.security.protocol", "security.protocol") or ""
+    if said.by_port and not (mechanism or protocol):
+        servers = servers_of(said)
+        mechanism = next((value for port, value in _PORTS.items() if port in servers), "")
+        protocol = "SSL" if mechanism == "SSL" else "SASL_SSL" if mechanism else ""
+    if "AWS_MSK_IAM" in mechanism:
+        return Login("iam")
+    if protocol.startswith("SASL"):
+        kind = _PASSWORDS.get(mechanism)
+        if kind is None or protocol != "SASL_SSL":
+            how = f"{protocol} with {mechanism or 'no mechanism'}"
+            return Login(
+                None, f"the program signs in by {how}, which is none of iam, scram-sha-512 and plain over TLS"
+            )
+        return Login(kind, secret=said.first_option("secret") or "")
+    if said.first_option("kafka.ssl.keystore.location", "ssl.keystore.location"):
+        return Login("mutual-tls", secret="")
+    return Login("tls" if "SSL" in protocol else "none")
+
+
+class Login(NamedTuple):
+    """Authentication of a job at its brokers.
+
+    Attributes
+    ----------
+    kind
+        As the environment file names it; None where it is open.
+    open
+        The question then.
+    secret
+        ARN of the secret of a kind that needs one; empty where it is not known.
+    """
+
+    kind: str | None
+    open: str = ""
+    secret: str | None = None
+
+
+class Cluster(NamedTuple):
+    """The cluster that a job signs in to, as far as it is known.
+
+    Attributes
+    ----------
+    arn
+        None where there is no such cluster, or where the look-up was refused.
+    refused
+        What AWS refused during the look-up, for people; else empty.
+    """
+
+    arn: str | None
+    refused: str = ""
+
+
+NOT_ASKED = Cluster(None)
+
+
+def cluster_of(client: Callable[[str], Any], servers: str) -> Cluster:
+    """Find the cluster of this account and region that offers one of these addresses for IAM.
+
+    Asks ``kafka:ListClustersV2`` and ``kafka:GetBootstrapBrokers`` of each cluster. A refusal for one cluster does
+    not end the search.
+
+    Parameters
+    ----------
+    client
+        Makes a boto3 client of a service.
+    servers
+        ``host:port``, comma separated.
+    """
+    wanted = {each.strip() for each in servers.split(",")}
+    kafka = client("kafka")
+    refused: list[str] = []
+    try:
+        pages = list(kafka.get_paginator("list_clusters_v2").paginate())
+    except ClientError as error:
+        return Cluster(None, f"kafka:ListClustersV2 was refused: {error}")
+    for arn in (str(cluster["ClusterArn"]) for page in pages for cluster in page["ClusterInfoList"]):
+        try:
+            offered = kafka.get_bootstrap_brokers(ClusterArn=arn).get("BootstrapBrokerStringSaslIam", "")
+        except ClientError as error:
+            refused.append(f"kafka:GetBootstrapBrokers of {arn} was refused: {error}")
+            continue
+        if wanted & set(offered.split(",")):
+            return Cluster(arn)
+    return Cluster(None, "; ".join(refused))

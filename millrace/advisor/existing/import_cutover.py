@@ -1,0 +1,217 @@
+"""Cut-over from an imported job to a new one: the steps, and a new start position in its file.
+
+Between the first import and the cut-over people write transforms and derive queries into the file. So a later import
+of the same job changes the start position only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.error import YAMLError
+
+from millrace.advisor.existing.import_environment import open_lines
+from millrace.advisor.existing.job_import import RunningJob
+from millrace.advisor.existing.job_names import stable_name
+from millrace.config.document.edit import EditError, remove, set_value
+from millrace.config.document.open_values import is_open
+from millrace.config.document.problems import Path, dotted_path
+
+_IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
+
+
+class TakeoverError(ValueError):
+    """A file into which a start position cannot be written; the message says what to write by hand."""
+
+
+@dataclass(frozen=True)
+class StartPosition:
+    """Start position of the new job.
+
+    Attributes
+    ----------
+    path
+        Of the query in the file.
+    key
+        ``kafka.start_offsets`` or ``start``.
+    before, after
+        Value in the file before (None: nothing) and after.
+    """
+
+    path: tuple[str, ...]
+    key: str
+    before: Any
+    after: Any
+
+
+_HEADING = "# What runs today as {source}, written down by `millrace import`: every number of it is pinned."
+
+
+def job_comment(source: str) -> str:
+    """Return the first line of a file that was imported from a job."""
+    return _HEADING.format(source=source)
+
+
+def describes_job(text: str, source: str) -> bool:
+    """Check that a file was imported from this job, also after edits; any run of an EMR application is the same job."""
+    first = text.partition("\n")[0].rstrip()
+    before, _, behind = map(re.escape, _HEADING.partition("{source}"))  # noqa: RUF027 - the place in the heading
+    found = re.fullmatch(f"{before}(.+){behind}", first)
+    return found is not None and stable_name(found[1]) == stable_name(source)
+
+
+def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPosition]:
+    """Write the start position of a job into its file.
+
+    Parameters
+    ----------
+    made
+        What :func:`millrace.advisor.existing.import_environment.environment` makes of the job today.
+
+    Returns
+    -------
+    tuple
+        The new text, and what changed in it.
+
+    Raises
+    ------
+    TakeoverError
+        The query has another name now, its offsets are no longer known, or they have a form in the file that is not edited.
+    """
+    job, settings = next(iter(made["jobs"].items()))
+    name, query = next(iter(settings["queries"].items()))
+    path = ("jobs", job, "queries", name)
+    held = _query(text, path)
+    offsets = query.get("kafka", {}).get("start_offsets")
+    kafka = held.get("kafka")
+    had = kafka.get("start_offsets") if isinstance(kafka, Mapping) else None
+    if offsets is None and had is not None:
+        raise TakeoverError(
+            f"--logs with the event log of the last run: {'.'.join(path)} has kafka.start_offsets, which only a log "
+            "can replace"
+        )
+    key, value, before = (
+        ("start", query["start"], held.get("start"))
+        if offsets is None
+        else ("kafka.start_offsets", dict(offsets), had)
+    )
+    try:
+        text = set_value(text, (*path, *key.split(".")), value)
+        if offsets is not None and "start" in held:
+            text = remove(text, (*path, "start"))
+    except EditError as error:
+        raise TakeoverError(
+            f"{key}: {value} below {'.'.join(path)}, which you write by hand: {error}"
+        ) from None
+    return text, StartPosition(path, key, before, value)
+
+
+class _AsWritten(SafeConstructor):
+    """Constructor that keeps a time as text, as in every environment that is loaded; YAML makes a date of it."""
+
+
+_AsWritten.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+
+
+def _loaded(text: str) -> Any:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _AsWritten
+    try:
+        return yaml.load(text)
+    except YAMLError:
+        return None
+
+
+def stream_of(text: str) -> str | None:
+    """Return the name of the one stream of an imported file; None if it has several."""
+    found = _loaded(text)
+    streams = found.get("streams") if isinstance(found, Mapping) else None
+    return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
+
+
+def fill_open_lines(text: str, made: Mapping[str, Any]) -> tuple[str, dict[Path, Any], dict[Path, str]]:
+    """Write into an imported file what was open in it and is known now.
+
+    Parameters
+    ----------
+    made
+        What :func:`millrace.advisor.existing.import_environment.environment` makes of the job today.
+
+    Returns
+    -------
+    tuple
+        The new text, the values that were written, and the lines that are still open, by path.
+    """
+    found = _loaded(text)
+    filled: dict[Path, Any] = {}
+    left: dict[Path, str] = {}
+    for path, question in open_lines(found if isinstance(found, Mapping) else {}):
+        value: Any = made
+        for step in path:
+            value = value.get(str(step)) if isinstance(value, Mapping) else None
+        if value is None or is_open(value):
+            left[path] = question
+            continue
+        try:
+            text = set_value(text, path, value)
+        except EditError as error:
+            raise TakeoverError(f"{dotted_path(path)}: {value}, which you write by hand: {error}") from None
+        filled[path] = value
+    return text, filled, left
+
+
+def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
+    found = _loaded(text)
+    for step in path:
+        found = found.get(step) if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise TakeoverError(f"a file that still has {'.'.join(path)}")
+    return found
+
+
+def cut_over(found: RunningJob, made: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
+    """Return the steps from the old job to the new one.
+
+    With offsets of a Kafka topic the cut-over is exact: the new job starts at the old one's last offsets. Otherwise records
+    are divided by their arrival or, where the old rows do not have it, by their business key.
+    """
+    name = next(iter(made["jobs"]))
+    query = next(iter(made["jobs"][name]["queries"].values()))
+    old = found.where
+    start = f"`millrace start --env {env} {name}`"
+    deploy = (
+        f"write the transforms, test them in the sandbox, then `millrace deploy --env {env} --stopped`: all of it is there "
+        f"to be looked at, and {name} does not run"
+    )
+    if exact:
+        return [
+            deploy,
+            f"stop {old} after a batch, not in the middle of one, and give the same `millrace import` its final event log (--logs): "
+            f"the offsets at which its last batch ended take the place of those in environments/{env}.yaml (kafka.start_offsets). "
+            "From a log that is older than the stop, what came between would be read twice",
+            f"`millrace deploy --env {env}`, which brings these offsets and leaves {name} stopped",
+            f"{start}: its first start begins at these offsets, so no record is lost and none is read twice; later starts continue "
+            "from its checkpoint",
+            "compare: `millrace audit`, and the row counts of both outputs around the change",
+            f"keep {old} stopped, not deleted, until retention has passed",
+        ]
+    moment = query["start"]
+    return [
+        f"{deploy}; of a derive query that replaces by a business key, the table comes later, see below",
+        f"let {old} run on past {moment} by more than its slowest batch, its backlog and the disorder of its producers' times, "
+        f"then stop it: all that arrived before {moment} is then in its output",
+        f"{start} at {moment} or later, before or after the stop, but not earlier: a start that lies ahead is none, Kinesis "
+        f"refuses it and of a topic the latest records would be read. It lands what arrived from {moment} on, however late it starts",
+        f"what {old} wrote of records that arrived at {moment} or later, {name} has, too. Where its rows tell when they arrived: "
+        f"delete those from {moment} on, and where times are the producers' own, take only _arrived_at >= {moment} from {name}",
+        f"where they do not, they carry no identity. With {old} stopped, give them the one that a sink with state.key compares: "
+        f"{_IDENTIFY}, in the order of state.key; then deploy a derive query with state.key into that table (storage.database names its database): it puts its "
+        "rows in their place. Without _id every one of them would be there twice",
+        f"compare one hour before and one after {moment} by business key: each key once",
+        f"keep {old} stopped, not deleted, until retention has passed",
+    ]

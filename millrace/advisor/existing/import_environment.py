@@ -1,0 +1,206 @@
+"""Environment file of a running job: its values are pinned, its streams are never owned, and what is not known stands in it as open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from millrace.advisor.existing.brokers import authentication_of, servers_of
+from millrace.advisor.existing.import_transforms import derive_queries
+from millrace.advisor.existing.job_import import RunningJob
+from millrace.advisor.existing.job_names import slug, stable_name
+from millrace.advisor.existing.job_program import ProgramSettings
+from millrace.advisor.forecasts.log_simulation import QueryTwin
+from millrace.config.document.open_values import is_open, open_value
+from millrace.config.document.problems import Path, wrong_option
+from millrace.config.engines.base import JobBase
+from millrace.config.units import format_duration
+
+_LATENCY_PER_TRIGGER = 2
+"""A record waits for its trigger at most, and then for a batch, which takes no longer than a trigger in a job that keeps up."""
+
+
+def environment(
+    found: RunningJob,
+    *,
+    project: str,
+    schema: str | None,
+    start: str,
+    rate: float | None,
+    record_size: str,
+    twin: QueryTwin | None,
+    offsets: Mapping[int, int] | None,
+    partitions: int | None = None,
+    cluster: str | None = None,
+    latency: str | None = None,
+    secret: str | None = None,
+    called: str | None = None,
+) -> dict[str, Any]:
+    """Return the environment file's content; see :func:`open_lines` for what is not known.
+
+    Parameters
+    ----------
+    schema
+        File of the records' schema, from the project's root.
+    start
+        Start time of the new job, in ISO 8601.
+    rate
+        Records per second; by default those of the log.
+    record_size
+        Such as ``600B``.
+    twin
+        Twin from its log, if any: it gives rate, speed, trigger and limit.
+    offsets
+        Kafka: end of its log's last batch, by partition; the new job starts there instead of at ``start``.
+    partitions
+        Of a Kafka topic, or shards of a stream; by default those of the log, and of Kinesis.
+    cluster
+        ARN of its MSK cluster; by default the one that was found by its brokers.
+    latency
+        SLA; by default one that its trigger can keep.
+    secret
+        ARN of the secret with which jobs sign in at its brokers.
+    called
+        Name of the stream in the file; by default from its own name.
+
+    Raises
+    ------
+    ConfigurationError
+        Nothing of the program was recognised.
+    """
+    said = found.said
+    if said.kind is None:
+        raise wrong_option(
+            "SOURCE",
+            found.where,
+            f"a job whose Kinesis stream or Kafka topic its Python program names; found: {said.why_not}",
+            "name it with --stream, or with --topic and --brokers",
+        )
+    job = slug(stable_name(found.where).partition(":")[2])
+    stream = called or (slug(said.name.rpartition("/")[2]) if said.name is not None else job)
+    query: dict[str, Any] = {
+        "kind": "land",
+        "source": stream,
+        "table": f"{stream.replace('-', '_')}_landed",
+        "schema": schema
+        or open_value("a file below pipelines/ for `millrace schema infer`; --schema FILE names it"),
+    }
+    trigger = said.trigger or (twin.trigger if twin is not None and twin.trigger else None)
+    if trigger:
+        query["trigger"] = format_duration(timedelta(seconds=trigger))
+    limit = _limit(said, found, twin)
+    if limit:
+        query["records_per_batch"] = limit
+    made: dict[str, Any] = {"project": project, "account": found.account, "region": found.region}
+    if found.vpc is not None:
+        made["network"] = {"vpc": found.vpc, "subnets": sorted(set(found.subnets))}
+    parts = (
+        partitions
+        or found.shards
+        or (len(offsets) if offsets else None)
+        or (twin.partitions if twin else None)
+    )
+    if said.kind == "kafka":
+        made["kafka"] = {"theirs": _cluster(found, cluster, secret)}
+        name = {"pattern" if said.pattern else "topic": said.name or open_value(said.open["name"])}
+        source: dict[str, Any] = {"kind": "kafka", "cluster": "theirs", **name, "existing": True}
+        source["partitions"] = parts or open_value(
+            "no event log shows how many it has; --partitions N tells it"
+        )
+        kafka: dict[str, Any] = {"partitions": list(said.partitions)} if said.partitions else {}
+        if offsets:
+            kafka["start_offsets"] = dict(sorted(offsets.items()))
+        query |= {"kafka": kafka} if kafka else {}
+    else:
+        source = {"kind": "kinesis", "existing": said.name or open_value(said.open["name"])}
+        source["shards"] = parts or open_value(
+            "Kinesis does not show how many it has; --partitions N tells it"
+        )
+    if "start_offsets" not in query.get("kafka", {}):
+        query["start"] = start
+    made["streams"] = {stream: source | {"traffic": _traffic(rate, record_size, twin)}}
+    queries = {f"land-{stream}": query} | derive_queries(said.written, job, query["table"])
+    made["jobs"] = {job: dict(found.job) | _latency(latency, trigger) | _speed(twin) | {"queries": queries}}
+    return made
+
+
+def open_lines(made: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Yield each line of an environment that a person has to fill in, with its path."""
+    for key, value in made.items():
+        if isinstance(value, Mapping):
+            yield from open_lines(value, (*path, key))
+        elif is_open(value):
+            yield (*path, key), value
+
+
+def _traffic(rate: float | None, record_size: str, twin: QueryTwin | None) -> dict[str, Any]:
+    pace = rate if rate is not None or twin is None else twin.records_per_second
+    if pace is None:
+        missing = open_value("records a second, as no event log shows them; --rate N tells them")
+        return {"records_per_second": missing, "record_size": record_size}
+    traffic: dict[str, Any] = {"records_per_second": float(f"{pace:.4g}"), "record_size": record_size}
+    return traffic if rate is not None else traffic | {"basis": "measured"}
+
+
+def _latency(latency: str | None, trigger: float | None) -> dict[str, Any]:
+    """Return the SLA where the default is too short for the trigger of today."""
+    default: timedelta = JobBase.model_fields["latency"].default
+    wanted = timedelta(seconds=_LATENCY_PER_TRIGGER * (trigger or 0.0))
+    if latency is None and wanted <= default:
+        return {}
+    return {"latency": latency or format_duration(wanted)}
+
+
+def _cluster(found: RunningJob, cluster: str | None, secret: str | None) -> dict[str, Any]:
+    said = found.said
+    servers = servers_of(said)
+    login = authentication_of(said)
+    made: dict[str, Any] = {
+        "kind": "external",
+        "bootstrap_servers": servers
+        or open_value(said.open.get("brokers", "--brokers HOST:PORT,... tells them")),
+    }
+    if login.kind is None:
+        made["authentication"] = open_value(login.open)
+    elif login.secret is None:
+        made["authentication"] = login.kind
+    else:
+        missing = open_value(
+            "the program signs in by a password or a certificate; --secret ARN names a secret of Secrets Manager with it"
+        )
+        made["authentication"] = {"kind": login.kind, "secret": secret or login.secret or missing}
+    if login.kind == "iam":
+        why = f" ({found.cluster.refused})" if found.cluster.refused else ""
+        missing = open_value(
+            f"no cluster seen here offers {servers or 'the brokers'} for IAM{why}; --cluster ARN names it"
+        )
+        made["arn"] = cluster or found.cluster.arn or missing
+    return made
+
+
+def _speed(twin: QueryTwin | None) -> dict[str, Any]:
+    """Return the measured speed of the log; without a log the plan takes its default."""
+    if twin is None:
+        return {}
+    costs = twin.costs(twin.cores, fixed=0.0)
+    each = max(costs.per_record, 1e-9)
+    overhead = costs.overhead + costs.rest[0] + costs.wave
+    return {
+        "rate": {
+            "records_per_second_per_core": float(f"{1 / each:.4g}"),
+            "batch_overhead": f"{max(1, round(overhead * 1e3))}ms",
+            "basis": "measured",
+        }
+    }
+
+
+def _limit(said: ProgramSettings, found: RunningJob, twin: QueryTwin | None) -> int | None:
+    """Return the limit of a batch: Kinesis connectors have one for each shard."""
+    whole = said.first_option("maxOffsetsPerTrigger")
+    if whole is not None and whole.isdecimal():
+        return int(whole)
+    each = said.first_option("maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
+    if each is not None and each.isdecimal() and found.shards:
+        return int(each) * found.shards
+    return None if twin is None or twin.limit is None else int(twin.limit)

@@ -1,0 +1,127 @@
+"""Event log of an imported job: the log of its own run, and in it the query that reads the stream and the offsets at its end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from millrace.advisor.existing.foreign_jobs import log_of
+from millrace.advisor.existing.job_import import RunningJob
+from millrace.advisor.existing.job_program import ProgramSettings
+from millrace.advisor.forecasts.log_simulation import QueryTwin, twin
+from millrace.advisor.logs.application_history import History, Query, Source
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import EventLog, find
+from millrace.config.document.problems import wrong_option
+
+
+class ImportLog(NamedTuple):
+    """Figures of a log for the imported stream.
+
+    Attributes
+    ----------
+    twin
+        Model of the query that reads it; None where the log shows too little.
+    offsets
+        Kafka: end of its last batch, by partition; None where they are not to be had.
+    notes
+        What is not taken from the log, and why.
+    """
+
+    twin: QueryTwin | None
+    offsets: Mapping[int, int] | None
+    notes: tuple[str, ...] = ()
+
+
+def read_log(place: str, found: RunningJob) -> ImportLog:
+    """Read the log of a job's latest run.
+
+    Raises
+    ------
+    ConfigurationError
+        No log at the place belongs to the run, or :func:`figures_of` refuses it.
+    """
+    log = _own_log(place, find(place), found)
+    return figures_of(read(log), log.name, found)
+
+
+def figures_of(history: History, log: str, found: RunningJob) -> ImportLog:
+    """Return the figures of a log that was read.
+
+    Raises
+    ------
+    ConfigurationError
+        The log has no query that reads the stream.
+    """
+    said = found.said
+    if said.name is None or said.kind is None:
+        return ImportLog(None, None, ("nothing is taken from the log before the stream is known",))
+    queries = [each for each in history.queries if each.batches and _reads(each, said)]
+    if not queries:
+        described = {one.description for each in history.queries for one in _last_sources(each)}
+        allowed = f"a log with a batch that reads {said.name}; its batches read {', '.join(sorted(described)) or 'nothing'}"
+        raise wrong_option("--logs", log, allowed)
+    query = queries[-1]
+    fitted = twin(history, query)
+    if said.kind == "kinesis":
+        return ImportLog(fitted, None)
+    refused = ""
+    if len({each.id for each in queries}) > 1:
+        refused = f"several of its queries read {said.name}, each from offsets of its own"
+    elif said.pattern:
+        refused = "a pattern of topics has offsets by topic"
+    elif history.ended_at is not None:
+        refused = f"it was not read to its end: {history.ended_at}"
+    if refused:
+        return ImportLog(fitted, None, (f"no offsets are taken from the log: {refused}",))
+    ended = datetime.fromtimestamp(query.batches[-1].ended, UTC).isoformat(timespec="seconds")
+    return ImportLog(
+        fitted,
+        _offsets(query, said.name),
+        (f"offsets of batch {query.batches[-1].id}, which ended at {ended}",),
+    )
+
+
+def _own_log(place: str, logs: Sequence[EventLog], found: RunningJob) -> EventLog:
+    """Return the log of the job's latest run; of a job without runs, the only log that is there."""
+    if found.run:
+        own = log_of(logs, found.run)
+        if own is None:
+            raise wrong_option(
+                "--logs",
+                place,
+                f"the log of run {found.run}, the latest of {found.where}; no log there names it",
+            )
+        return own
+    if len(logs) > 1:
+        raise wrong_option(
+            "--logs",
+            place,
+            f"one log, as {found.where} has no run that tells which of {len(logs)} is its own",
+        )
+    return logs[0]
+
+
+def _last_sources(query: Query) -> Sequence[Source]:
+    return query.batches[-1].sources if query.batches else ()
+
+
+def _reads(query: Query, said: ProgramSettings) -> bool:
+    """Return whether a query reads a stream of exactly this name."""
+    name = str(said.name).rpartition("/")[2]
+    if said.kind == "kafka":
+        topics = {key.rpartition(":")[0] for each in _last_sources(query) for key in each.end or ()}
+        return any(re.fullmatch(name, each) for each in topics) if said.pattern else name in topics
+    whole = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])")
+    return any(whole.search(each.description) for each in _last_sources(query))
+
+
+def _offsets(query: Query, topic: str) -> dict[int, int]:
+    return {
+        int(key.rpartition(":")[2]): at
+        for each in query.batches[-1].sources
+        for key, at in (each.end or {}).items()
+        if key.rpartition(":")[0] == topic
+    }

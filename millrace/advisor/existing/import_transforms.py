@@ -1,0 +1,133 @@
+"""Transforms of an imported job, to be finished: a function for each query of its program, with the program's own lines beside it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from millrace.advisor.programs.streams import FORMAT, Query
+from millrace.config.document.secrets import censor, is_secret_key
+
+if TYPE_CHECKING:
+    from millrace.advisor.existing.job_import import RunningJob
+
+MODULE = "imported"
+"""Name of the module in the job's folder below ``pipelines/``."""
+
+_LONGEST = 400
+"""Lines of a function that are quoted; the rest stays where it is."""
+
+
+class Written(NamedTuple):
+    """A query of a program, by what writes it.
+
+    Attributes
+    ----------
+    name
+        Of its transform.
+    line
+        Of the function, or of the query without one.
+    sink
+        The sink's format, where the program names one.
+    text
+        The function's lines; empty without one.
+    """
+
+    name: str
+    line: int
+    sink: str
+    text: str
+
+
+def written_queries(queries: Sequence[Query], program: str) -> tuple[Written, ...]:
+    """Return the queries that give batches to a function, or of which there are several."""
+    found: dict[str, Written] = {}
+    for query in queries:
+        node = query.function
+        if node is None and len(queries) == 1:
+            continue
+        formats = query.options.get(FORMAT, ())
+        sink = str(formats[0].value) if len(formats) == 1 and isinstance(formats[0].value, str) else ""
+        named = None if node is None or isinstance(node, ast.Lambda) else node.name
+        name = (
+            re.sub(r"[^a-z0-9]+", "_", _snake(named or f"{sink or 'query'}_{query.line}")).strip("_")
+            or "write"
+        )
+        text = "" if node is None else _lines(program, node.lineno, node.end_lineno or node.lineno)
+        found.setdefault(name, Written(name, query.line if node is None else node.lineno, sink, text))
+    return tuple(found.values())
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _lines(program: str, first: int, last: int) -> str:
+    lines = program.split("\n")[first - 1 : min(last, first + _LONGEST - 1)]
+    shown = ("(this line may hold a secret)" if _may_hold_secret(each) else each for each in lines)
+    return textwrap.dedent("\n".join(shown))
+
+
+def _may_hold_secret(line: str) -> bool:
+    words = re.findall(r"[\w.-]+", line)
+    return censor(("line",), line) != line or any(is_secret_key(each) for each in words)
+
+
+def package_of(name: str) -> str:
+    """Return the folder below ``pipelines/`` for a job of the file."""
+    return name.replace("-", "_")
+
+
+def derive_queries(written: Sequence[Written], job: str, landed: str) -> dict[str, Any]:
+    """Return a derive query for each, which writes an Iceberg table until its sink is chosen."""
+    module = f"pipelines.{package_of(job)}.{MODULE}"
+    return {
+        f"derive-{each.name.replace('_', '-')}"[:40].rstrip("-"): {
+            "kind": "derive",
+            "source": landed,
+            "transform": f"{module}:{each.name}",
+            "sink": {"kind": "iceberg", "table": f"{landed.removesuffix('_landed')}_{each.name}"},
+        }
+        for each in written
+    }
+
+
+def transforms_text(where: str, written: Sequence[Written]) -> str:
+    """Return the module with their transforms."""
+    parts = [
+        f'"""Transforms of {where}, to be finished: the lines of its program stand below each."""\n\n'
+        "from __future__ import annotations\n\nfrom pyspark.sql import DataFrame\n\n\n"
+        "def _unfinished(rows: DataFrame, line: int) -> DataFrame:\n"
+        '    raise NotImplementedError(f"line {line} of the program is not written as a transform yet")\n'
+    ]
+    for each in written:
+        sink = f", which writes {each.sink}" if each.sink else ""
+        parts.append(
+            f"\n\ndef {each.name}(rows: DataFrame) -> DataFrame:\n"
+            f'    """Line {each.line} of the program{sink}: return the rows to write; the query\'s sink writes them."""\n'
+            f"    return _unfinished(rows, {each.line})\n"
+        )
+        parts.append("".join(f"#{' ' * bool(line)}{line}\n" for line in each.text.splitlines()))
+    return "".join(parts)
+
+
+def write_transforms(root: Path, found: RunningJob, job: str) -> Path | None:
+    """Write the transforms to be finished below a project's root; an existing file stays as it is.
+
+    Returns
+    -------
+    Path or None
+        The new file.
+    """
+    file = root / "pipelines" / package_of(job) / f"{MODULE}.py"
+    if not found.said.written or file.exists():
+        return None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (file.parent.parent, file.parent):
+        (folder / "__init__.py").touch()
+    file.write_text(transforms_text(found.where, found.said.written), encoding="utf-8")
+    return file

@@ -1,0 +1,332 @@
+"""Import of a running job of Glue or EMR Serverless as an environment file: its values are pinned, nothing of it is owned.
+
+Calls for reading only: ``glue:GetJob``, ``GetJobRuns``, ``GetConnection``, ``GetTable``, ``emr-serverless:GetApplication``,
+``GetJobRun``, ``s3:GetObject`` of the program, ``kinesis:DescribeStreamSummary``, ``ec2:DescribeSubnets``,
+``sts:GetCallerIdentity``, and for a topic behind IAM ``kafka:ListClustersV2`` and ``GetBootstrapBrokers``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from millrace.advisor.existing.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
+from millrace.advisor.existing.foreign_jobs import (
+    COUNT,
+    GIB,
+    OVERHEAD,
+    bytes_of_size,
+    emr_spark_settings,
+    look_up,
+    parse_spark_conf,
+)
+from millrace.advisor.existing.job_program import NO_ANSWERS, Answers, ProgramSettings, read
+from millrace.advisor.existing.stream_candidates import RefusedError
+from millrace.advisor.programs.library import Launch
+from millrace.advisor.programs.streams import LONGEST
+from millrace.config.checks.jobs import FIXED_IN_CORE, is_owned
+from millrace.config.document.problems import wrong_option
+from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
+from millrace.config.engines.versions import stands_for
+from millrace.config.model import EmrJob, GlueJob
+
+Client = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job as its service describes it.
+
+    Attributes
+    ----------
+    where
+        ``glue:NAME`` or ``emr:APP/RUN``.
+    job
+        Keys for a job of the environment file, with today's values.
+    said
+        Settings in its program.
+    subnets, vpc
+        Its network; empty and ``None`` without one of its own.
+    shards
+        Number of shards of its Kinesis stream.
+    cluster
+        The MSK cluster to which it signs in with IAM.
+    notes
+        What the environment file cannot keep as it is.
+    run
+        Id of its latest run, whose log gives its offsets; empty if it has had none.
+    """
+
+    where: str
+    account: str
+    region: str
+    job: Mapping[str, Any]
+    said: ProgramSettings
+    subnets: tuple[str, ...] = ()
+    vpc: str | None = None
+    shards: int | None = None
+    cluster: Cluster = NOT_ASKED
+    notes: tuple[str, ...] = field(default=())
+    run: str = ""
+
+
+class _GlueCatalog:
+    """Tables and connections of the account."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def table(self, database: str, name: str) -> dict[str, str]:
+        """Return the parameters of a table, and its location: the name of a Kinesis stream."""
+        try:
+            table = self._client("glue").get_table(DatabaseName=database, Name=name)["Table"]
+        except (ClientError, BotoCoreError) as error:
+            raise RefusedError(f"table {database}.{name} of the Data Catalog ({error})") from error
+        storage = table.get("StorageDescriptor", {})
+        found = {**table.get("Parameters", {}), **storage.get("Parameters", {})}
+        return found | ({"location": storage["Location"]} if storage.get("Location") else {})
+
+    def connection(self, name: str) -> dict[str, str]:
+        """Return the properties of a connection, without its password."""
+        try:
+            answer = self._client("glue").get_connection(Name=name, HidePassword=True)
+        except (ClientError, BotoCoreError) as error:
+            raise RefusedError(f"Glue connection {name} ({error})") from error
+        return dict(answer["Connection"].get("ConnectionProperties", {}))
+
+
+def _latest_run(client: Any, name: str) -> Mapping[str, Any]:
+    """Return the latest run of a Glue job, which may have other arguments than the job; empty where it is not to be had."""
+    try:
+        return next(iter(client.get_job_runs(JobName=name, MaxResults=1)["JobRuns"]), {})
+    except ClientError:
+        return {}
+
+
+def _variables(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of a Glue job's driver (``--customer-driver-env-vars``)."""
+    pairs = (each.partition("=") for each in arguments.get("--customer-driver-env-vars", "").split(","))
+    return {name.strip(): value.strip('"') for name, _, value in pairs if name.strip()}
+
+
+def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) -> RunningJob:
+    """Look up a Glue job.
+
+    Raises
+    ------
+    ConfigurationError
+        There is none, or it may not be read.
+    """
+    where = f"glue:{name}"
+    with look_up("SOURCE", where, "a Glue job of this account and region that may be read"):
+        job = client("glue").get_job(JobName=name)["Job"]
+        account = client("sts").get_caller_identity()["Account"]
+        run = _latest_run(client("glue"), name)
+        arguments = {
+            "--JOB_NAME": name,
+            **job.get("DefaultArguments", {}),
+            **run.get("Arguments", {}),
+            **job.get("NonOverridableArguments", {}),
+        }
+        launch = Launch(
+            tuple(word for each in arguments.items() for word in each), _variables(arguments), ordered=False
+        )
+        text = _program(client, str(job["Command"].get("ScriptLocation", "")))
+        said = read(text, launch, answers, _GlueCatalog(client))
+        subnets = [
+            subnet
+            for each in job.get("Connections", {}).get("Connections", ())
+            if (subnet := _subnet(client, each)) is not None
+        ]
+    version, notes = _accepted(GlueJob, str(job.get("GlueVersion", "")))
+    pinned: dict[str, Any] = {"engine": "glue", "version": version}
+    if job.get("WorkerType"):
+        pinned["worker"] = job["WorkerType"]
+    workers = job.get("NumberOfWorkers")
+    if workers:
+        pinned["max_workers"] = max(2, int(workers))
+    else:
+        notes.append("no NumberOfWorkers: the plan computes the workers")
+    if job.get("MaintenanceWindow"):
+        pinned["maintenance_window"] = job["MaintenanceWindow"]
+    if job.get("MaxRetries"):
+        pinned["retries"] = min(10, int(job["MaxRetries"]))
+    role = str(job.get("Role", ""))
+    pinned["role"] = role if role.startswith("arn:") else f"arn:aws:iam::{account}:role/{role}"
+    spark = parse_spark_conf(job.get("DefaultArguments", {}).get("--conf", ""), first=True)
+    return _placed(
+        client,
+        RunningJob(
+            where,
+            account,
+            region,
+            pinned | _spark(spark, notes),
+            said,
+            tuple(subnets),
+            notes=tuple(notes),
+            run=str(run.get("Id", "")),
+        ),
+    )
+
+
+_DRIVER = "spark.emr-serverless.driverEnv."
+
+
+def emr(client: Client, application: str, run: str, region: str, answers: Answers = NO_ANSWERS) -> RunningJob:
+    """Look up a job run of an EMR Serverless application.
+
+    Raises
+    ------
+    ConfigurationError
+        There is none, or it may not be read.
+    """
+    where = f"emr:{application}/{run}"
+    with look_up("SOURCE", where, "an EMR Serverless application and a run of it that may be read"):
+        app = client("emr-serverless").get_application(applicationId=application)["application"]
+        job = client("emr-serverless").get_job_run(applicationId=application, jobRunId=run)["jobRun"]
+        account = client("sts").get_caller_identity()["Account"]
+        submit = job.get("jobDriver", {}).get("sparkSubmit", {})
+        settings = emr_spark_settings(app, job)
+        variables = {
+            key.removeprefix(_DRIVER): value for key, value in settings.items() if key.startswith(_DRIVER)
+        }
+        launch = Launch(tuple(map(str, submit.get("entryPointArguments", ()))), variables)
+        text = _program(client, str(submit.get("entryPoint", "")))
+        said = read(text, launch, answers, _GlueCatalog(client))
+    version, notes = _accepted(EmrJob, str(app.get("releaseLabel", "")))
+    worker, more = _worker(settings)
+    pinned: dict[str, Any] = {
+        "engine": "emr",
+        "version": version,
+        "worker": worker,
+        "architecture": "arm64" if app.get("architecture") == "ARM64" else "x86_64",
+        "role": job["executionRole"],
+    }
+    most = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get("spark.executor.instances")
+    if most is not None and COUNT.fullmatch(most):
+        pinned["max_workers"] = int(most) + 1
+    else:
+        more.append("no spark.dynamicAllocation.maxExecutors: the plan computes the workers")
+    attempts = (job.get("retryPolicy") or {}).get("maxFailedAttemptsPerHour")
+    if attempts:
+        pinned["retries_per_hour"] = min(10, int(attempts))
+    subnets = tuple((app.get("networkConfiguration") or {}).get("subnetIds", ()))
+    return _placed(
+        client,
+        RunningJob(
+            where,
+            account,
+            region,
+            pinned | _spark(settings, more),
+            said,
+            subnets,
+            notes=(*notes, *more),
+            run=run,
+        ),
+    )
+
+
+def _placed(client: Client, found: RunningJob) -> RunningJob:
+    """Add the network of the subnets, the shards of the stream and the cluster."""
+    vpc, shards, notes = None, None, found.notes + found.said.notes
+    with look_up("SOURCE", found.where, "subnets and a stream that may be described"):
+        if found.subnets:
+            answer = client("ec2").describe_subnets(SubnetIds=list(found.subnets))["Subnets"]
+            if len({each["AvailabilityZone"] for each in answer}) > 1:
+                vpc = answer[0]["VpcId"]
+            else:
+                place = f"{', '.join(found.subnets)} of {answer[0]['VpcId']}"
+                notes += (
+                    f"it runs in {place}, one zone alone: name two or more subnets in network, or a VPC is made",
+                )
+        if found.said.kind == "kinesis" and found.said.name:
+            name = found.said.name
+            asked = {"StreamARN": name} if name.startswith("arn:") else {"StreamName": name}
+            with suppress(ClientError):  # a stream of another account; the shards stay open
+                summary = client("kinesis").describe_stream_summary(**asked)["StreamDescriptionSummary"]
+                shards = summary["OpenShardCount"]
+            notes += _elsewhere(found)
+        cluster = NOT_ASKED
+        if authentication_of(found.said).kind == "iam":
+            cluster = cluster_of(client, servers_of(found.said))
+    return replace(found, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
+
+
+def _program(client: Client, place: str) -> str:
+    bucket, _, key = place.removeprefix("s3://").partition("/")
+    if not key or not place.startswith("s3://"):
+        return ""
+    # One more than is read: a program that is cut off cannot be read.
+    body: bytes = client("s3").get_object(Bucket=bucket, Key=key)["Body"].read(LONGEST + 1)
+    return body.decode("utf-8", errors="replace")
+
+
+def _elsewhere(found: RunningJob) -> tuple[str, ...]:
+    """Return a note on a stream that is named without its ARN and is in another region."""
+    said = found.said
+    place = (
+        said.first_option("kinesis.region", "region", "awsRegion", "kinesis.endpointUrl", "endpointUrl") or ""
+    )
+    region = re.search(r"[a-z]{2}(-[a-z]+)+-\d", place)
+    if region is None or region[0] == found.region or str(said.name).startswith("arn:"):
+        return ()
+    return (
+        f"{said.name} is in {region[0]}, and this file is for {found.region}: give its ARN with --stream",
+    )
+
+
+def _subnet(client: Client, connection: str) -> str | None:
+    found = client("glue").get_connection(Name=connection)["Connection"]
+    subnet = found.get("PhysicalConnectionRequirements", {}).get("SubnetId")
+    return None if subnet is None else str(subnet)
+
+
+def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[str]]:
+    """Return the version, or the oldest that Millrace runs on, which is a change."""
+    known = list(model.spark_versions)
+    with contextlib.suppress(KeyError):
+        stands_for(version)
+        return version, []
+    return known[0], [
+        f"it runs on {version or 'an unnamed version'}, which is not one of {', '.join(known)}: {known[0]} is a change"
+    ]
+
+
+def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Return EMR's worker for an executor: heap and overhead, rounded up to a size that EMR has."""
+    said = settings.get("spark.executor.cores", "4")
+    cores = int(said) if COUNT.fullmatch(said) else 0
+    heap = bytes_of_size(settings.get("spark.executor.memory", "14g")) / GIB
+    wanted = math.ceil(round(heap * OVERHEAD, 3))
+    sizes = EMR_MEMORY_GIB.get(cores)
+    if sizes is None:
+        raise wrong_option("spark.executor.cores", said, f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
+    memory = next((each for each in sizes if each >= wanted), sizes[-1])
+    disk = max(
+        EMR_DISK_GIB[0],
+        math.ceil(bytes_of_size(settings.get("spark.emr-serverless.executor.disk", "20g")) / GIB),
+    )
+    notes = (
+        []
+        if memory >= wanted
+        else [f"{wanted} GiB for an executor are more than {cores} vCPU have: {memory} GiB"]
+    )
+    return {"vcpu": cores, "memory": f"{memory}GiB", "disk": f"{min(disk, EMR_DISK_GIB[1])}GiB"}, notes
+
+
+def _spark(settings: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
+    """Return the job's own settings of Spark SQL, and note the others that Millrace does not derive from the plan."""
+    kept = {
+        key: value for key, value in settings.items() if key.startswith("spark.sql.") and not is_owned(key)
+    }
+    left = sorted(key for key in settings.keys() - kept.keys() if key in FIXED_IN_CORE or not is_owned(key))
+    if left:
+        notes.append(f"Spark settings left out: {', '.join(left)}")
+    return {"spark": kept} if kept else {}

@@ -1,0 +1,339 @@
+"""The stream that a job's program reads, and its settings: chosen among all that the program names, or left open as a question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from millrace.advisor.existing.import_transforms import Written, written_queries
+from millrace.advisor.existing.stream_candidates import (
+    NAMES,
+    SERVERS,
+    Candidate,
+    DataCatalog,
+    Kind,
+    StreamName,
+    candidate_of,
+    in_words,
+    question,
+)
+from millrace.advisor.programs.intervals import interval_seconds
+from millrace.advisor.programs.library import Launch
+from millrace.advisor.programs.streams import FORMAT, GLUE, TRIGGER, Program, Query, Source
+from millrace.advisor.programs.streams import read as read_program
+from millrace.advisor.programs.values import Table, Unknown, Values
+from millrace.config.document.problems import wrong_option
+
+_LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
+_BROKERS = ("kafka.bootstrap.servers", "bootstrap.servers")
+_ASKED: Mapping[Kind, str] = {"kafka": "--topic", "kinesis": "--stream"}
+_INSTEAD = "the event log tells it, or the plan computes one"
+
+
+class Answers(NamedTuple):
+    """Answers of the command line to what a program does not tell: a stream or a topic, and the brokers."""
+
+    stream: str | None = None
+    topic: str | None = None
+    brokers: str | None = None
+
+
+NO_ANSWERS = Answers()
+
+
+@dataclass(frozen=True)
+class ProgramSettings:
+    """Settings of the stream that is imported.
+
+    Attributes
+    ----------
+    kind
+        Kind of its source; ``None`` where nothing was recognised.
+    name
+        A stream's name or ARN, a topic, or a pattern of topics; ``None`` where it is open.
+    options
+        Options by their names in the program, in small letters, where they have one value.
+    trigger
+        Seconds, or ``None``.
+    notes
+        What differs from the program, or is not taken over, with its lines.
+    open
+        Questions by what they ask for: ``name``, ``brokers``, ``options``.
+    pattern
+        Whether the name is a pattern.
+    partitions
+        Partitions that the program assigns to itself; empty for all.
+    by_port
+        Whether the brokers' port tells the authentication, as the program does not.
+    written
+        Queries with a function for each batch, or all of several.
+    why_not
+        Why nothing was recognised.
+    """
+
+    kind: Kind | None
+    name: str | None
+    options: Mapping[str, str]
+    trigger: float | None
+    notes: tuple[str, ...] = ()
+    open: Mapping[str, str] = field(default_factory=dict)
+    pattern: bool = False
+    partitions: tuple[int, ...] = ()
+    by_port: bool = False
+    written: tuple[Written, ...] = ()
+    why_not: str = ""
+
+    def first_option(self, *names: str) -> str | None:
+        """Return the first of several options that has a value."""
+        return next((self.options[each.lower()] for each in names if each.lower() in self.options), None)
+
+
+def read(
+    text: str,
+    launch: Launch | Mapping[str, str],
+    answers: Answers = NO_ANSWERS,
+    catalog: DataCatalog | None = None,
+) -> ProgramSettings:
+    r"""Read a Python program.
+
+    Parameters
+    ----------
+    text
+        Its source; a text that is not Python gives no settings.
+    launch
+        What its run is started with, or its arguments by name without ``--``.
+    answers
+        What the program does not tell.
+    catalog
+        Data Catalog for its tables and connections; without it they stay open.
+
+    Raises
+    ------
+    ConfigurationError
+        An answer names a stream that the program does not read.
+
+    Examples
+    --------
+    >>> text = "args = getResolvedOptions(sys.argv, ['TOPIC'])\ns.readStream.format('kafka').option('subscribe', args['TOPIC']).load()"
+    >>> read(text, {"TOPIC": "orders"}).name
+    'orders'
+    """
+    if not isinstance(launch, Launch):
+        launch = Launch(tuple(word for name, value in launch.items() for word in (f"--{name}", value)))
+    program = read_program(text, launch)
+    return _Choice(program, answers, catalog, text).settings()
+
+
+class _Choice:
+    """Choice of one stream of a program."""
+
+    def __init__(self, program: Program, answers: Answers, catalog: DataCatalog | None, text: str) -> None:
+        self.program = program
+        self.text = text
+        self.written: tuple[Written, ...] = ()
+        self.answers = answers
+        self.notes: list[str] = []
+        self.open: dict[str, str] = {}
+        self.by_port = False
+        written = {each for query in program.queries for each in query.sources}
+        all_of_them = [candidate_of(each, catalog) for each in program.sources]
+        self.others = [each for each in all_of_them if each.kind is None and not each.refused]
+        self.candidates = [
+            each
+            for each in all_of_them
+            if (each.kind is not None or each.refused) and (each.source in written or not written)
+        ]
+
+    def settings(self) -> ProgramSettings:
+        wanted = self.answers.stream or self.answers.topic
+        kind: Kind | None = (
+            "kinesis"
+            if self.answers.stream
+            else "kafka"
+            if self.answers.topic or self.answers.brokers
+            else None
+        )
+        chosen = [each for each in self.candidates if kind is None or each.kind in (None, kind)]
+        if wanted is not None and kind is not None:
+            chosen = self._named(chosen, wanted, kind)
+        kinds = {each.kind for each in chosen if each.kind is not None}
+        kind = kind or (kinds.pop() if len(kinds) == 1 else None)
+        if kind is None:
+            return ProgramSettings(None, None, {}, None, why_not=self._why_not(chosen))
+        name = StreamName(wanted, 0) if wanted is not None else self._only(chosen, kind)
+        if wanted is not None:
+            same = [one for each in chosen for one in each.names if one.name == wanted]
+            name = same[0] if same else name
+        self.notes += [
+            f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
+            for each in self.others
+            if GLUE not in each.options  # by Glue, what is no stream is a table that is joined
+        ]
+        options = self._options(chosen, kind)
+        if options.get("kinesis.consumertype", "").lower() == "subscribetoshard":
+            self.notes.append("it reads by enhanced fan-out: fan_out: true in the land query keeps that")
+        trigger = self._trigger([each.source for each in chosen])
+        return ProgramSettings(
+            kind,
+            name.name,
+            options,
+            trigger,
+            tuple(self.notes),
+            self.open,
+            name.pattern,
+            name.partitions,
+            self.by_port,
+            self.written,
+        )
+
+    def _why_not(self, chosen: Sequence[Candidate]) -> str:
+        if self.program.why_not:
+            return self.program.why_not
+        if chosen:
+            return question([one for each in chosen for one in each.names])
+        if self.others:
+            return "; ".join(
+                f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'a table that is no stream'}"
+                for each in self.others
+            )
+        if read := re.search(r"^[^#\n]*\.\s*(readStream|create_data_frame)\b", self.text, re.MULTILINE):
+            line = self.text.count("\n", 0, read.end()) + 1
+            return f"a run with the job's arguments does not reach its {read[1]} in line {line}"
+        return "no readStream and no create_data_frame in it"
+
+    def _named(self, candidates: list[Candidate], wanted: str, kind: Kind) -> list[Candidate]:
+        """Return the candidates that read a stream, or that may read it."""
+
+        def reads(name: str | None) -> bool:
+            return name is not None and name.rpartition("/")[2] == wanted.rpartition("/")[2]
+
+        same = [each for each in candidates if any(reads(one.name) for one in each.names)]
+        found = same or [each for each in candidates if any(one.name is None for one in each.names)]
+        known_ones = [one for each in candidates for one in each.names if one.name is not None]
+        if candidates and not found:
+            raise wrong_option(
+                _ASKED[kind], wanted, f"a stream that the program reads: {question(known_ones)}"
+            )
+        left = [one for one in known_ones if same and not reads(one.name)]
+        if left:
+            self.notes.append(f"it reads other streams too, which are not in this file: {question(left)}")
+        return found
+
+    def _only(self, candidates: Sequence[Candidate], kind: Kind) -> StreamName:
+        names = [one for each in candidates for one in each.names]
+        distinct = {(one.name, one.pattern, one.partitions): one for one in reversed(names)}
+        if len(distinct) == 1 and names[0].name is not None:
+            return names[0]
+        what = "the program reads several" if len(names) > 1 else "the program does not tell it"
+        self.open["name"] = f"{what}: {question(names)}; {_ASKED[kind]} NAME tells it"
+        return StreamName(None, names[0].line if names else 0)
+
+    def _options(self, candidates: Sequence[Candidate], kind: Kind) -> dict[str, str]:
+        """Return the options that have one value in all candidates, and ask for the brokers."""
+        table: Table | None = None
+        for each in candidates:
+            one = Table(each.options, each.source.more or each.refused)
+            table = one if table is None else table.either(one)
+        table = table or Table()
+        found, unclear = dict[str, str](), dict[str, Values]()
+        for key, values in table.values.items():
+            certain = {str(each.value) for each in values if each.value is not None}
+            lost = any(isinstance(each.value, Unknown) for each in values)
+            if len(certain) == 1 and not lost and (len(values) == 1 or key in _FINE_IF_ABSENT):
+                found[key] = certain.pop()
+            elif certain or lost:
+                unclear[key] = values
+        if kind == "kafka":
+            self._brokers(found, unclear, candidates)
+            security = [
+                f"{key} is {in_words(values)}"
+                for key, values in unclear.items()
+                if key.removeprefix("kafka.") in _SECURITY
+            ]
+            if security:
+                self.open["authentication"] = "; ".join(security)
+            elif table.more and "kafka.security.protocol" not in found:
+                self.notes.append(
+                    f"some options of line {candidates[0].source.line} come from {table.more}: the authentication is taken "
+                    "from the brokers' port"
+                )
+                self.by_port = True
+        self._limit(found, unclear)
+        return found
+
+    def _brokers(
+        self, found: dict[str, str], unclear: Mapping[str, Values], candidates: Sequence[Candidate]
+    ) -> None:
+        if self.answers.brokers:
+            found[_BROKERS[0]] = self.answers.brokers
+            return
+        told = next((found[each] for each in _BROKERS if each in found), "")
+        if re.fullmatch(SERVERS, told):
+            return
+        for each in _BROKERS:
+            found.pop(each, None)
+        why = f"{told} is no HOST:PORT" if told else ""
+        why = why or next((f"{key} is {in_words(unclear[key])}" for key in _BROKERS if key in unclear), "")
+        why = why or next((each.refused or each.source.more for each in candidates), "") or "not named"
+        line = candidates[0].source.line if candidates else 0
+        self.open["brokers"] = f"line {line}: {why}; --brokers HOST:PORT,... tells them"
+
+    def _limit(self, found: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
+        for key in (each.lower() for each in _LIMIT):
+            if key in unclear:
+                self.notes.append(f"its limit {key} is {in_words(unclear[key])}: {_INSTEAD}")
+            elif key in found and not found[key].isdecimal():
+                self.notes.append(f"its limit {found[key]} is no number: {_INSTEAD}")
+
+    def _trigger(self, sources: Sequence[Source]) -> float | None:
+        """Return the trigger of the queries that read the sources; the shortest of several."""
+        queries = [
+            each for each in self.program.queries if not each.sources or set(each.sources) & set(sources)
+        ]
+        self.written = written_queries(queries, self.text)
+        if self.written:
+            lines = ", ".join(str(each.line) for each in self.written)
+            self.notes.append(
+                f"what writes it (line{'s' * (len(self.written) > 1)} {lines}) is a derive query of a transform to be finished, and an "
+                "Iceberg table until you name its sink"
+            )
+        triggers: dict[float, str] = {}
+        for query in queries:
+            triggers |= self._trigger_of(query)
+        if len(triggers) > 1:
+            self.notes.append(f"its triggers are {', '.join(triggers.values())}: the shortest is taken")
+        return min(triggers, default=None)
+
+    def _trigger_of(self, query: Query) -> dict[float, str]:
+        for key in ("once", "availablenow", "continuous"):
+            if any(each.value not in (None, False) for each in query.options.get(key, ())):
+                meaning = (
+                    "a run ends when it has read what was there, by a schedule of its own; the imported job runs on and on"
+                    if key != "continuous"
+                    else "it runs without micro-batches; the imported job has some"
+                )
+                self.notes.append(f"line {query.line}: with its trigger {key} {meaning}")
+                return {}
+        found: dict[float, str] = {}
+        for each in query.options.get(TRIGGER, ()):
+            line = each.line or query.line
+            if isinstance(each.value, Unknown):
+                self.notes.append(f"line {line}: its trigger is {each.value.origin}: {_INSTEAD}")
+                continue
+            seconds = None if each.value is None else interval_seconds(str(each.value))
+            if seconds:
+                found[seconds] = f"{each.value} (line {line})"
+            elif seconds == 0:
+                self.notes.append(
+                    f"with its trigger {each.value} a batch follows the other at once: {_INSTEAD}"
+                )
+            elif each.value is not None:
+                self.notes.append(f"its trigger {each.value} is none that Spark takes: {_INSTEAD}")
+        return found
+
+
+_SECURITY = ("security.protocol", "sasl.mechanism", "ssl.keystore.location")
+_FINE_IF_ABSENT = frozenset(each.lower() for names in NAMES.values() for each in names) | {*_BROKERS}
+"""Options without which there is no stream at all."""

@@ -1,0 +1,85 @@
+"""Figures of forecasts, as ``millrace advise --json`` writes them and ``--score`` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from millrace.advisor.logs.statistics import Estimate
+
+_NOISE = 0.01
+"""Share of the arrivals by which a backlog may grow over half a run without being one."""
+
+FIGURES: Mapping[str, str] = {
+    "duration": "batch duration, median",
+    "slow": "batch duration, p95",
+    "age": "record age, median",
+    "oldest": "record age, p95",
+}
+"""Figures that are forecast and scored, all in seconds."""
+
+
+class Strict(BaseModel):
+    """A model that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class QueryForecast(Strict):
+    """One query's figures, by :data:`FIGURES`, and their conditions.
+
+    Attributes
+    ----------
+    figures
+        Seconds; for a query that does not keep up, those of a run as long as the log, as ages grow with the run.
+    trigger, limit, partitions, arriving
+        Seconds, records of a batch, tasks that read, records a second.
+    waiting
+        Records that wait at the end of such a run.
+    grows
+        Records a second by which the backlog at batches' starts grows in the second half, at the mean of the arrivals.
+    ended
+        Whether any batch ended in the simulated time, which is the log's; without one the figures are that time.
+    """
+
+    figures: dict[str, Estimate]
+    trigger: float
+    limit: float | None
+    partitions: int
+    arriving: float
+    waiting: Estimate
+    grows: Estimate
+    ended: bool
+
+    @property
+    def keeps_up(self) -> bool:
+        """True unless the complete interval of the backlog's growth is above a hundredth of the arrivals; less is chance."""
+        return self.ended and self.grows.low <= _NOISE * self.arriving
+
+    def is_worse_than(self, other: QueryForecast) -> bool:
+        """Return whether the backlog grows faster than with the other forecast, beyond both intervals."""
+        return not self.keeps_up and (other.keeps_up or self.grows.low > other.grows.high)
+
+
+class Forecast(Strict):
+    """Forecast for one change, or for none.
+
+    Attributes
+    ----------
+    changes
+        As on the command line; empty for the job as it ran.
+    cores, workers, dollars_month
+        Of the job with the change.
+    queries
+        By name.
+    """
+
+    changes: tuple[str, ...]
+    cores: int
+    workers: int
+    dollars_month: float | None
+    queries: dict[str, QueryForecast]
+
+    def __str__(self) -> str:
+        return " ".join(self.changes) or "as it ran"

@@ -1,0 +1,352 @@
+"""Forecasts for other cores, limits, triggers, partitions or traffic (what-if): the twin in the one simulator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
+from millrace.advisor.forecasts.log_simulation import Costs, QueryTwin, twin
+from millrace.advisor.logs.application_history import History
+from millrace.advisor.logs.statistics import Estimate, slope
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import wrong_option
+from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
+from millrace.config.units import parse_duration
+from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
+from millrace.sizing.simulation.tasks import Part, parts
+
+DRAWS = 39
+"""Number of refitted twins: their minimum and maximum bound 95 % (38 of 40 gaps lie between them)."""
+
+MOST_BATCHES = 20_000
+"""Maximum number of a query's batches in a simulation: the twin has seen 150, so all others would be in the gaps between."""
+
+_SLOPE = 5
+"""Minimum number of batches in the second half of a simulation whose backlogs can show that it grows."""
+
+_MANY = 64
+"""Maximum number of partitions whose tasks vary one by one."""
+
+_GLUE, _LARGEST = "5.1", 64
+"""The Glue version whose worker types are valid names, and more task slots than any worker has."""
+
+Key = Literal["cores", "limit", "trigger", "partitions", "cache", "worker", "split", "merge", "traffic"]
+"""Conditions that may change: task slots; records of a batch; seconds between batches; tasks that read; a cache for rows that
+are read more than once; task slots of one worker, with as many workers; several jobs instead of one; several jobs like this
+one in one; and records, as a multiple of the arrivals.
+"""
+
+
+@dataclass(frozen=True)
+class WhatIfChange:
+    """One changed condition.
+
+    Attributes
+    ----------
+    value
+        A count, seconds or a factor; 1 for a cache.
+    query
+        The only query that it is for; ``None`` for all.
+    """
+
+    key: Key
+    value: float
+    query: str | None = None
+
+    def __str__(self) -> str:
+        shown = f"{self.value:g}s" if self.key == "trigger" else f"{self.value:,.0f}".replace(",", "")
+        if self.key == "traffic":
+            shown = f"{self.value:g}"
+        if self.key == "cache":
+            shown = "on"
+        return f"{self.query}.{self.key}={shown}" if self.query else f"{self.key}={shown}"
+
+
+@dataclass(frozen=True)
+class ApplicationTwin:
+    """Twin of a complete application, for what-if forecasts.
+
+    Attributes
+    ----------
+    queries
+        Queries that have a forecast, by name.
+    cores, executor_cores
+        Task slots: of all executors, of one.
+    worker_usd_hour
+        Of one machine; ``None`` where no price is known.
+    notes
+        What cannot be forecast, and of which query.
+    """
+
+    queries: Mapping[str, QueryTwin]
+    cores: int
+    executor_cores: int
+    worker_usd_hour: float | None
+    notes: tuple[str, ...]
+
+    def replay(self, draws: int = DRAWS) -> Forecast:
+        """Simulate the run again without changes, to compare it with the log."""
+        return self.what_if((), draws)
+
+    def relative_errors(self, replayed: Forecast) -> dict[str, float]:
+        """Return the relative error of the replay's median batch duration."""
+        found = {}
+        for name, query in self.queries.items():
+            real = float(np.median(query.durations))
+            found[name] = abs(replayed.queries[name].figures["duration"].value - real) / real
+        return found
+
+    def what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> Forecast:
+        """Forecast the same traffic under other conditions.
+
+        Parameters
+        ----------
+        changes
+            From :func:`parse`.
+        draws
+            Refitted twins for the intervals.
+
+        Raises
+        ------
+        ConfigurationError
+            More jobs than cores.
+        """
+        asked = {each.key: each.value for each in changes if each.query is None}
+        executor_cores = int(asked.get("worker", self.executor_cores))
+        executors = math.ceil(self.cores / self.executor_cores)
+        cores = executors * executor_cores if "worker" in asked else self.cores
+        cores = int(asked.get("cores", cores))
+        jobs = int(asked.get("split", 1))
+        if jobs > cores:
+            raise wrong_option("--what-if", f"split={jobs}", f"at most {cores}, a core for each job")
+        each = cores // jobs
+        for name, query in self.queries.items():
+            merged = int(_own(changes, name).get("merge", 1))
+            if merged > (slots := _had(query, each, self.cores)):
+                raise wrong_option(
+                    "--what-if",
+                    f"merge={merged}",
+                    f"at most {slots}, the cores that {name} has: one for each job",
+                )
+        drawn = {name: list(query.resampled_batches(draws)) for name, query in self.queries.items()}
+        best = self._play(changes, each, None, 0)
+        others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
+        queries = {
+            name: _forecast(query, _own(changes, name), best[name], [each[name] for each in others])
+            for name, query in self.queries.items()
+        }
+        machines = jobs * (math.ceil(each / executor_cores) + 1)
+        price = self.worker_usd_hour
+        if price is not None and "worker" in asked:  # a worker's price follows its cores
+            price *= executor_cores / self.executor_cores
+        dollars = None if price is None else machines * price * 730
+        return Forecast(
+            changes=tuple(map(str, changes)),
+            cores=each,
+            workers=machines,
+            dollars_month=dollars,
+            queries=queries,
+        )
+
+    def _play(
+        self,
+        changes: Sequence[WhatIfChange],
+        cores: int,
+        drawn: Mapping[str, Sequence[int]] | None,
+        seed: int,
+    ) -> dict[str, tuple[float, ...]]:
+        loads = []
+        for name, query in self.queries.items():
+            own = _own(changes, name)
+            # Where κ and b cannot be separated, the interval has to contain both ends.
+            fixed = 0.5 if drawn is None else float(seed % 2)
+            slots = _slots(query, own, cores, self.cores)
+            costs = query.costs(slots, None if drawn is None else drawn[name], fixed)
+            loads += _loads(query, own, slots, costs)
+        seconds = max(query.arrivals.seconds for query in self.queries.values())
+        sigma = max(query.sigma for query in self.queries.values())
+        done = simulate(Scenario(seconds, tuple(loads), cores, Fixed(1), sigma=sigma, seed=seed + 1))
+        return {
+            name: _figures(done.queries[name], query.arrivals.seconds) for name, query in self.queries.items()
+        }
+
+
+def _own(changes: Sequence[WhatIfChange], query: str) -> dict[Key, float]:
+    """Return the changed conditions of one query."""
+    return {each.key: each.value for each in changes if each.query in (None, query)}
+
+
+def _slots(query: QueryTwin, own: Mapping[Key, float], cores: int, before: int) -> int:
+    """Return the cores of a query: the share that other queries left to it stays the same."""
+    return max(1, _had(query, cores, before) // int(own.get("merge", 1)))
+
+
+def _had(query: QueryTwin, cores: int, before: int) -> int:
+    return max(1, round(query.cores * cores / before)) if query.cores < before else cores
+
+
+def _loads(query: QueryTwin, own: Mapping[Key, float], slots: int, costs: Costs) -> list[QueryLoad]:
+    merged, jobs = int(own.get("merge", 1)), int(own.get("split", 1))
+    count = max(1, int(own.get("partitions", query.partitions)) // jobs)
+    waves = math.ceil(count / slots)
+    passes = query.reads if own.get("cache") else 1  # costs of a pass beside its records are not separated
+    limit = own.get("limit", query.limit)
+    load = QueryLoad(
+        name=query.name,
+        overhead=max(costs.overhead + costs.rest[0], 1e-3),
+        per_record=costs.per_record / passes + costs.rest[1] * count / waves,
+        trigger=own.get("trigger", query.trigger),
+        source=query.arrivals.scaled(own.get("traffic", 1.0) / jobs),
+        parts=_divided(query, count),
+        limit=None if limit is None else limit / jobs,
+        wave=costs.wave,
+        overhead_sigma=costs.overhead_sigma,
+    )
+    return [load, *(replace(load, name=f"{query.name} {n}") for n in range(1, merged))]
+
+
+def _divided(query: QueryTwin, count: int) -> tuple[Part, ...]:
+    """Return the partitions unchanged, or another number of them: the largest keeps its share, as no key is divided."""
+    made = query.parts
+    if count != query.partitions:
+        largest = query.parts[0].share * count if len(query.parts) > 1 else 0.0
+        made = parts(count, min(float(count), max(1.0, largest)))
+    if count > _MANY:
+        return made
+    return tuple(Part(each.share, 1) for each in made for _ in range(each.count))
+
+
+def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
+    if not len(result.ends):
+        # No batch ended: it lasts longer than the simulated time.
+        pace = result.arrived / seconds
+        return (seconds, seconds, seconds, seconds, result.waiting, pace, pace, pace, 0.0)
+    lasted = result.ends - result.starts
+    # At the starts of batches, as the backlog rises between them; by the age of what waits, as traffic changes its number.
+    late = result.starts >= seconds / 2
+    pace = result.arrived / seconds
+    grows = slope(result.starts[late], pace * (result.oldest - lasted)[late])
+    if np.count_nonzero(late) < _SLOPE:
+        grows = Estimate(grows.value, min(grows.value, 0.0), max(grows.value, pace))
+    return (
+        float(np.median(lasted)),
+        float(np.percentile(lasted, 95)),
+        result.ages.percentile(50),
+        result.ages.percentile(95),
+        result.waiting,
+        grows.value,
+        grows.low,
+        grows.high,
+        1.0,
+    )
+
+
+def _forecast(
+    query: QueryTwin, own: Mapping[Key, float], best: Sequence[float], others: Sequence[Sequence[float]]
+) -> QueryForecast:
+    """Return the forecast of a query from its figures, and from those of its refitted twins."""
+    ranges = [
+        Estimate(value=value, low=min([value, *drawn]), high=max([value, *drawn]))
+        for value, *drawn in zip(best, *others, strict=True)
+    ]
+    jobs = own.get("split", 1)
+    return QueryForecast(
+        figures=dict(zip(FIGURES, ranges, strict=False)),
+        trigger=own.get("trigger", query.trigger),
+        limit=own.get("limit", query.limit),
+        partitions=int(own.get("partitions", query.partitions)) // int(jobs),
+        arriving=query.records_per_second * own.get("traffic", 1.0) / jobs,
+        waiting=ranges[4],
+        grows=Estimate(value=best[5], low=ranges[6].low, high=ranges[7].high),
+        ended=bool(best[8]),
+    )
+
+
+def twin_of_application(history: History, worker_usd_hour: float | None = None) -> ApplicationTwin:
+    """Return the twin of an application; queries without a forecast are noted."""
+    found: dict[str, QueryTwin] = {}
+    notes = []
+    for query in history.queries:
+        made = twin(history, query)
+        if made is None:
+            notes.append(f"{query.name}: too few settled batches with records to foretell anything")
+        elif made.arrivals.seconds > MOST_BATCHES * max(made.trigger, float(np.median(made.durations))):
+            notes.append(f"{query.name}: its batches lie too far apart to be played again")
+        else:
+            found[query.name] = made  # of several runs the last one counts
+            notes += [f"{query.name}: {each}" for each in made.notes]
+    executor_cores = max(1, history.executor_cores)
+    return ApplicationTwin(found, history.cores, executor_cores, worker_usd_hour, tuple(dict.fromkeys(notes)))
+
+
+def parse(text: str, queries: Sequence[str]) -> tuple[WhatIfChange, ...]:
+    """Parse the conditions of a what-if forecast.
+
+    Parameters
+    ----------
+    text
+        ``KEY=VALUE`` or ``QUERY.KEY=VALUE``, several with commas.
+    queries
+        Names of the queries.
+
+    Raises
+    ------
+    ConfigurationError
+        A key, a query or a value is not valid.
+    """
+    return tuple(_changed(each.strip(), queries) for each in text.split(","))
+
+
+def _changed(text: str, queries: Sequence[str]) -> WhatIfChange:
+    left, equals, value = text.partition("=")
+    query, dot, key = left.rpartition(".")
+    known = get_args(Key)
+    if not equals or key not in known:
+        raise wrong_option(
+            "--what-if",
+            text,
+            f"KEY=VALUE or QUERY.KEY=VALUE, KEY one of {', '.join(known)}",
+            nearest(key, known),
+        )
+    if dot and query not in queries:
+        raise wrong_option(
+            "--what-if",
+            text,
+            f"a query of the log: {', '.join(queries) or 'it has none'}",
+            nearest(query, queries),
+        )
+    if dot and key in ("cores", "worker", "split"):
+        raise wrong_option("--what-if", text, f"{key} is of all queries: without a query's name")
+    named = next(each for each in known if each == key)
+    if named == "cache":
+        if value != "on":
+            raise wrong_option("--what-if", text, "cache=on")
+        return WhatIfChange("cache", 1.0, query or None)
+    if named == "trigger":
+        try:
+            return WhatIfChange("trigger", parse_duration(value).total_seconds(), query or None)
+        except ValueError as error:
+            raise wrong_option("--what-if", text, str(error)) from None
+    if named == "worker" and value in glue_workers(_GLUE):
+        return WhatIfChange("worker", float(glue_tasks_per_worker(_GLUE, value)), query or None)
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if named == "traffic":
+        if not 0 < number <= 1000:
+            raise wrong_option("--what-if", text, "a multiple of what arrived, such as 2")
+    elif named == "worker" and not (1 <= number <= _LARGEST and number == int(number)):
+        raise wrong_option(
+            "--what-if",
+            text,
+            f"task slots of a worker, 1 to {_LARGEST}, or one of {', '.join(glue_workers(_GLUE))}",
+        )
+    elif not 1 <= number <= 1e9 or number != int(number):
+        raise wrong_option("--what-if", text, "a whole number, 1 or more")
+    return WhatIfChange(named, number, query or None)

@@ -1,0 +1,1 @@
+"""Event logs of Spark: found, decompressed, parsed into the history of an application."""

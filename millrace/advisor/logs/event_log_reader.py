@@ -1,0 +1,357 @@
+"""Reader of an event log: one pass from start to end into a history, which keeps figures and never lines."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from millrace.advisor.logs import events
+from millrace.advisor.logs.application_history import NO_TASKS, Executor, History, SparkJob, Stage, Tasks
+from millrace.advisor.logs.event_logs import EventLog, LogLines
+from millrace.advisor.logs.statistics import most_at_once
+from millrace.advisor.logs.unfinished_runs import (
+    JOB_PROPERTIES,
+    MOST_CORES,
+    MOST_TASKS,
+    PendingJob,
+    PendingRun,
+    PendingStage,
+    engine_of,
+    query,
+    task_table,
+    tasks_by_executor,
+)
+
+_STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
+
+_INSTANT = 1e-3
+"""Seconds: Spark writes times in whole milliseconds."""
+
+HELD = 2 * 1024**3
+"""Maximum of a history's estimated bytes in memory: the rest of a log is not read."""
+
+_THING = 2048
+"""Bytes that a job, a stage, an executor or a query takes in memory; measured, with its texts."""
+
+_TIMES = 12
+"""Maximum memory of a batch, as a multiple of its line: each position of a partition becomes a text and a number."""
+
+
+def read(log: EventLog) -> History:
+    """Read a log.
+
+    Lines that cannot be parsed are counted (:attr:`History.unread`) and skipped, so that one damaged line costs no more
+    than itself. A log that unpacks to more than its limit, or needs more than :data:`HELD`, is read up to there
+    (:attr:`History.ended_at`).
+
+    Raises
+    ------
+    OSError, botocore.exceptions.ClientError
+        The log cannot be read to its end.
+    """
+    reader = _Reader()
+    lines = LogLines(log)
+    ended_at = None
+    for line in lines:
+        try:
+            reader.take(line)
+        except _FullError:
+            ended_at = f"it tells of more than {HELD >> 30} GiB of figures"
+            break
+        except _SecondApplicationError:
+            ended_at = "a second application begins in it"
+            break
+    if lines.beyond:
+        ended_at = f"it unpacks to more than {lines.beyond >> 20:,} MiB"
+    ended_at = ended_at or lines.damaged or None
+    # The last line of a running application may be half written: that is no damage.
+    if lines.cut_off and reader.last_failed:
+        reader.unread -= 1
+    lost = log.lost or not reader.begins
+    return reader.history(cut_off=lines.cut_off, lost=lost, too_long=lines.too_long, ended_at=ended_at)
+
+
+class _FullError(Exception):
+    """The history has reached its memory limit."""
+
+
+class _SecondApplicationError(Exception):
+    """A second application begins in the same file: its jobs have the same numbers as those of the first."""
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.unread = 0
+        self.begins = False
+        self._held = 0
+        self.last_failed = False
+        self._version = self._app = self._name = ""
+        self._properties: dict[str, str] = {}
+        self._first: float | None = None
+        self._last = 0.0
+        self._complete = False
+        self._executors: dict[str, Executor] = {}
+        self._place: dict[str, int] = {}
+        self._removed: dict[str, float] = {}
+        self._jobs: dict[int, PendingJob] = {}
+        self._of_stage: dict[int, list[int]] = defaultdict(list)
+        self._partitions: dict[int, int] = {}
+        self._stages: dict[tuple[int, int], PendingStage] = {}
+        self._ended: dict[tuple[int, int], PendingStage] = {}
+        self._runs: dict[str, PendingRun] = {}
+        self._runs_of: dict[str, list[tuple[str, PendingRun]]] = {}
+        self._length = 0
+        self._take: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "SparkListenerLogStart": self._log_start,
+            events.ENVIRONMENT: self._environment,
+            "SparkListenerApplicationStart": self._application_start,
+            "SparkListenerApplicationEnd": self._application_end,
+            "SparkListenerExecutorAdded": self._executor_added,
+            "SparkListenerExecutorRemoved": self._executor_removed,
+            "SparkListenerJobStart": self._job_start,
+            "SparkListenerJobEnd": self._job_end,
+            "SparkListenerStageCompleted": self._stage_end,
+            "SparkListenerTaskEnd": self._task_end,
+            f"{_STREAMING}QueryStartedEvent": self._query_started,
+            f"{_STREAMING}QueryProgressEvent": self._query_progress,
+            f"{_STREAMING}QueryTerminatedEvent": self._query_ended,
+        }
+
+    def take(self, line: bytes) -> None:
+        """Take in one line; count it when it cannot be read."""
+        self.last_failed = False
+        try:
+            event = events.parse(line, self._take)
+            if event is not None:
+                self._length = len(line)
+                self._take[event["Event"]](event)
+        except (
+            LookupError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            AssertionError,
+            ArithmeticError,
+            struct.error,
+        ):
+            # A damaged or foreign line may have any shape; each of these means that a field is not what it should be.
+            self.unread += 1
+            self.last_failed = True
+
+    def _hold(self, size: int) -> None:
+        self._held += size
+        if self._held > HELD:
+            raise _FullError
+
+    def _at(self, ms: float) -> float:
+        seconds = events.event_time(events.to_number(ms) / 1e3)
+        self._first = seconds if self._first is None else min(self._first, seconds)
+        self._last = max(self._last, seconds)
+        return seconds
+
+    def _log_start(self, event: Mapping[str, Any]) -> None:
+        if self.begins:
+            raise _SecondApplicationError
+        self._version = events.to_text(event["Spark Version"])
+
+    def _environment(self, event: Mapping[str, Any]) -> None:
+        said = event["Spark Properties"].items()
+        self._hold(2 * self._length)
+        self._properties |= {key: str(value) for key, value in said if len(key) <= events.WORDS}
+
+    def _application_start(self, event: Mapping[str, Any]) -> None:
+        self.begins = True
+        self._name, self._app = events.to_text(event["App Name"]), events.to_text(event.get("App ID") or "")
+        self._at(event["Timestamp"])
+
+    def _application_end(self, event: Mapping[str, Any]) -> None:
+        self._at(event["Timestamp"])
+        self._complete = True
+
+    def _executor_added(self, event: Mapping[str, Any]) -> None:
+        name, cores = events.to_text(event["Executor ID"]), event["Executor Info"]["Total Cores"]
+        self._hold(_THING)
+        self._executors[name] = Executor(
+            name,
+            events.to_count(cores, MOST_CORES),
+            self._at(event["Timestamp"]),
+            None,
+        )
+        self._place.setdefault(name, len(self._place))
+        self._removed.pop(name, None)
+
+    def _executor_removed(self, event: Mapping[str, Any]) -> None:
+        self._hold(_THING)
+        self._removed[events.to_text(event["Executor ID"])] = self._at(event["Timestamp"])
+
+    def _job_start(self, event: Mapping[str, Any]) -> None:
+        number, stages = events.to_count(event["Job ID"]), event["Stage Infos"]
+        properties = event.get("Properties") or {}
+        kept = {key: events.to_text(properties[key]) for key in JOB_PROPERTIES if key in properties}
+        named = {
+            events.to_count(each["Stage ID"]): (
+                events.to_text(each["Stage Name"]),
+                events.to_count(each["Number of Tasks"], MOST_TASKS),
+            )
+            for each in stages
+        }
+        last = max(named, default=None)
+        site = "" if last is None else named[last][0]
+        self._hold(_THING * (1 + len(named)))
+        self._jobs[number] = PendingJob(number, self._at(event["Submission Time"]), kept, site)
+        for stage, (_, partitions) in named.items():
+            self._of_stage[stage].append(number)
+            self._partitions.setdefault(stage, partitions)
+
+    def _job_end(self, event: Mapping[str, Any]) -> None:
+        job = self._jobs[event["Job ID"]]
+        self._at(event["Completion Time"])
+        job.running = False
+
+    def _stage(self, key: tuple[int, int]) -> PendingStage:
+        """Return the stage attempt, counted for the job that runs it: other jobs that share it skip it."""
+        if key not in self._stages:
+            self._hold(_THING)
+            owners = self._of_stage.get(key[0], [])
+            running = [number for number in owners if self._jobs[number].running]
+            job = next(iter(running or owners), None)
+            self._stages[key] = PendingStage(job, self._partitions.get(key[0], 0))
+        return self._stages[key]
+
+    def _task_end(self, event: Mapping[str, Any]) -> None:
+        key = (events.to_count(event["Stage ID"]), events.to_count(event["Stage Attempt ID"]))
+        info = event["Task Info"]
+        said = info.get("Executor ID")
+        name = None if said is None else events.to_text(said)
+        place = -1 if name is None else self._place.get(name, len(self._place))
+        row = events.task(event, place)
+        failure = events.failure(event)
+        self._at(info["Finish Time"])
+        if name is not None and name not in self._place:
+            self._hold(_THING)
+            self._place[name] = place
+        self._hold(len(row))
+        stage = self._stage(key)
+        stage.rows += row
+        # After the end of its stage comes a second copy of a task, killed when the first was done.
+        if failure is not None and key not in self._ended:
+            if failure not in stage.failures:
+                self._hold(_THING)
+            stage.failures[failure] += 1
+
+    def _stage_end(self, event: Mapping[str, Any]) -> None:
+        info = event["Stage Info"]
+        key = (events.to_count(info["Stage ID"]), events.to_count(info["Stage Attempt ID"]))
+        scans = events.scans(info)
+        self._hold(len(scans) * _THING // 2)
+        partitions = events.to_count(info["Number of Tasks"], MOST_TASKS)
+        for moment in (info.get("Submission Time"), info.get("Completion Time")):
+            if moment is not None:
+                self._at(moment)
+        self._ended[key] = stage = self._stage(key)
+        stage.partitions, stage.scans, stage.adaptive = partitions, scans, events.is_adaptive(info)
+
+    def _run(self, event: Mapping[str, Any]) -> PendingRun:
+        run_id, name = events.to_text(event["runId"]), events.to_text(event.get("name") or "")
+        if run_id not in self._runs:
+            self._hold(_THING)
+            self._runs[run_id] = PendingRun(events.to_text(event["id"]))
+        run = self._runs[run_id]
+        run.name = run.name or name or None
+        return run
+
+    def _query_started(self, event: Mapping[str, Any]) -> None:
+        begun = events.moment(event["timestamp"])
+        self._run(event).started = None if begun is None else events.event_time(begun)
+
+    def _query_progress(self, event: Mapping[str, Any]) -> None:
+        progress = event["progress"]
+        batch = events.batch(progress)
+        self._at(batch.ended * 1e3)
+        self._hold(_THING + _TIMES * self._length)
+        run = self._run(progress)
+        # A trigger that found nothing reports the next batch's number, without a batch's work.
+        if "addBatch" in batch.parts:
+            run.batches[batch.id] = batch
+
+    def _query_ended(self, event: Mapping[str, Any]) -> None:
+        run = self._run(event)
+        run.ended = self._last
+        error = event.get("exception")
+        run.failure = None if error is None else events.to_text(error).strip().split("\n", 1)[0]
+
+    def history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
+        """Join jobs to batches and batches to queries; tasks are already joined to stages."""
+        for key, stage in (self._ended | self._stages).items():
+            if stage.job is not None:  # else its job's start was compacted away
+                tasks = Tasks(task_table(stage.rows)) if stage.rows else NO_TASKS
+                stage.rows = bytearray()
+                made = Stage(*key, stage.partitions, tasks, stage.failures, stage.scans, stage.adaptive)
+                self._jobs[stage.job].stages.append(made)
+        self._runs_of = defaultdict(list)
+        for run_id, of_run in self._runs.items():
+            self._runs_of[of_run.id].append((run_id, of_run))
+        others: list[SparkJob] = []
+        of_batch: dict[tuple[str, int], list[SparkJob]] = defaultdict(list)
+        for job in self._jobs.values():
+            run, number = self._batch_of(job)
+            execution = job.properties.get("spark.sql.execution.id", "")
+            sql = int(execution) if execution.isdecimal() else None
+            place = others
+            if run is not None and number is not None and number in self._runs[run].batches:
+                place = of_batch[run, number]
+            place.append(SparkJob(job.id, sql, tuple(job.stages), job.site))
+        queries = tuple(query(run_id, run, of_batch) for run_id, run in self._runs.items())
+        first = self._last if self._first is None else self._first
+        return History(
+            app_id=self._app or self._properties.get("spark.app.id", ""),
+            name=self._name,
+            spark_version=self._version,
+            engine=engine_of(self._properties),
+            started=first,
+            ended=self._last,
+            complete=self._complete,
+            properties=self._properties,
+            executors=tuple(self._all_executors(first)),
+            queries=queries,
+            jobs=tuple(others),
+            unread=self.unread + too_long,
+            cut_off=cut_off,
+            lost=lost,
+            ended_at=ended_at,
+        )
+
+    def _all_executors(self, first: float) -> Iterator[Executor]:
+        """Yield the executors that ran; where an executor's start is missing or damaged, by what its tasks show."""
+        unnamed = [place for name, place in self._place.items() if name not in self._executors]
+        tasks = tasks_by_executor(self._jobs.values()) if unnamed else task_table(b"")
+        for name, place in self._place.items():
+            made = self._executors.get(name)
+            if made is None:
+                ran = tasks[slice(*np.searchsorted(tasks["executor"], (place, place + 1)))]
+                # By the executor's own seconds: the driver reports a task's end after it freed the slot.
+                slots = most_at_once(ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT))
+                made = Executor(name, slots, first, None, counted=True)
+            yield replace(made, removed=self._removed.get(name))
+
+    def _batch_of(self, job: PendingJob) -> tuple[str | None, int | None]:
+        """Return the run and batch of a job.
+
+        The job group is the run, unless the query's program set another group: then it is the query's run that was active.
+        """
+        number = job.properties.get("streaming.sql.batchId")
+        if number is None or not number.isdecimal():
+            return None, None
+        group = job.properties.get("spark.jobGroup.id")
+        if group in self._runs:
+            return group, int(number)
+        query = job.properties.get("sql.streaming.queryId")
+        for run_id, run in self._runs_of.get(query or "", ()):
+            if (run.started or 0.0) <= job.submitted <= (run.ended or float("inf")):
+                return run_id, int(number)
+        return None, int(number)

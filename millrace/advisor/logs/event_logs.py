@@ -1,0 +1,341 @@
+"""Search for event logs: a file, a folder or a prefix in S3, in Glue's, EMR's, the sandbox's and Spark's own layout.
+
+A log is one file, or a folder ``eventlog_v2_APP`` of rolled parts ``events_1_APP``, ``events_2_APP`` and so on, of
+which Spark may have compacted the older ones into ``events_2_APP.compact``. EMR Serverless writes the second kind below
+``applications/ID/jobs/ID/sparklogs/``. A suffix names the codec; a log that is still written ends in ``.inprogress``.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from millrace.advisor.logs.codecs import PIECE, DamagedDataError, TruncatedDataError, unpack
+from millrace.config.document.problems import wrong_option
+
+S3_RANGE = 8 * 1024 * 1024
+"""Bytes of one request to S3: each range is retried by itself, so a lost connection costs no more."""
+
+LONGEST_LINE = 16 * 1024 * 1024
+"""Longest line in bytes: a longer one is a plan without figures, or damage; it is skipped and never held in memory."""
+
+MOST_TIMES, AT_LEAST = 250, 256 * 1024 * 1024
+"""Limit of a log's unpacked size: this multiple of its size on disk, and at least so many bytes, as event logs shrink ten- to
+hundredfold. The rest is not read.
+"""
+
+_SHORT_LINE = 128
+"""Minimum number of bytes that a line counts for: no event is shorter, and each costs time."""
+
+_HEAD = 1000
+"""Bytes that show whether a file is a log."""
+
+_PART = re.compile(
+    r"events_(?P<index>\d+)_(?P<app>.+?)(?P<codec>\.(zstd|lz4|lzf|snappy))?(?P<compact>\.compact)?"
+)
+_FOLDER = "eventlog_v2_"
+_NO_LOG = re.compile(
+    r"appstatus_.*|\..*|_.*|.*\.(crc|json|log|html|txt|tmp)|std(out|err)(\.gz)?|.*\.(jar|py|zip|parquet)"
+)
+_NAMED = re.compile(
+    r"(local-\d+|application_\d+_\d+(_\d+)?|app-\d+-\d+|jr_[0-9a-f]+|spark-[0-9a-z-]+)(\..*)?"
+)
+"""Names that Spark's masters, YARN, Kubernetes and Glue give to logs: their content needs no check."""
+
+_RUNNING = ".inprogress"
+
+
+@dataclass(frozen=True)
+class File:
+    """One file or object.
+
+    Attributes
+    ----------
+    path
+        Path below the searched place, with slashes.
+    size
+        Bytes.
+    modified
+        Epoch seconds.
+    open
+        Opens it for reading.
+    asked
+        Whether the caller named the file itself; its name is not checked then.
+    """
+
+    path: str
+    size: int
+    modified: float
+    open: Callable[[], io.BufferedReader]
+    asked: bool = False
+
+    @property
+    def name(self) -> str:
+        """Last part of its path."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """The log of one application.
+
+    Attributes
+    ----------
+    name
+        Its file's or folder's path, without codec and ``.inprogress``.
+    files
+        In the order in which they were written.
+    lost
+        Whether earlier parts were deleted or compacted.
+    """
+
+    name: str
+    files: tuple[File, ...]
+    lost: bool
+
+    @property
+    def modified_at(self) -> float:
+        """Time of the last change, in epoch seconds."""
+        return max(each.modified for each in self.files)
+
+    @property
+    def size(self) -> int:
+        """Compressed size in bytes."""
+        return sum(each.size for each in self.files)
+
+
+def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
+    """Find the event logs at a place, the newest first.
+
+    Parameters
+    ----------
+    place
+        A file, a folder or ``s3://BUCKET/PREFIX``; subfolders are searched, too.
+    client
+        S3 client of boto3; made by its default rules when left out.
+
+    Raises
+    ------
+    ConfigurationError
+        Nothing is there, or nothing that is an event log.
+    """
+    files = tuple(_in_s3(place, client) if place.startswith("s3://") else _on_disk(Path(place)))
+    logs = sorted(_grouped(files), key=lambda each: each.modified_at, reverse=True)
+    if not logs:
+        raise wrong_option(
+            "PATH",
+            place,
+            "an event log of Spark, or a folder or prefix that holds some: plain, or compressed with zstd, gzip, lz4, lzf or snappy "
+            "in its framing format or that of Java; raw snappy cannot be told from other data, so decompress it first",
+        )
+    return tuple(logs)
+
+
+def _opened(file: Path) -> io.BufferedReader:
+    try:
+        return file.open("rb")
+    except OSError as error:
+        allowed = f"a file that may be read ({error.strerror})"
+        raise wrong_option("PATH", str(file), allowed) from error
+
+
+def _on_disk(path: Path) -> Iterator[File]:
+    if path.is_file():
+        inside = path.parent.name + "/" if path.parent.name.startswith(_FOLDER) else ""
+        yield File(
+            inside + path.name, path.stat().st_size, path.stat().st_mtime, partial(_opened, path), asked=True
+        )
+    elif path.is_dir():
+        begin = path.parent if path.name.startswith(_FOLDER) else path
+        for file in sorted(path.rglob("*")):
+            if file.is_file():
+                stat = file.stat()
+                yield File(
+                    file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, partial(_opened, file)
+                )
+    else:
+        raise wrong_option("PATH", str(path), "a file, a folder or s3://BUCKET/PREFIX that exists")
+
+
+def _in_s3(place: str, client: Any) -> Iterator[File]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if client is None:
+        import boto3
+
+        client = boto3.client("s3")
+    bucket, _, prefix = place.removeprefix("s3://").partition("/")
+    begin = prefix.rstrip("/").rpartition("/")[0]
+    begin = begin + "/" if begin else ""
+    try:
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix.rstrip("/"))
+        for page in pages:
+            for each in page.get("Contents", ()):
+                key = each["Key"]
+                if key != prefix.rstrip("/") and not key.startswith(prefix.rstrip("/") + "/" * bool(prefix)):
+                    continue  # ``flights-2`` is not below ``flights``
+                reader = partial(_opened_object, client, bucket, key, each["Size"])
+                name, written = key.removeprefix(begin), each["LastModified"].timestamp()
+                yield File(name, each["Size"], written, reader, asked=key == prefix)
+    except (ClientError, BotoCoreError) as error:
+        raise wrong_option("PATH", place, f"a bucket and prefix that may be read ({error})") from error
+
+
+class _Object(io.RawIOBase):
+    """An object of S3 as a file, read once from its start to the end that it had when it was listed."""
+
+    def __init__(self, client: Any, bucket: str, key: str, size: int) -> None:
+        self._client, self._bucket, self._key, self._size = client, bucket, key, size
+        self._read = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        # The first range is small: often only the first bytes are necessary.
+        size = min(len(buffer) if self._read else PIECE, len(buffer), self._size - self._read)
+        if not size:
+            return 0
+        wanted = f"bytes={self._read}-{self._read + size - 1}"
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._key, Range=wanted)
+            buffer[:size] = answer["Body"].read()
+        except (ClientError, BotoCoreError) as error:
+            place = f"s3://{self._bucket}/{self._key}"
+            raise wrong_option("PATH", place, f"an object that may be read to its end ({error})") from error
+        self._read += size
+        return size
+
+
+def _opened_object(client: Any, bucket: str, key: str, size: int) -> io.BufferedReader:
+    return io.BufferedReader(_Object(client, bucket, key, size), S3_RANGE)
+
+
+def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
+    """Group rolled parts; every other file is a log by itself, unless its name or its first bytes exclude it."""
+    rolled: dict[str, list[tuple[int, bool, File]]] = defaultdict(list)
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        part = _PART.fullmatch(name)
+        if part and folder.rpartition("/")[2].startswith(_FOLDER):
+            rolled[folder].append((int(part["index"]), bool(part["compact"]), file))
+        elif (
+            file.size
+            and (file.asked or not _NO_LOG.fullmatch(name))
+            and (_NAMED.fullmatch(name) or _is_log(file))
+        ):
+            yield EventLog(_plain(file.path), (file,), lost=False)
+    for folder, parts in rolled.items():
+        yield _rolled(folder, parts)
+
+
+def _plain(path: str) -> str:
+    return re.sub(r"\.(zstd|lz4|lzf|snappy|gz)$", "", path.removesuffix(_RUNNING))
+
+
+def _is_log(file: File) -> bool:
+    """Check the first bytes: an event log begins with the version of Spark that writes it, or with an event.
+
+    A file that is named itself may lack its beginning, so that it begins inside a line.
+    """
+    head = b""
+    with file.open() as stream, suppress(TruncatedDataError):
+        for piece in unpack(stream):
+            head += piece
+            if len(head) >= (LONGEST_LINE if file.asked else _HEAD) or (
+                file.asked and b'\n{"Event":"' in head
+            ):
+                break
+    begins = b'"SparkListenerLogStart"' in head[:_HEAD] or head.startswith(b'{"Event":"')
+    return begins or (file.asked and b'\n{"Event":"' in head)
+
+
+def _rolled(folder: str, parts: Iterable[tuple[int, bool, File]]) -> EventLog:
+    """Order parts by their numbers; a compacted part replaces all parts before it."""
+    numbered = sorted(parts, key=lambda each: each[:2])
+    compacted = max((index for index, compact, _ in numbered if compact), default=0)
+    kept = [each for each in numbered if each[0] > compacted or (each[0] == compacted and each[1])]
+    lost = bool(compacted) or kept[0][0] > 1 or any(b[0] > a[0] + 1 for a, b in itertools.pairwise(kept))
+    return EventLog(folder, tuple(each[2] for each in kept), lost)
+
+
+@dataclass
+class LogLines:
+    """The lines of a log, one after the other.
+
+    Attributes
+    ----------
+    log
+        The log.
+    cut_off
+        Whether the last file ended inside a line or a block; known after the last line.
+    too_long
+        Lines beyond :data:`LONGEST_LINE` that were skipped.
+    damaged
+        File whose data is damaged, and how; empty without one.
+    beyond
+        Bytes after which reading stopped, as the log unpacks to more than its limit; 0 after a complete read.
+    """
+
+    log: EventLog
+    cut_off: bool = False
+    too_long: int = 0
+    damaged: str = ""
+    beyond: int = 0
+    _left: int = field(init=False, default=0, repr=False)
+
+    def __iter__(self) -> Iterator[bytes]:
+        most = self._left = max(AT_LEAST, MOST_TIMES * self.log.size)
+        for file in self.log.files:
+            with file.open() as stream:
+                try:
+                    yield from self._of(stream)
+                except DamagedDataError as error:
+                    self.damaged = f"{file.name} is damaged ({error}), and not read from there on"
+            if self._left < 0:
+                self.beyond = most
+                return
+
+    def _of(self, stream: io.BufferedReader) -> Iterator[bytes]:
+        held: list[bytes] = []
+        length = 0
+        try:
+            for piece in unpack(stream):
+                self._left -= max(len(piece), _SHORT_LINE * piece.count(b"\n"))
+                if self._left < 0:
+                    return
+                first, *others = piece.split(b"\n")
+                if length <= LONGEST_LINE:
+                    held.append(first)
+                length += len(first)
+                if not others:
+                    continue
+                yield from self._whole(held, length)
+                *lines, last = others
+                yield from filter(None, lines)
+                held, length = [last], len(last)
+        except DamagedDataError:
+            raise
+        except TruncatedDataError:
+            self.cut_off = True
+            return
+        # A log that is still written may end anywhere; a complete last line has its line feed.
+        if length:
+            self.cut_off = True
+            yield from self._whole(held, length)
+
+    def _whole(self, held: list[bytes], length: int) -> Iterator[bytes]:
+        if length > LONGEST_LINE:
+            self.too_long += 1
+        elif length:
+            yield b"".join(held)

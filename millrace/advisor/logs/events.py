@@ -1,0 +1,313 @@
+"""Parser of Spark's events in a log, one JSON object a line, for the events that are used.
+
+Written from Spark's ``JsonProtocol`` (3.5 and 4.0) and from real logs of both. A field that an older or newer Spark
+does not write counts as 0 or unknown, never as an error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import struct
+from collections.abc import Container, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from millrace.advisor.logs.application_history import TASK, Batch, Scan, Source, StateOperator
+
+ENVIRONMENT = "SparkListenerEnvironmentUpdate"
+
+_BEGIN = b'{"Event":"'
+
+
+def parse(line: bytes, wanted: Container[str]) -> Mapping[str, Any] | None:
+    """Return the event of a line, ``None`` for an event that is not wanted.
+
+    Plans, submitted stages and started tasks are most of a log and add nothing, so they are not parsed.
+
+    Parameters
+    ----------
+    wanted
+        Names of the wanted events.
+
+    Raises
+    ------
+    ValueError
+        The line is not a JSON object with an event's name.
+    """
+    if line.startswith(_BEGIN):
+        name = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))]
+        if name.decode(errors="replace") not in wanted:
+            # Not parsed, but checked: damage must not pass as an event that is not wanted.
+            if not line.rstrip().endswith(b"}"):
+                raise ValueError("a line without its end")
+            return None
+        if name == b"SparkListenerTaskEnd":
+            line = without_accumulables(line)
+    event = orjson.loads(line)
+    if not isinstance(event, dict) or not isinstance(event.get("Event"), str):
+        raise ValueError("no event")
+    return event if event["Event"] in wanted else None
+
+
+_ACCUMULABLES = b'"Accumulables":['
+_METRICS = b']},"Task Executor Metrics":'
+
+
+def without_accumulables(line: bytes) -> bytes:
+    """Remove a task's accumulators, three quarters of its line, which its metrics repeat."""
+    # A failed task has accumulators in its end reason too, so the last list is removed.
+    end = line.rfind(_METRICS)
+    begin = line.rfind(_ACCUMULABLES, 0, end)
+    if begin < 0 or end < 0:
+        return line
+    return line[: begin + len(_ACCUMULABLES)] + line[end:]
+
+
+def moment(text: str | None) -> float | None:
+    """Return the epoch seconds of a time as Spark writes it in progress, such as ``2026-11-21T06:27:56.034Z``."""
+    return None if text is None else datetime.fromisoformat(text).timestamp()
+
+
+_EARLIEST, _LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2000, 2200))
+"""Range of times in a log of Spark: a number outside it is damage, and calendar functions may fail on it."""
+
+
+def event_time(seconds: float) -> float:
+    """Return the time of an event, in epoch seconds.
+
+    Raises
+    ------
+    ValueError
+        No event can have this time.
+    """
+    if not _EARLIEST <= seconds < _LATEST:
+        raise ValueError(f"{seconds} is no time of a log")
+    return seconds
+
+
+MOST = 10**15
+"""Largest count in a log: records, bytes, nanoseconds, milliseconds. Sums of larger ones would not be exact."""
+
+WORDS = 300
+"""Characters kept of a name or a text."""
+
+NAMES = 1000
+"""Entries kept of a list or map in a log."""
+
+
+def to_count(value: Any, most: int = MOST) -> int:
+    """Return a count.
+
+    Raises
+    ------
+    ValueError
+        It is not an integer from 0 to ``most``; true and false are none.
+    """
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError("no count")
+    return value
+
+
+def to_number(value: Any, most: float = MOST) -> float:
+    """Return a number that is not negative.
+
+    Raises
+    ------
+    ValueError
+        It is not a number from 0 to ``most``; true and false are none.
+    """
+    if type(value) not in (int, float) or not 0 <= value <= most:
+        raise ValueError("no number")
+    return float(value)
+
+
+def to_text(value: Any, most: int = WORDS) -> str:
+    """Return the start of a text.
+
+    Raises
+    ------
+    ValueError
+        It is not a text.
+    """
+    if type(value) is not str:
+        raise ValueError("no text")
+    return value[:most]
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """Return an object; an empty one for None."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError("no object")
+    return value
+
+
+_ROW = struct.Struct("<5d4q2i2?")
+assert _ROW.size == TASK.itemsize
+
+
+def task(event: Mapping[str, Any], executor: int) -> bytes:
+    """Return a row of :data:`~millrace.advisor.logs.application_history.TASK`, packed.
+
+    Raises
+    ------
+    ValueError, TypeError, struct.error
+        A figure is not a number in its range.
+    """
+    info, metrics = event["Task Info"], event.get("Task Metrics") or {}
+    launched, finished = info["Launch Time"], info["Finish Time"]
+    fetched = metrics.get("Shuffle Read Metrics") or {}
+    figures = (
+        *(launched, finished),
+        metrics.get("Executor Run Time", 0),
+        metrics.get("Executor CPU Time", 0),
+        metrics.get("JVM GC Time", 0),
+        (metrics.get("Input Metrics") or {}).get("Records Read", 0),
+        (metrics.get("Output Metrics") or {}).get("Bytes Written", 0),
+        fetched.get("Total Records Read", 0),
+        fetched.get("Remote Bytes Read", 0) + fetched.get("Local Bytes Read", 0),
+        info["Index"],
+    )
+    if not _NUMBERS.issuperset(map(type, figures)) or min(figures) < 0 or max(figures) > MOST:
+        raise ValueError("a figure that is none")
+    return _ROW.pack(
+        event_time(launched / 1e3),
+        event_time(finished / 1e3),
+        figures[2] / 1e3,
+        figures[3] / 1e9,
+        figures[4] / 1e3,
+        *figures[5:],
+        executor,
+        bool(info.get("Failed")),
+        bool(info.get("Speculative")),
+    )
+
+
+_NUMBERS = {int, float}
+
+
+def failure(event: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the error and the message with which a task failed, ``None`` where it did not."""
+    reason = _object(event.get("Task End Reason"))
+    kind = reason.get("Reason", "Success")
+    if to_text(kind) in {"Success", "TaskKilled"} or not event["Task Info"].get("Failed"):
+        return None
+    error = to_text(reason.get("Class Name") or kind)
+    text = to_text(
+        reason.get("Description") or reason.get("Loss Reason") or reason.get("Message") or "", _TRACE
+    )
+    # An error in Python has what was raised at the end; one in the JVM, at the start.
+    lines = [line for line in text.splitlines() if line.strip()] or [""]
+    python = error.endswith("PythonException") or "Traceback (most recent call last)" in text
+    return error, (lines[-1] if python else lines[0]).strip()[:WORDS]
+
+
+_TRACE = 1_000_000
+"""Characters of a failure that are searched: an error in Python has what was raised at the end."""
+
+
+_ADAPTIVE_READ = "AQEShuffleRead"
+_SCOPE_NAME = re.compile(r'"name":"((?:[^"\\]|\\.)*)"')
+
+
+def scans(stage: Mapping[str, Any]) -> tuple[Scan, ...]:
+    """Return the RDDs with which a stage starts: those without parents, and cached ones."""
+    found = []
+    for rdd in stage.get("RDD Info", ()):
+        level = rdd.get("Storage Level") or {}
+        cached = bool(level.get("Use Memory") or level.get("Use Disk"))
+        if cached or not rdd.get("Parent IDs"):
+            name = _operator(rdd)
+            found.append(Scan(name[:200], cached, to_count(rdd["RDD ID"])))
+    return tuple(found[:NAMES])
+
+
+def is_adaptive(stage: Mapping[str, Any]) -> bool:
+    """Tell whether adaptive query execution chose how many tasks read a stage's shuffle."""
+    return any(_operator(rdd) == _ADAPTIVE_READ for rdd in stage.get("RDD Info", ()))
+
+
+def _operator(rdd: Mapping[str, Any]) -> str:
+    """Return Spark's name of the operator that made an RDD; else the RDD's own name."""
+    scope = _SCOPE_NAME.search(rdd.get("Scope") or "")
+    return str(scope[1].strip() if scope else rdd.get("Name", ""))
+
+
+def batch(progress: Mapping[str, Any]) -> Batch:
+    """Return one batch from a query's progress, without its jobs."""
+    parts = {
+        name[:WORDS]: to_number(ms) / 1e3
+        for name, ms in itertools.islice(_object(progress.get("durationMs")).items(), NAMES)
+    }
+    sources = tuple(_source(each) for each in progress.get("sources") or ())
+    begun = moment(to_text(progress["timestamp"]))
+    assert begun is not None
+    return Batch(
+        id=to_count(progress["batchId"]),
+        begun=event_time(begun),
+        duration=parts.get("triggerExecution", to_number(progress.get("batchDuration", 0)) / 1e3),
+        parts=parts,
+        # Spark writes no sum here.
+        rows=sum(each.rows for each in sources),
+        sources=sources,
+        state=tuple(_state(each) for each in progress.get("stateOperators") or ()),
+        watermark=moment(_object(progress.get("eventTime")).get("watermark")),
+        arrivals=_arrivals(_object(progress.get("observedMetrics"))),
+    )
+
+
+def _source(source: Mapping[str, Any]) -> Source:
+    return Source(
+        description=to_text(source.get("description", "")),
+        start=_offset(source.get("startOffset")),
+        end=_offset(source.get("endOffset")),
+        latest=_offset(source.get("latestOffset")),
+        rows=to_count(source.get("numInputRows") or 0),
+    )
+
+
+def _offset(value: Any) -> Mapping[str, int] | None:
+    """Return the positions of an offset that counts records, flat: Kafka's ``{topic: {partition: position}}``.
+
+    A flat object of integers may count anything: a file source's ``logOffset`` counts batches.
+    """
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return None
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+        return None
+    flat = {(topic, key): at for topic, parts in value.items() for key, at in parts.items()}
+    if not flat or not all(key.isdecimal() and type(at) is int for (_, key), at in flat.items()):
+        return None
+    if not all(-2 <= at <= MOST for at in flat.values()):  # -2 and -1 are Kafka's earliest and latest
+        raise ValueError("a position that is none")
+    return {f"{topic[:WORDS]}:{key[:WORDS]}": at for (topic, key), at in flat.items()}
+
+
+def _state(operator: Mapping[str, Any]) -> StateOperator:
+    return StateOperator(
+        name=to_text(operator.get("operatorName") or ""),
+        rows=to_count(max(0, operator.get("numRowsTotal", 0))),
+        removed=to_count(max(0, operator.get("numRowsRemoved", 0))),
+        memory=to_count(max(0, operator.get("memoryUsedBytes", 0))),
+    )
+
+
+def _arrivals(observed: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the oldest and youngest arrival of a batch, which Millrace's core observes."""
+    row = _object(observed.get("millrace_arrivals"))
+    values = row.get("values") or ()
+    fields = [each.get("name") for each in _object(row.get("schema")).get("fields", ())]
+    named = dict(zip(fields, values, strict=False))
+    oldest, youngest = named.get("oldest"), named.get("youngest")
+    if oldest is None or youngest is None:
+        return None
+    oldest, youngest = to_number(oldest) / 1e3, to_number(youngest) / 1e3
+    # Producers set these times: an impossible one is their error, and the rest of the line is valid.
+    return (oldest, youngest) if _EARLIEST <= oldest <= youngest < _LATEST else None

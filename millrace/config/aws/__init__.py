@@ -1,0 +1,1 @@
+"""AWS's names and rules that a configuration needs without an account: regions, zones, accounts, versions."""

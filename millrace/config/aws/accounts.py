@@ -1,0 +1,63 @@
+"""Accounts, hosts and secrets that an environment file names, and those that it takes over from the file that it extends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+from millrace.config.document.problems import Finding, Path, dotted_path
+from millrace.config.document.tree import Tree
+
+_ACCOUNT = re.compile(r"\barn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):|\b(\d{12})\.dkr\.ecr\.")
+"""An ARN with an account (AWS general reference, "Amazon Resource Names"), or the address of a private image."""
+
+_HOST = re.compile(r"://|^[\w-]+(\.[\w-]+)+:\d{1,5}\b")
+_HOSTS = re.compile(r"(?:(?<!s3)://|^|,)([\w-]+(?:\.[\w-]+)*\.[A-Za-z][\w-]*)(?=[:/?,]|$)")
+"""Names in a URL or a list of servers; an address needs no resolution."""
+
+_NAMING = re.compile(r"(^|_)(account|accounts|url|host|endpoint|bootstrap|secret)$")
+
+
+def foreign_accounts(tree: Tree, account: str, others: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding for each value that names an account which the environment does not say that it means.
+
+    Parameters
+    ----------
+    tree
+        The environment with what it extends.
+    account
+        Of the environment.
+    others
+        Accounts of ``governance.other_accounts``.
+    """
+    for path, value in tree.leaves():
+        named = [a or b for a, b in _ACCOUNT.findall(value)] if isinstance(value, str) else []
+        if foreign := [each for each in named if each != account and each not in others]:
+            yield Finding(
+                path,
+                str(value),
+                f"something of account {account}, or {foreign[0]} in governance.other_accounts if it is meant",
+            )
+
+
+def inherited_names(tree: Tree) -> list[str]:
+    """Return a line for each value that names an account, host or secret and stands in a file which the environment extends."""
+    return [
+        f"{dotted_path(path)}: {value} ({held.file.name})"
+        for path, value in tree.leaves()
+        if (held := tree.at(path)) is not None
+        and held.file != tree.file
+        and isinstance(value, str)
+        and _names(path, value)
+    ]
+
+
+def named_hosts(tree: Tree) -> list[str]:
+    """Return the hosts of URLs and server lists in the file, sorted."""
+    values = [value for _, value in tree.leaves() if isinstance(value, str) and _HOST.search(value)]
+    return sorted({host.lower() for value in values for host in _HOSTS.findall(value)})
+
+
+def _names(path: Path, value: str) -> bool:
+    key = next((step for step in reversed(path) if isinstance(step, str)), "")
+    return bool(_ACCOUNT.search(value) or _HOST.search(value) or _NAMING.search(key))

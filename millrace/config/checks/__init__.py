@@ -1,0 +1,1 @@
+"""Checks of an environment file: mistakes that one section alone cannot show."""

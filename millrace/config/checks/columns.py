@@ -1,0 +1,244 @@
+"""Checks of the columns that a query names: against schema files, and against the words in its transform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from millrace.config.checks import transforms as check_transforms
+from millrace.config.checks.transforms import Modules
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import Finding, Path
+from millrace.config.formats.ddl import Kind
+from millrace.config.model import Environment
+from millrace.config.queries import (
+    DeriveQuery,
+    DirectQuery,
+    DirectRoute,
+    Enrichment,
+    LandQuery,
+    Payload,
+    RouteName,
+    RouteQuery,
+    Watermark,
+    WritesSink,
+)
+
+_TEXT, _TIME = Kind("string"), Kind("timestamp")
+ENVELOPE: Mapping[str, Kind] = {
+    "_id": _TEXT,
+    "_source": _TEXT,
+    "_shard": _TEXT,
+    "_position": _TEXT,
+    "_key": Kind("binary"),
+    "_headers": Kind("array"),
+    "_hash": Kind("bigint"),
+    "_arrived_at": _TIME,
+    "_landed_at": _TIME,
+}
+"""Columns of a record in addition to its payload (``etl.record.envelope``)."""
+
+_BAD: Mapping[str, Kind] = {"_bytes": Kind("binary"), "_stage": _TEXT, "_error": _TEXT}
+"""More columns of a landing table, for bad records."""
+
+Columns = Mapping[str, Kind]
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Columns of all tables that the environment's schema files describe.
+
+    Parameters
+    ----------
+    tables
+        Fields by landing table and route, without a route those of the table itself; None if their schema cannot be read.
+    """
+
+    root: FilePath
+    tables: Mapping[tuple[str, RouteName | None], Columns | None]
+
+    @classmethod
+    def of(cls, environment: Environment, root: FilePath) -> Catalog:
+        """Read the schemas of all landing tables."""
+        tables: dict[tuple[str, RouteName | None], Columns | None] = {}
+        for _, _, query in environment.queries:
+            if isinstance(query, LandQuery):
+                tables[query.table, None] = fields_of(query, root)
+            elif isinstance(query, RouteQuery):
+                tables[query.table, None] = {name: Kind("struct") for name in query.routes}
+                tables |= {(query.table, name): fields_of(each, root) for name, each in query.routes.items()}
+        return cls(root, tables)
+
+    def columns(self, table: str, route: RouteName | None) -> Columns | None:
+        """Return the columns that a query finds in a landing table or in one of its routes; None if they are not known."""
+        fields = self.tables.get((table, route))
+        return None if fields is None else {**fields, **ENVELOPE}
+
+    def of_table(self, table: str) -> Columns | None:
+        """Return all columns of a landing table; None for any other table."""
+        columns = self.columns(table, None)
+        return None if columns is None else {**columns, **_BAD}
+
+
+def fields_of(payload: Payload, root: FilePath) -> dict[str, Kind] | None:
+    """Return the fields of a payload by name; None if its schema file is wrong or its format has no fixed fields."""
+    try:
+        fields = payload.format.fields((root / payload.schema_).resolve())
+    except (ValueError, OSError, TypeError, KeyError):
+        return None
+    return None if fields is None else {each.name: each.kind for each in fields}
+
+
+def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
+    """Check that redacted fields exist."""
+    fields = fields_of(query, root)
+    for position, name in enumerate(query.redact if fields is not None else ()):
+        yield from _there((*path, position), name, fields or {}, f"a top-level field of {query.schema_}")
+
+
+def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
+    """Check that each rule is a condition on fields that exist and are not redacted."""
+    if not query.rules:
+        return
+    from millrace.config.conditions import parse_condition  # its parser takes half a second to import
+
+    fields = fields_of(query, root)
+    known = None if fields is None else {name.lower(): kind for name, kind in {**fields, **ENVELOPE}.items()}
+    for name, rule in query.rules.items():
+        here = (*path, name, "where")
+        try:
+            columns = parse_condition(rule.where).columns
+        except ValueError as error:
+            yield Finding(here, rule.where, str(error))
+            continue
+        for column in columns if known is not None else ():
+            yield from _there(here, column.lower(), known or {}, f"a field of {query.schema_}")
+            if column in query.redact:
+                yield Finding(here, column, "a field that is not redacted: its value reaches no table")
+
+
+def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Modules) -> Iterator[Finding]:
+    """Check the columns of a query or route that writes into a sink.
+
+    Parameters
+    ----------
+    catalog
+        Columns of the tables that it may read.
+    modules
+        Modules of the project, including its transform.
+    """
+    read, where = _read(end, catalog)
+    state = end.state if isinstance(end, DeriveQuery) else None
+    joined: Columns | None = None
+    if state is not None:
+        yield from _watermark((*path, "state", "watermark"), state.watermark, read, where)
+        for position, name in enumerate(state.distinct if read is not None else ()):
+            yield from _there((*path, "state", "distinct", position), name, read or {}, where)
+        if state.join is not None:
+            joined = catalog.columns(state.join.source, state.join.route)
+            place = (*path, "state", "join", "watermark")
+            yield from _watermark(place, state.join.watermark, joined, f"a field of {state.join.source}")
+    after = state is not None and end.transform is not None
+    known = None if after else read
+    for position, enrichment in enumerate(end.enrich):
+        here = (*path, "enrich", position)
+        yield from _enrichment(here, enrichment, known, where, catalog)
+        if known is not None:
+            known = {**known, **{name: Kind("unknown") for name in enrichment.columns}}
+    words = _words(read) | _words(joined) | {name for each in end.enrich for name in each.columns}
+    for place, name in _results(end):
+        if name in words or (read is None and end.transform is None):
+            continue
+        if end.transform is None:
+            yield from _there((*path, *place), name, known or {}, f"a column of the result: {where}")
+        elif read is not None and not check_transforms.may_make_column(end.transform, name, modules):
+            yield Finding(
+                (*path, *place),
+                name,
+                f"a column of the result: neither what is read nor the module of {end.transform} has this word",
+                nearest(name, sorted(words)),
+            )
+
+
+def _results(end: WritesSink) -> Iterator[tuple[Path, str]]:
+    """Yield the columns of the result that a query names, with their places."""
+    if isinstance(end, DeriveQuery):
+        latest = end.latest_by
+        for position, name in enumerate(latest.key if latest is not None else ()):
+            # Written as a list, as a rule, where no order is named.
+            yield ("latest_by", *(("key",) if latest is not None and latest.order else ()), position), name
+        if latest is not None and latest.order is not None:
+            yield ("latest_by", "order"), latest.order
+        for position, name in enumerate(end.state.key if end.state is not None else ()):
+            yield ("state", "key", position), name
+    key = getattr(end.sink, "key", None)
+    if isinstance(key, str):
+        yield ("sink", "key"), key
+
+
+def _read(end: WritesSink, catalog: Catalog) -> tuple[Columns | None, str]:
+    """Return the columns that a query reads, and how messages call them."""
+    if isinstance(end, DirectQuery | DirectRoute):
+        fields = fields_of(end, catalog.root)
+        return None if fields is None else {**fields, **ENVELOPE}, f"a field of {end.schema_}"
+    columns = catalog.columns(end.source, end.route)
+    if columns is not None and end.latest_by:
+        columns = {**columns, "_deleted": Kind("boolean")}
+    route = "" if end.route is None else f", route {end.route}"
+    return columns, f"a field of {end.source}{route}"
+
+
+def _watermark(path: Path, mark: Watermark, columns: Columns | None, where: str) -> Iterator[Finding]:
+    if columns is None:
+        return
+    kind = columns.get(mark.time)
+    if kind is None:
+        times = [name for name, each in columns.items() if each.name == "timestamp"]
+        yield from _there((*path, "time"), mark.time, dict.fromkeys(times, _TIME), f"a timestamp, {where}")
+    elif kind.name != "timestamp":
+        yield Finding(
+            (*path, "time"),
+            mark.time,
+            f"a timestamp, {where}, or _arrived_at; the schema says {kind.name.upper()}",
+        )
+
+
+def _enrichment(
+    path: Path, enrichment: Enrichment, known: Columns | None, where: str, catalog: Catalog
+) -> Iterator[Finding]:
+    for ours in enrichment.on if known is not None else ():
+        yield from _there(
+            (*path, "on", ours), ours, known or {}, f"{where}, or what an earlier enrichment adds"
+        )
+    for new in enrichment.columns:
+        if known is not None and new in known and not new.startswith("_"):
+            yield Finding(
+                (*path, "columns", new), new, f"a new column: the stream has {new} already ({where})"
+            )
+    table = catalog.of_table(enrichment.table)
+    if table is None:
+        return
+    for key in ("on", "columns"):
+        for ours, theirs in getattr(enrichment, key).items():
+            yield from _there((*path, key, ours), theirs, table, f"a column of {enrichment.table}")
+
+
+def _there(path: Path, name: str, columns: Columns, where: str) -> Iterator[Finding]:
+    if name not in columns:
+        own = [each for each in columns if not each.startswith("_")]
+        listed = f": {', '.join(own)}" if 0 < len(own) <= 12 else ""
+        yield Finding(path, name, f"{where}{listed}", nearest(name, list(columns)))
+
+
+def _words(columns: Columns | None) -> set[str]:
+    """Return the names of columns and of the fields inside them: a transform may flatten a struct."""
+    return {each for name, kind in (columns or {}).items() for each in (name, *_inside(kind))}
+
+
+def _inside(kind: Kind) -> Iterator[str]:
+    for each in kind.fields:
+        yield each.name
+        yield from _inside(each.kind)
+    for part in kind.parts:
+        yield from _inside(part)

@@ -1,0 +1,138 @@
+"""Checks for mistakes that one section alone cannot show, without Spark, CDK or a network.
+
+Each check takes the readable parts of the environment and yields findings; none
+stops at the first, so that one load reports everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from pathlib import Path as FilePath
+
+from millrace.config.aws import kafka_versions
+from millrace.config.aws.regions import AS_OF, REGIONS
+from millrace.config.base import arn_parts
+from millrace.config.checks.infrastructure import check_estate
+from millrace.config.checks.jobs import check_jobs
+from millrace.config.checks.kafka_login import check_login
+from millrace.config.checks.names import check_names, check_tags
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import MISSING, Finding, refuse_keys
+from millrace.config.job_networks import check_job_networks
+from millrace.config.model import Environment, MskCluster
+from millrace.config.sources.base import StreamUse
+
+
+def run_checks(
+    environment: Environment, streams: Set[str], clusters: Set[str], root: FilePath
+) -> Iterator[Finding]:
+    """Run every check.
+
+    Parameters
+    ----------
+    environment
+        Only its valid parts if other parts are broken.
+    streams, clusters
+        Names of all that the file declares, also of broken ones, so that a job that
+        reads a broken stream gets no message that the stream is unknown.
+    root
+        Folder of the project, with schemas and transforms.
+
+    Yields
+    ------
+    Finding
+        In no particular order.
+    """
+    yield from check_names(environment)
+    if environment.region not in REGIONS:
+        yield Finding(
+            ("region",),
+            environment.region,
+            f"a region of AWS, as of {AS_OF}",
+            nearest(environment.region, REGIONS),
+        )
+    yield from check_tags(environment)
+    yield from check_estate(environment)
+    yield from check_job_networks(environment)
+    yield from _clusters(environment)
+    for name, stream in environment.streams.items():
+        yield from stream.check(StreamUse(name, environment, clusters))
+    yield from check_jobs(environment, streams, root)
+
+
+def _clusters(environment: Environment) -> Iterator[Finding]:
+    zones = min(3, environment.zones)
+    for name, cluster in environment.kafka.items():
+        path = ("kafka", name)
+        yield from check_login(environment, name, cluster)
+        if not isinstance(cluster, MskCluster):
+            for server in cluster.bootstrap_servers.split(","):
+                host, _, port = server.strip().rpartition(":")
+                if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                    yield Finding((*path, "bootstrap_servers"), server.strip(), "host:port, comma separated")
+            if cluster.authentication.kind == "iam" and cluster.arn is None:
+                yield Finding(
+                    (*path, "arn"),
+                    MISSING,
+                    "the cluster's ARN, as a job's role must name what it connects to",
+                )
+            continue
+        if cluster.existing is not None:
+            yield from _existing_cluster(environment, name, cluster)
+            continue
+        taken = kafka_versions.of_tier(cluster.tier)
+        if cluster.tier != "serverless" and cluster.version not in taken:
+            on = "" if cluster.version not in kafka_versions.STANDARD else f" with tier {cluster.tier}"
+            yield Finding(
+                (*path, "version"),
+                cluster.version,
+                f"one of {', '.join(taken)}{on}",
+                nearest(cluster.version, taken),
+            )
+        if cluster.tier == "express":
+            yield from refuse_keys(
+                path, cluster, ("storage",), "nothing: the volumes of Express brokers have no size to choose"
+            )
+        if cluster.tier == "express" and zones != 3:
+            yield Finding(
+                (*path, "tier"), "express", f"express only over 3 Availability Zones; the network has {zones}"
+            )
+        if cluster.tier == "serverless":
+            allowed = "nothing: a serverless cluster has no brokers to size"
+            yield from refuse_keys(path, cluster, ("brokers", "broker_type", "storage"), allowed)
+            yield from _serverless_topics(environment, name)
+            continue
+        if cluster.brokers is not None and cluster.brokers % zones:
+            yield Finding(
+                (*path, "brokers"),
+                str(cluster.brokers),
+                f"a multiple of {zones}, the same number in each Availability Zone",
+            )
+
+
+def _serverless_topics(environment: Environment, cluster: str) -> Iterator[Finding]:
+    """Refuse topics that would have to be created: CloudFormation creates them on provisioned clusters only (AWS::MSK::Topic)."""
+    for name, stream in environment.streams.items():
+        if stream.cluster_name == cluster and not stream.belongs_to_others:
+            yield Finding(
+                ("streams", name, "existing"),
+                "false",
+                f"true, as {cluster} is a serverless cluster, on which CloudFormation makes no topics",
+                "deploy the cluster, make the topic with Kafka's own kafka-topics.sh, then start the job; or take tier: "
+                "standard or express",
+            )
+
+
+def _existing_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[Finding]:
+    assert cluster.existing is not None
+    path = ("kafka", name)
+    allowed = "nothing: an existing cluster is never changed"
+    yield from refuse_keys(path, cluster, ("brokers", "broker_type", "storage", "disposable"), allowed)
+    region, account, _ = arn_parts(cluster.existing)
+    if region != environment.region or account != (environment.account or account):
+        yield Finding(
+            (*path, "existing"),
+            cluster.existing,
+            f"a cluster of account {environment.account} in {environment.region}",
+            "one elsewhere is kind: external, with its bootstrap_servers and arn",
+        )

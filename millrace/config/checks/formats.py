@@ -1,0 +1,60 @@
+"""Checks of payload formats: the schema file exists and has the right type; each format checks its content itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import Finding, Path
+from millrace.config.document.tree import is_file
+from millrace.config.formats import KINDS
+from millrace.config.formats.base import FormatUse
+from millrace.config.model import Environment, Job
+from millrace.config.queries import DirectQuery, DirectRoute, Payload
+
+
+def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterator[Finding]:
+    """Check a query's schema file and its format.
+
+    Yields
+    ------
+    Finding
+        Nothing if the job can start with them.
+    """
+    asked, pipelines = query.format, (root / "pipelines").resolve()
+    use = FormatUse(path, query, (root / query.schema_).resolve(), job, root)
+    if use.schema.suffix != asked.suffix or not use.schema.is_relative_to(pipelines):
+        of = f" for format {asked.kind}"
+        if "format" not in query.model_fields_set:
+            others = [
+                kind for kind, each in KINDS.items() if each.suffix == use.schema.suffix != asked.suffix
+            ]
+            of = f"; with format {others[0]}: {use.schema.suffix}" if others else ""
+        a = "an" if asked.suffix == ".avsc" else "a"
+        yield use.wrong_schema(f"{a} {asked.suffix} file below pipelines/, which travels with the job{of}")
+    elif not is_file(use.schema):
+        known = [
+            str(each.relative_to(root.resolve())) for each in sorted(pipelines.rglob(f"*{asked.suffix}"))
+        ]
+        yield Finding((*path, "schema"), query.schema_, "a file that exists", nearest(query.schema_, known))
+    else:
+        yield from asked.check_schema(use)
+    yield from asked.check(use)
+    if asked.deletes and isinstance(query, DirectQuery | DirectRoute):
+        yield Finding(
+            (*path, "format", "kind"),
+            asked.kind,
+            "a format of rows, or a land query and a derive query with latest_by: a change may delete, and rows of this query are "
+            "known by their place in the topic",
+        )
+
+
+def advise_on_schemas(environment: Environment, root: FilePath) -> Iterator[str]:
+    """Yield what is valid in the schemas of an environment and yet lets records pass that nobody means."""
+    for job, each in environment.jobs.items():
+        for name, query in each.queries.items():
+            for payload in query.readings.values():
+                fields = payload.format.fields(root / payload.schema_) or ()
+                for said in payload.format.advise(fields):
+                    yield f"jobs.{job}.queries.{name}: {payload.schema_}: {said}"

@@ -1,0 +1,228 @@
+"""Checks of everything around streams and jobs: network, storage, observability, history server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from ipaddress import IPv4Network
+
+from millrace.config.aws import availability_zones
+from millrace.config.aws.regions import LACKING
+from millrace.config.base import arn_parts
+from millrace.config.document.problems import MISSING, Finding, Path
+from millrace.config.model import Environment, MskCluster
+from millrace.config.units import format_duration
+
+_DAY = timedelta(days=1)
+
+FARGATE_MEMORY_GIB = {1: range(2, 9), 2: range(4, 17), 4: range(8, 31)}
+"""Memory in GiB that Fargate offers, by vCPUs (ECS developer guide, "Task CPU and memory")."""
+
+_PROMETHEUS_LONGEST = timedelta(days=1095)
+"""Retention of a Managed Prometheus workspace (its quotas: 30 to 1,095 days)."""
+_PROMETHEUS_SHORTEST = timedelta(days=30)
+
+
+def check_estate(environment: Environment) -> Iterator[Finding]:
+    """Check every section that is neither stream, cluster nor job."""
+    yield from _network(environment)
+    yield from _storage(environment)
+    yield from _upkeep(environment)
+    yield from _observability(environment)
+    yield from _regions(environment)
+    yield from _history(environment)
+    yield from _roles(environment)
+
+
+def _roles(environment: Environment) -> Iterator[Finding]:
+    """Check that roles belong to the environment's account, as services accept no others."""
+    named: list[tuple[Path, str | None]] = [
+        (("jobs", name, "role"), job.role) for name, job in environment.jobs.items()
+    ]
+    for path, role in (*named, (("network", "flow_logs_role"), environment.network.flow_logs_role)):
+        if role is not None and arn_parts(role)[1] != (environment.account or arn_parts(role)[1]):
+            yield Finding(path, role, f"a role of account {environment.account}")
+
+
+def _upkeep(environment: Environment) -> Iterator[Finding]:
+    """Check that a reference table is refreshed before the snapshot that a job reads can expire."""
+    upkeep = environment.storage.upkeep
+    if upkeep is None:
+        return
+    for job, name, query in environment.queries:
+        enrich = [
+            ((*place, "enrich", str(number)), item)
+            for place, end in query.ends.items()
+            for number, item in enumerate(end.enrich)
+        ]
+        for place, item in enrich:
+            if 2 * item.refresh > upkeep.snapshots and item.table not in environment.tables:
+                yield Finding(
+                    ("jobs", job, "queries", name, *place, "refresh"),
+                    format_duration(item.refresh),
+                    f"at most {format_duration(upkeep.snapshots / 2)}, half of storage.upkeep.snapshots: after "
+                    "that the snapshot that is read may expire",
+                )
+
+
+def _network(environment: Environment) -> Iterator[Finding]:
+    network = environment.network
+    if network.subnets and network.vpc is None:
+        yield Finding(
+            ("network", "subnets"),
+            ", ".join(network.subnets),
+            "only together with network.vpc, which holds them",
+        )
+    if network.vpc is not None and len(set(network.subnets)) < 2:
+        yield Finding(
+            ("network", "subnets"),
+            ", ".join(network.subnets) or MISSING,
+            f"two or more subnets of {network.vpc}, in different Availability Zones",
+        )
+    for subnet, zone in network.zones.items():
+        if subnet not in network.subnets:
+            yield Finding(("network", "zones", subnet), zone, "only subnets that network.subnets lists")
+        elif not zone.startswith(environment.region):
+            yield Finding(("network", "zones", subnet), zone, f"a zone of {environment.region}")
+    if network.zones and len(set(network.zones.values())) < 2:
+        yield Finding(
+            ("network", "zones"), ", ".join(network.zones.values()), "two or more Availability Zones"
+        )
+    if network.vpc is not None:
+        for key, given in (
+            ("egress", network.egress != "endpoints"),
+            ("flow_logs_role", network.flow_logs_role is not None),
+            ("allowed_domains", network.allowed_domains is not None),
+        ):
+            if given:
+                yield Finding(
+                    ("network", key), str(getattr(network, key)), f"nothing: {network.vpc} is left as it is"
+                )
+    yield from _zone_ids(environment)
+    try:
+        cidr = IPv4Network(network.cidr)
+    except ValueError as error:
+        yield Finding(("network", "cidr"), network.cidr, f"an IPv4 range, such as 10.42.0.0/16: {error}")
+        return
+    if not 16 <= cidr.prefixlen <= 24 or not cidr.is_private:
+        yield Finding(
+            ("network", "cidr"), network.cidr, "a private range from /16 to /24, such as 10.42.0.0/16"
+        )
+
+
+def _zone_ids(environment: Environment) -> Iterator[Finding]:
+    network = environment.network
+    if not network.zone_ids:
+        return
+    path, given = ("network", "zone_ids"), ", ".join(network.zone_ids)
+    if network.vpc is not None:
+        yield Finding(path, given, f"nothing: the subnets of {network.vpc} are where they are")
+    elif len(set(network.zone_ids)) != len(network.zone_ids) or (
+        len(network.zone_ids) != (network.availability_zones or max(2, min(3, len(network.zone_ids))))
+    ):
+        asked = network.availability_zones or "2 or 3"
+        yield Finding(path, given, f"{asked} different zones, as network.availability_zones says")
+    for zone in network.zone_ids:
+        allowed = availability_zones.zones_to_use_instead(environment, zone)
+        if allowed is not None:
+            yield Finding(path, zone, allowed)
+
+
+def in_region(path: Path, arn: str | None, kind: str, region: str) -> Iterator[Finding]:
+    """Check that a resource is in the region: a network without internet access has endpoints for its own region only."""
+    if arn is not None and arn_parts(arn)[0] != region:
+        yield Finding(path, arn, f"{kind} in {region}")
+
+
+def _storage(environment: Environment) -> Iterator[Finding]:
+    storage = environment.storage
+    for data_class, arn in storage.keys:
+        yield from in_region(("storage", "keys", data_class), arn, "a key", environment.region)
+    assets = environment.governance.bootstrap_key
+    yield from in_region(("governance", "bootstrap_key"), assets, "a key", environment.region)
+    owners: dict[str, str] = {}
+    existing: dict[str, str] = {str(kind): bucket for kind, bucket in storage.buckets.items()}
+    if storage.database is not None:
+        existing["database"] = storage.database
+    for kind, bucket in storage.buckets.items():
+        first = owners.setdefault(bucket, kind)
+        if first != kind:
+            yield Finding(
+                ("storage", "buckets", kind), bucket, f"a bucket of its own: {first} is {bucket} already"
+            )
+    for name in storage.disposable:
+        if name in existing:
+            yield Finding(
+                ("storage", "disposable"), name, f"nothing that exists: {existing[name]} is not ours"
+            )
+    for key in ("dead_letter_retention", "event_log_retention"):
+        value: timedelta | None = getattr(storage, key)
+        if value is not None and value % _DAY:
+            yield Finding(("storage", key), format_duration(value), "whole days, such as 30d")
+    kept = storage.dead_letter_retention
+    longest = max((stream.retention for stream in environment.streams.values()), default=timedelta(0))
+    if kept is not None and kept < longest:
+        # A record that is read again from its stream must still be known as a dead letter.
+        yield Finding(
+            ("storage", "dead_letter_retention"),
+            format_duration(kept),
+            f"at least {format_duration(longest)}, as long as a stream keeps its records",
+        )
+
+
+def _regions(environment: Environment) -> Iterator[Finding]:
+    """Check that the region has the resource types; otherwise CloudFormation fails in the middle of a deployment."""
+    region = environment.region
+    if environment.observability.prometheus and region in LACKING["AWS::APS::Workspace"]:
+        yield Finding(
+            ("observability", "prometheus"), "true", f"false in {region}, which has no such workspace"
+        )
+    if region in LACKING["AWS::MSK::ServerlessCluster"]:
+        for name, cluster in environment.kafka.items():
+            if isinstance(cluster, MskCluster) and cluster.existing is None and cluster.tier == "serverless":
+                allowed = f"standard or express in {region}, which has no serverless clusters"
+                yield Finding(("kafka", name, "tier"), "serverless", allowed)
+
+
+def _observability(environment: Environment) -> Iterator[Finding]:
+    kept = environment.observability.prometheus_retention
+    if not _PROMETHEUS_SHORTEST <= kept <= _PROMETHEUS_LONGEST or kept % _DAY:
+        yield Finding(
+            ("observability", "prometheus_retention"), format_duration(kept), "30d to 1095d, in whole days"
+        )
+
+
+def _history(environment: Environment) -> Iterator[Finding]:
+    history = environment.history
+    if history is None:
+        return
+    path: Path = ("history",)
+    memory = FARGATE_MEMORY_GIB[history.vcpu]
+    if history.memory_gib not in memory:
+        yield Finding(
+            (*path, "memory_gib"),
+            str(history.memory_gib),
+            f"with {history.vcpu} vCPU: {memory[0]} to {memory[-1]}",
+        )
+    for position, text in enumerate(history.clients):
+        try:
+            private = IPv4Network(text).is_private
+        except ValueError:
+            private = False
+        if not private:
+            yield Finding((*path, "clients", position), text, "a private IPv4 range, such as 10.0.0.0/8")
+    yield from in_region((*path, "certificate"), history.certificate, "a certificate", environment.region)
+    sign_in = history.sign_in
+    if sign_in is not None:
+        here = (*path, "sign_in")
+        if history.certificate is None:
+            yield Finding(
+                (*path, "certificate"),
+                MISSING,
+                "a certificate: people sign in over HTTPS, or their session is anybody's",
+            )
+        yield from in_region((*here, "secret"), sign_in.secret, "a secret", environment.region)
+        if not timedelta(minutes=1) <= sign_in.session <= timedelta(days=7):
+            yield Finding((*here, "session"), format_duration(sign_in.session), "1m to 7d")
+    if history.image is not None and f".ecr.{environment.region}." not in history.image:
+        yield Finding((*path, "image"), history.image, f"an image in {environment.region}")

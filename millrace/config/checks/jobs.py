@@ -1,0 +1,263 @@
+"""Checks of jobs: what they read and write, their code, the limits of their engine."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path as FilePath
+
+from millrace.config.checks.columns import Catalog, check_columns, check_redact, check_rules
+from millrace.config.checks.formats import check_format
+from millrace.config.checks.partition_lists import check_lag_groups, check_lists, partition_lists
+from millrace.config.checks.reading import check_reading
+from millrace.config.checks.routes import check_read_routes, check_routes
+from millrace.config.checks.sinks import check_places, check_sink
+from millrace.config.checks.state import check_state, check_transforms
+from millrace.config.checks.transforms import Modules
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import Finding, Path, dotted_path
+from millrace.config.model import Environment, Job, Stream
+from millrace.config.queries import (
+    DeriveQuery,
+    Landing,
+    LandQuery,
+    Query,
+    Reading,
+    Routing,
+    StreamQuery,
+    WritesSink,
+)
+
+_MOST_QUERIES = 100
+"""Most queries of a job: a stop switches off one alarm of each, in one request (botocore's model, ``DisableAlarmActions``)."""
+
+_OWNED_PREFIXES = (
+    "spark.dynamicAllocation.",
+    "spark.emr-serverless.",
+    "spark.eventLog.",
+    "spark.hadoop.fs.s3",
+    "spark.jars",
+    "spark.pyspark.",
+    "spark.sql.catalog.",
+    "spark.submit.",
+)
+_OWNED = frozenset(
+    {
+        "spark.app.name",
+        "spark.driver.cores",
+        "spark.driver.memory",
+        "spark.executor.cores",
+        "spark.executor.instances",
+        "spark.executor.memory",
+        "spark.executorEnv.PYSPARK_PYTHON",
+        "spark.extraListeners",
+        "spark.master",
+        "spark.scheduler.mode",
+        "spark.serializer",
+        "spark.speculation",
+        "spark.sql.defaultCatalog",
+        "spark.sql.extensions",
+        "spark.sql.streaming.checkpointLocation",
+    }
+)
+FIXED_IN_CORE = frozenset(
+    {
+        "spark.sql.adaptive.optimizer.excludedRules",
+        "spark.sql.ansi.enabled",
+        "spark.sql.json.enablePartialResults",
+        "spark.sql.jsonGenerator.ignoreNullFields",
+        "spark.sql.legacy.timeParserPolicy",
+        "spark.sql.parquet.datetimeRebaseModeInWrite",
+        "spark.sql.parquet.int96RebaseModeInWrite",
+        "spark.sql.session.timeZone",
+        "spark.sql.storeAssignmentPolicy",
+        "spark.sql.streaming.metricsEnabled",
+        "spark.sql.timestampType",
+    }
+)
+"""Settings that the core sets itself, whatever the job's are: ``etl.queries.spark_settings.RUNTIME``; a test compares the two."""
+
+
+def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath) -> Iterator[Finding]:
+    """Check every job.
+
+    Parameters
+    ----------
+    streams
+        Names of all declared streams.
+    root
+        Folder of the project, with schemas and transforms.
+    """
+    landing: dict[str, list[Landing]] = {}
+    for _, _, each_query in environment.queries:
+        if isinstance(each_query, Landing):
+            landing.setdefault(each_query.table, []).append(each_query)
+    # Queries that share the partitions of one topic may append to one table: their records never overlap.
+    shared_out = _shared_out(environment)
+    writers: dict[str, str] = {}
+    catalog, modules = Catalog.of(environment, root), Modules(root)
+    for name, job in environment.jobs.items():
+        path = ("jobs", name)
+        yield from job.check(path)
+        yield from _spark(path, job)
+        if len(job.queries) > _MOST_QUERIES:
+            yield Finding(
+                (*path, "queries"),
+                f"{len(job.queries)} queries",
+                f"at most {_MOST_QUERIES}, whose alarms one request of CloudWatch switches off during a stop: more jobs",
+            )
+        for query_name, query in job.queries.items():
+            query_path = (*path, "queries", query_name)
+            yield from _tables(query_path, query, environment, writers, shared_out)
+            for place, reading in query.readings.items():
+                yield from _reads((*query_path, *place), reading, job, sorted(streams), root)
+                if query.ends:
+                    yield from _from_kafka((*query_path, *place), reading.source, environment)
+            if isinstance(query, Routing):
+                yield from check_routes(query_path, query, environment)
+            if isinstance(query, LandQuery) and query.fan_out:
+                yield from _fan_out((*query_path, "fan_out"), environment.streams.get(query.source))
+            if isinstance(query, StreamQuery):
+                yield from check_reading(environment, query_path, job, query.source, query)
+            if isinstance(query, DeriveQuery):
+                yield from _source_table(query_path, query, sorted(landing))
+                yield from check_read_routes(query_path, query, landing)
+                yield from check_state(query_path, query, sorted(landing))
+            for place, end in query.ends.items():
+                yield from _enrichments((*query_path, *place), end, query)
+                yield from check_transforms((*query_path, *place), end, modules)
+                yield from check_columns((*query_path, *place), end, catalog, modules)
+                yield from check_sink((*query_path, *place), end, query, job, environment, landing, root)
+
+    yield from check_places(environment)
+    yield from _consumers(environment)
+    yield from check_lists(environment)
+    yield from check_lag_groups(environment)
+
+
+def _shared_out(environment: Environment) -> set[str]:
+    """Return tables whose writers all read parts of one shared topic."""
+    writers = Counter(table for _, _, query in environment.queries for table in query.writes.values())
+    return {
+        table for (_, table), group in partition_lists(environment).items() if len(group) == writers[table]
+    }
+
+
+def _fan_out(path: Path, stream: Stream | None) -> Iterator[Finding]:
+    if stream is not None and not stream.fans_out:
+        yield Finding(path, "true", f"false for a {stream.title}: fan-out is Kinesis' own")
+    elif stream is not None and stream.belongs_to_others:
+        yield Finding(path, "true", "false for an existing stream: a consumer would be registered at it")
+
+
+def _consumers(environment: Environment) -> Iterator[Finding]:
+    readers = Counter(
+        query.source for _, _, query in environment.queries if isinstance(query, LandQuery) and query.fan_out
+    )
+    for name, stream in environment.streams.items():
+        if not stream.fans_out:
+            continue
+        own = readers[name]
+        count = own + len(stream.consumers)
+        most = stream.most_consumers(advantage=environment.governance.on_demand_advantage)
+        if count > most:
+            yield Finding(
+                ("streams", name, "fan_out_consumers"),
+                f"{count} consumers",
+                f"at most {most} for a stream, the {own} of this environment's jobs among them",
+            )
+
+
+def is_owned(key: str) -> bool:
+    """Return true if a Spark setting cannot be given for a job, because Millrace or the core sets it."""
+    return key in _OWNED | FIXED_IN_CORE or key.startswith(_OWNED_PREFIXES)
+
+
+def _spark(path: Path, job: Job) -> Iterator[Finding]:
+    for key, value in job.spark.items():
+        if not key.startswith("spark."):
+            yield Finding((*path, "spark", key), value, "a key that begins with spark.")
+        elif key in FIXED_IN_CORE:
+            yield Finding(
+                (*path, "spark", key),
+                value,
+                "any setting but those that the core sets for each query",
+                "remove it: the core would ignore it",
+            )
+        elif is_owned(key):
+            yield Finding(
+                (*path, "spark", key),
+                value,
+                "any setting but those that Millrace derives from the plan and the job",
+                "remove it, or pin the plan's number (cores, max_workers)",
+            )
+        elif key.endswith(("redaction.regex", "redaction.options.regex")):
+            try:
+                re.compile(value)
+            except re.error as error:
+                yield Finding((*path, "spark", key), value, f"a regular expression: {error}")
+
+
+def _tables(
+    path: Path, query: Query, environment: Environment, writers: dict[str, str], shared_out: Iterable[str]
+) -> Iterator[Finding]:
+    """Check that no two queries write one table, and that none writes a table of somebody else."""
+    for key, table in query.writes.items():
+        here = (*path, *key)
+        first = writers.setdefault(table, dotted_path(here))
+        if first != dotted_path(here) and table not in shared_out:
+            yield Finding(here, table, f"a table that nothing else writes; {first} names this one")
+        if table in environment.tables:
+            yield Finding(
+                here, table, "a table of this environment: those under tables are read, never written"
+            )
+
+
+def _reads(path: Path, query: Reading, job: Job, streams: list[str], root: FilePath) -> Iterator[Finding]:
+    if query.source not in streams:
+        yield Finding(
+            (*path, "source"),
+            query.source,
+            f"a declared stream: {', '.join(streams) or 'there is none'}",
+            nearest(query.source, streams),
+        )
+    yield from check_format(path, query, job, root)
+    yield from check_redact((*path, "redact"), query, root)
+    yield from check_rules((*path, "rules"), query, root)
+
+
+def _from_kafka(path: Path, source: str, environment: Environment) -> Iterator[Finding]:
+    stream = environment.streams.get(source)
+    if stream is not None and not stream.repeats:
+        yield Finding(
+            (*path, "source"),
+            source,
+            "a Kafka topic: a Kinesis batch holds other records when it is replayed; land it, then derive",
+        )
+
+
+def _source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[Finding]:
+    if query.source not in landing:
+        yield Finding(
+            (*path, "source"),
+            query.source,
+            f"the table of a land query: {', '.join(landing) or 'there is none'}",
+            nearest(query.source, landing),
+        )
+
+
+def _enrichments(path: Path, end: WritesSink, query: Query) -> Iterator[Finding]:
+    added: set[str] = set()
+    for position, enrichment in enumerate(end.enrich):
+        here = (*path, "enrich", position)
+        if enrichment.table in query.writes.values():
+            yield Finding((*here, "table"), enrichment.table, "a table other than the one this query writes")
+        for column in enrichment.columns:
+            if column.startswith("_"):
+                yield Finding(
+                    (*here, "columns", column), column, "a name that does not begin with _; those are ours"
+                )
+            if column in added:
+                yield Finding((*here, "columns", column), column, "a column that no earlier enrichment adds")
+            added.add(column)

@@ -1,0 +1,69 @@
+"""Checks of routes: records that each route takes, and queries that read routed records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from millrace.config.document.explain import nearest
+from millrace.config.document.problems import MISSING, Finding, Path
+from millrace.config.model import Environment
+from millrace.config.queries import DeriveQuery, Landing, Route, RouteQuery, Routing
+
+
+def check_routes(path: Path, query: Routing, environment: Environment) -> Iterator[Finding]:
+    """Check that each record can take one route at most."""
+    taken: dict[tuple[str, str | None], str] = {}
+    for name, route in query.routes.items():
+        here = (*path, "routes", name)
+        stream = environment.streams.get(route.source)
+        pattern = None if stream is None else stream.matches
+        if stream is not None:
+            yield from _topic(here, route, pattern)
+        first = taken.setdefault((route.source, route.topic), name)
+        if first != name:
+            yield Finding(
+                (*here, "source" if route.topic is None else "topic"),
+                route.topic or route.source,
+                f"records that no other route takes; {first} takes these",
+            )
+
+
+def _topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
+    if pattern is None:
+        if route.topic is not None:
+            yield Finding(
+                (*path, "topic"),
+                route.topic,
+                f"nothing: {route.source} is one stream, and no pattern of topics",
+            )
+        return
+    if route.topic is None:
+        yield Finding((*path, "topic"), MISSING, f"one topic of the pattern {pattern}")
+        return
+    try:
+        fits = re.fullmatch(pattern, route.topic) is not None
+    except re.error:
+        return  # reported where the pattern is written
+    if not fits:
+        yield Finding((*path, "topic"), route.topic, f"a topic that the pattern {pattern} matches")
+
+
+def check_read_routes(
+    path: Path, query: DeriveQuery, landing: Mapping[str, Sequence[Landing]]
+) -> Iterator[Finding]:
+    """Check that the routes exist that a derive query reads."""
+    join = None if query.state is None else query.state.join
+    asked = [(path, query.source, query.route)]
+    asked += [] if join is None else [((*path, "state", "join"), join.source, join.route)]
+    for here, table, route in asked:
+        routed = next(
+            (each for each in reversed(landing.get(table, [])) if isinstance(each, RouteQuery)), None
+        )
+        if route is not None and routed is None:
+            yield Finding((*here, "route"), route, f"nothing: {table} is a table without routes")
+        elif route is not None and routed is not None and route not in routed.routes:
+            known = list(routed.routes)
+            yield Finding(
+                (*here, "route"), route, f"a route of {table}: {', '.join(known)}", nearest(route, known)
+            )

@@ -1,0 +1,216 @@
+"""Edits to the text of a YAML file: one value is set or removed, every other byte stays."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from millrace.config.document.problems import Path, dotted_path
+
+_WIDE = 1_000_000
+"""Line width in characters, so large that a value on one line stays on one."""
+
+
+class EditError(ValueError):
+    """A place that cannot be edited, with the reason."""
+
+
+def set_value(text: str, path: Path, value: Any) -> str:
+    r"""Set one value in a file's text; a missing key is added, with the mappings above it.
+
+    Parameters
+    ----------
+    text
+        One YAML mapping.
+    path
+        Keys and list positions.
+    value
+        A value that JSON can hold. A key whose value is a block of several lines is refused.
+
+    Raises
+    ------
+    EditError
+        The place cannot be found, or does not hold a single value.
+
+    Examples
+    --------
+    >>> set_value("a: 1 # one\nb: {c: 2}\n", ("b", "d"), "4s")
+    'a: 1 # one\nb: {c: 2, d: 4s}\n'
+    """
+    node: Node = _root(text)
+    above = node
+    for depth, step in enumerate(path):
+        child = _child(node, step)
+        if child is None:
+            return _insert(text, node, path, depth, value)
+        above, node = node, child
+    if not _one_line(node):
+        raise EditError(f"{dotted_path(path)} spans several lines")
+    begin, end = _span(node)
+    if begin == end and isinstance(above, MappingNode):  # an empty value: the new one goes after the colon
+        at = _end(*next(each for each in above.value if each[1] is node))
+        return f"{text[:at]} {_written(value)}{text[at:]}"
+    return text[:begin] + _written(value) + text[end:]
+
+
+def remove(text: str, path: Path) -> str:
+    """Remove one key and its value from a file's text, with the comment on its line.
+
+    Raises
+    ------
+    EditError
+        The key does not exist, spans several lines, is the only key of its mapping, or begins a list item.
+    """
+    *above, last = path
+    node: Node | None = _root(text)
+    for step in above:
+        node = _child(node, step) if node is not None else None
+    if not isinstance(node, MappingNode):
+        raise EditError(f"{dotted_path(path)} is not there")
+    places = [n for n, (key, _) in enumerate(node.value) if key.value == last]
+    if not places:
+        raise EditError(f"{dotted_path(path)} is not there")
+    place = places[0]
+    key, value = node.value[place]
+    if not _one_line(value):
+        raise EditError(f"{dotted_path(path)} spans several lines")
+    begin, end = key.start_mark.index, _end(key, value)
+    if not node.flow_style:
+        if len(node.value) == 1:
+            raise EditError(f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}")
+        if text[text.rfind("\n", 0, begin) + 1 : begin].strip():
+            raise EditError(f"{dotted_path(path)} begins a list's item")
+        line_end = text.find("\n", end)
+        stop = len(text) if line_end < 0 else line_end + 1
+        return text[: text.rfind("\n", 0, begin) + 1] + text[stop:]
+    if place > 0:
+        begin = _end(*node.value[place - 1])
+    elif len(node.value) > 1:
+        end = node.value[1][0].start_mark.index
+    return text[:begin] + text[end:]
+
+
+def _root(text: str) -> MappingNode:
+    try:
+        node = YAML(typ="safe", pure=True).compose(text)
+    except (MarkedYAMLError, YAMLError, RecursionError) as error:
+        raise EditError("not readable YAML") from error
+    if not isinstance(node, MappingNode):
+        raise EditError("not a mapping of keys")
+    return node
+
+
+def _child(node: Node, step: str | int) -> Node | None:
+    if isinstance(node, SequenceNode) and isinstance(step, int):
+        if step >= len(node.value):
+            raise EditError(f"a list of {len(node.value)} has no item {step}")
+        found: Node = node.value[step]
+        return found
+    if isinstance(node, MappingNode):
+        return next((value for key, value in node.value if key.value == step), None)
+    raise EditError(f"the value that should hold {step} is not a mapping")
+
+
+def _one_line(node: Node) -> bool:
+    """Return whether a value is in flow style, quoted or plain, not in block style."""
+    if isinstance(node, MappingNode | SequenceNode):
+        return bool(node.flow_style)
+    return not isinstance(node, ScalarNode) or node.style not in ("|", ">")
+
+
+def _span(node: Node) -> tuple[int, int]:
+    assert node.start_mark is not None
+    assert node.end_mark is not None
+    return node.start_mark.index, node.end_mark.index
+
+
+def _end(key: Node, value: Node) -> int:
+    """Return the index at which an entry of a mapping ends; an empty value has its own mark at the next token."""
+    begin, end = _span(value)
+    return end if begin < end else _span(key)[1] + 1
+
+
+def _written(value: Any) -> str:
+    """Return a value on one line, valid inside other YAML."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = True
+    yaml.width = _WIDE
+    yaml.allow_unicode = True
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # declared as None
+    stream = io.StringIO()
+    yaml.dump({"k": value}, stream)
+    written = str(stream.getvalue()).strip().removeprefix("{k: ").removesuffix("}")
+    # Some plain words, such as ":0", are valid in a block but not within braces, and the library writes both the
+    # same way. JSON is YAML in both places.
+    within = _reads_as(f"a: {{b: 0, k: {written}}}", {"a": {"b": 0, "k": value}})
+    return written if within else json.dumps(value, ensure_ascii=False)
+
+
+def _reads_as(text: str, value: Any) -> bool:
+    try:
+        return bool(YAML(typ="safe", pure=True).load(text) == value)
+    except YAMLError:
+        return False
+
+
+def _insert(text: str, node: Node, path: Path, depth: int, value: Any) -> str:
+    rest = path[depth:]
+    if not isinstance(node, MappingNode) or not all(isinstance(step, str) for step in rest):
+        raise EditError(f"{dotted_path(path[:depth])} holds no key {rest[0]}")
+    if node.flow_style:
+        nested = value
+        for step in reversed(rest[1:]):
+            nested = {step: nested}
+        entry = f"{_written(rest[0])}: {_written(nested)}"
+        if not node.value:
+            at = _span(node)[1] - 1
+            return text[:at] + entry + text[at:]
+        at = _end(*node.value[-1])
+        return f"{text[:at]}, {entry}{text[at:]}"
+    first = node.value[0][0].start_mark
+    step = _step(text)
+    lines = [f"{' ' * (first.column + step * n)}{_written(key)}:" for n, key in enumerate(rest)]
+    lines[-1] += f" {_written(value)}"
+    ends = "\r\n" if "\r\n" in text else "\n"
+    block = ends.join(lines)
+    single = [each for each in node.value if _one_line(each[1])]
+    if len(rest) > 1:  # a new mapping goes last, after its neighbours' blocks
+        return _after(text, _last(node), block, ends)
+    if single:  # a new value goes with the other single values, before blocks
+        return _after(text, _end(*single[-1]), block, ends)
+    begin, indent = int(first.index), " " * int(first.column)
+    return f"{text[:begin]}{block.lstrip()}{ends}{indent}{text[begin:]}"
+
+
+def _last(node: Node, key: Node | None = None) -> int:
+    """Return the index at which the last value in a node ends; a block's own end mark lies after the comments that follow it."""
+    if isinstance(node, MappingNode) and not node.flow_style:
+        return _last(node.value[-1][1], node.value[-1][0])
+    if isinstance(node, SequenceNode) and not node.flow_style:
+        return _last(node.value[-1])
+    begin, end = _span(node)
+    if not _one_line(node):  # it ends at its last line
+        return max(begin, end - 1)
+    return _end(key, node) if key is not None else end
+
+
+def _after(text: str, at: int, block: str, ends: str) -> str:
+    """Add lines after the line of a place."""
+    line_end = text.find("\n", at)
+    if line_end < 0:
+        return text + ends + block + ends
+    return text[: line_end + 1] + block + ends + text[line_end + 1 :]
+
+
+def _step(text: str) -> int:
+    """Return the indent of a file: that of its first indented line."""
+    for line in text.splitlines():
+        bare = line.lstrip(" ")
+        if bare and bare != line and not bare.startswith(("#", "-")):
+            return len(line) - len(bare)
+    return 2

@@ -1,0 +1,113 @@
+"""Problems of an environment file: place, current value, allowed values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from millrace.config.document.invisible_characters import escape_invisible
+
+Path = tuple[str | int, ...]
+"""Keys and list positions from the top of the file: ``("streams", "clicks", "shards")``."""
+
+MISSING = "(missing)"
+
+
+def dotted_path(path: Path) -> str:
+    """Return a path as people read it: ``jobs.clicks.spark[spark.sql.shuffle.partitions]``."""
+    text = ""
+    for step in path:
+        if isinstance(step, int) or "." in step:
+            text += f"[{step}]"
+        else:
+            text += f".{step}" if text else step
+    return text
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake with its path, before the file and line are known.
+
+    Attributes
+    ----------
+    value
+        Current value, or :data:`MISSING`.
+    allowed
+        Allowed values.
+    hint
+        The nearest valid key or the next step, if there is one.
+    """
+
+    path: Path
+    value: str
+    allowed: str
+    hint: str | None = None
+
+
+def refuse_keys(path: Path, settings: object, keys: Iterable[str], allowed: str) -> Iterator[Finding]:
+    """Yield a finding for each of some keys that a section has."""
+    for key in keys:
+        value = getattr(settings, key)
+        if value not in (None, False):
+            yield Finding((*path, key), str(value), allowed)
+
+
+def one_per_path(findings: Iterable[Finding]) -> list[Finding]:
+    """Keep one finding per path: the first."""
+    first: dict[Path, Finding] = {}
+    for finding in findings:
+        first.setdefault(finding.path, finding)
+    return list(first.values())
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A mistake with everything that a person needs to correct it.
+
+    Attributes
+    ----------
+    file
+        Relative to the project if it is inside it.
+    line
+        Counted from 1; 0 if there is no line (a file that cannot be read, an
+        environment built by a program).
+    key
+        Dotted path of the key.
+    value
+        Current value; secrets are masked.
+    allowed
+        Allowed values.
+    hint
+        The nearest valid key or the next step, if there is one.
+    """
+
+    file: str
+    line: int
+    key: str
+    value: str
+    allowed: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        head = f"{place}: {self.key} is {self.value}" if self.key else f"{place}: {self.value}"
+        return f"{head}; allowed: {self.allowed}" + (f" ({self.hint})" if self.hint else "")
+
+
+class ConfigurationError(ValueError):
+    """An environment that must not be deployed or started, with all reasons at once.
+
+    Attributes
+    ----------
+    problems
+        In the order of file and line.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(set(problems), key=lambda p: (p.file, p.line, p.key, p.allowed)))
+        super().__init__(escape_invisible("\n".join(str(problem) for problem in self.problems)))
+
+
+def wrong_option(option: str, value: str, allowed: str, hint: str | None = None) -> ConfigurationError:
+    """Return the error for an option or argument of the command line whose value is not allowed."""
+    return ConfigurationError([Problem("command line", 0, option, value, allowed, hint)])

@@ -1,0 +1,324 @@
+"""YAML files as trees in which each value keeps its file and line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path as FilePath
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from millrace.config.document.problems import Finding, Path, dotted_path
+
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+_MOST_BYTES = 512 * 1024
+"""Limit of a file, whose reading takes seconds: five hundred jobs of a thousand bytes each."""
+
+_MOST_VALUES = 50_000
+"""Limit, because nested aliases can make a small file huge; no environment is close to it."""
+
+_MOST_DIGITS = 18
+_LARGEST = 10**_MOST_DIGITS
+"""Limit of numbers; no value of an environment is close to it, and floats overflow far above it."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A value of a YAML file and the place of its key.
+
+    Attributes
+    ----------
+    file, line
+        Place of the key or list item; lines count from 1.
+    value
+        A scalar, a ``dict[str, Tree]`` or a ``list[Tree]``.
+    text
+        A scalar as it is written in the file; its value may differ: ``0123`` and ``1.10`` are numbers.
+    """
+
+    file: FilePath
+    line: int
+    value: Any
+    text: str | None = field(default=None, compare=False)
+
+    def to_json(self) -> Any:
+        """Return the value without places, as JSON holds it."""
+        if isinstance(self.value, dict):
+            return {key: child.to_json() for key, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.to_json() for child in self.value]
+        return self.value
+
+    def nearest(self, path: Path) -> Tree:
+        """Return the value at ``path``, or its closest ancestor that exists."""
+        tree = self
+        for step in path:
+            child = tree.child(step)
+            if child is None:
+                return tree
+            tree = child
+        return tree
+
+    def at(self, path: Path) -> Tree | None:
+        """Return the value at ``path``, if it exists."""
+        tree: Tree | None = self
+        for step in path:
+            tree = None if tree is None else tree.child(step)
+        return tree
+
+    def scalar_text(self, path: Path) -> str | None:
+        """Return the text of the scalar at ``path``, if there is one."""
+        found = self.at(path)
+        return None if found is None else found.text
+
+    def child(self, step: str | int) -> Tree | None:
+        """Return the value one step down, if it exists."""
+        found: Tree | None = None
+        if isinstance(self.value, dict):
+            found = self.value.get(step)
+        elif isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
+            found = self.value[step]
+        return found
+
+    def leaves(self, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+        """Yield every scalar with its path."""
+        if isinstance(self.value, dict):
+            for key, child in self.value.items():
+                yield from child.leaves((*path, key))
+        elif isinstance(self.value, list):
+            for position, child in enumerate(self.value):
+                yield from child.leaves((*path, position))
+        else:
+            yield path, self.value
+
+
+@dataclass(frozen=True)
+class Document:
+    """One parsed file: its tree, and its mistakes as YAML."""
+
+    tree: Tree
+    mistakes: tuple[tuple[Finding, int], ...]
+    """Duplicate keys, each with the line of the second, and numbers that a comma splits."""
+
+
+class DocumentError(ValueError):
+    """A file that cannot be read as one YAML mapping.
+
+    Attributes
+    ----------
+    line
+        Most likely line of the mistake; 0 if there is none.
+    allowed
+        What the file may hold there.
+    """
+
+    def __init__(self, message: str, line: int = 0, allowed: str = "readable YAML") -> None:
+        self.line, self.allowed = line, allowed
+        super().__init__(message)
+
+
+def read(path: FilePath) -> Document:
+    """Read one YAML file.
+
+    Parameters
+    ----------
+    path
+        An existing file, UTF-8, one document, a mapping at the top.
+
+    Raises
+    ------
+    DocumentError
+        The file cannot be read, is not YAML, or is no mapping.
+    """
+    try:
+        size = path.stat().st_size
+        text = path.read_text(encoding="utf-8") if size <= _MOST_BYTES else ""
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise DocumentError(error.strerror or str(error)) from error
+    if size > _MOST_BYTES:
+        raise DocumentError(
+            f"{size:,} bytes",
+            allowed=f"at most {_MOST_BYTES:,} bytes; several environments, each with some of the jobs, are as good",
+        )
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        root = yaml.compose(text)
+        if not isinstance(root, MappingNode):
+            raise DocumentError("an empty file" if root is None else "not a mapping of keys", line=1)
+        reader = _Reader(path, yaml)
+        tree = reader.tree(root, line=1, above=(), path=())
+    except MarkedYAMLError as error:
+        raise _told(error, text) from error
+    except RecursionError as error:
+        raise DocumentError("YAML that is nested too deeply") from error
+    except (YAMLError, ValueError) as error:
+        if isinstance(error, DocumentError):
+            raise
+        raise DocumentError(str(error).splitlines()[0]) from error
+    return Document(tree, tuple(reader.mistakes))
+
+
+def _told(error: MarkedYAMLError, text: str) -> DocumentError:
+    """Turn a YAML error into one that names the line where the broken value starts; the parser usually stops later."""
+    begun, mark = error.context_mark, error.problem_mark or error.context_mark
+    line = mark.line + 1 if mark is not None else 0
+    said = str(error.problem or error.context)
+    if begun is not None and (opened := _OPENED.get(str(error.context))):
+        left = text.splitlines()[begun.line][: begun.column].rstrip("[{ ")
+        after = f" of {key[1]}" if (key := re.search(r"([\w.-]+) *:$", left)) else ""
+        end = {"{": "}", "[": "]"}.get(opened, "the same quote")
+        return DocumentError(
+            f"the {opened}{after} is not closed",
+            begun.line + 1,
+            f"{end} after it; reading stopped on line {line}",
+        )
+    if "\\t" in said:
+        return DocumentError("a tab", line, "spaces: YAML takes no tabs before a key")
+    if said.startswith("mapping values are not allowed"):
+        return DocumentError(
+            said,
+            line,
+            "one key on a line, as far to the right as its neighbours; text that holds ': ' in quotes",
+        )
+    return DocumentError(said, line)
+
+
+_OPENED = {
+    "while parsing a flow mapping": "{",
+    "while parsing a flow sequence": "[",
+    "while scanning a quoted scalar": "quote",
+}
+"""Context in the YAML parser's words, to the sign that opened it."""
+
+
+def merge(base: Tree, over: Tree) -> Tree:
+    """Merge one tree into another: mappings merge, scalars and lists replace, and null removes what the base has."""
+    if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
+        return over
+    merged = dict(base.value)
+    for key, child in over.value.items():
+        if child.value is None and key in merged:
+            del merged[key]
+        else:
+            merged[key] = merge(merged[key], child) if key in merged else child
+    return Tree(over.file, over.line, merged)
+
+
+class _Reader:
+    def __init__(self, file: FilePath, yaml: Any) -> None:
+        self._file = file
+        self._constructor = yaml.constructor
+        self._seen = 0
+        self.mistakes: list[tuple[Finding, int]] = []
+
+    def tree(self, node: Node, line: int, above: tuple[int, ...], path: Path) -> Tree:
+        self._seen += 1
+        if self._seen > _MOST_VALUES:
+            raise DocumentError(
+                f"the file has more than {_MOST_VALUES} values once its aliases are expanded", line
+            )
+        if id(node) in above:
+            raise DocumentError("an alias that contains itself", line)
+        above = (*above, id(node))
+        if isinstance(node, MappingNode):
+            return Tree(self._file, line, self._mapping(node, above, path))
+        if isinstance(node, SequenceNode):
+            items = [
+                self.tree(item, item.start_mark.line + 1, above, (*path, position))
+                for position, item in enumerate(node.value)
+            ]
+            return Tree(self._file, line, items)
+        return Tree(self._file, line, self._scalar(node, line, path), str(node.value))
+
+    def _mapping(self, node: MappingNode, above: tuple[int, ...], path: Path) -> dict[str, Tree]:
+        own: dict[str, Tree] = {}
+        inherited: dict[str, Tree] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if key_node.tag == _MERGE_TAG or (key_node.value == "<<" and not key_node.style):
+                for merged in self._merged(value_node, above, path, line):
+                    inherited = {**merged, **inherited}
+                continue
+            if not isinstance(key_node, ScalarNode):
+                raise DocumentError("a key that is not a plain word", line)
+            key = str(key_node.value)
+            if key in own:
+                finding = Finding(
+                    (*path, key), "written twice", f"each key once; the first is on line {own[key].line}"
+                )
+                self.mistakes.append((finding, line))
+                continue
+            if node.flow_style and own and _is_rest(key_node, value_node):
+                last = next(reversed(own))
+                own[last] = self._joined(own[last], key, (*path, last))
+                continue
+            own[key] = self.tree(value_node, line, above, (*path, key))
+        return {**inherited, **own}
+
+    def _joined(self, begun: Tree, rest: str, path: Path) -> Tree:
+        """Join a number that a comma split, so that it is reported once."""
+        text = f"{begun.text},{rest}"
+        whole = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text.replace(",", ".")
+        self.mistakes = [each for each in self.mistakes if each[0].path != path]
+        finding = Finding(path, text, f"{whole}: inside {{ }} a comma ends a value")
+        self.mistakes.append((finding, begun.line))
+        return Tree(begun.file, begun.line, int(whole) if whole.isdecimal() else whole, text)
+
+    def _merged(self, node: Node, above: tuple[int, ...], path: Path, line: int) -> list[dict[str, Tree]]:
+        nodes = node.value if isinstance(node, SequenceNode) else [node]
+        found = []
+        for each in nodes:
+            tree = self.tree(each, line, above, path)
+            if not isinstance(tree.value, dict):
+                raise DocumentError("<< takes a mapping or a list of mappings", line)
+            found.append(tree.value)
+        return found
+
+    def _scalar(self, node: Node, line: int, path: Path) -> Any:
+        try:
+            value = self._constructor.construct_object(node)
+        except (KeyError, ValueError, AttributeError, OverflowError) as error:
+            # A tag does not fit its text, such as !!bool maybe.
+            raise DocumentError(
+                f"{dotted_path(path)} has the tag !!{str(node.tag).rsplit(':', 1)[-1]}, which its value does not fit",
+                line,
+            ) from error
+        if isinstance(value, (date, bytes)):
+            value = str(node.value)
+        if isinstance(value, str) and "\0" in value:
+            raise DocumentError(f"{dotted_path(path)} holds a NUL character", line)
+        if isinstance(value, int) and abs(value) >= _LARGEST:
+            raise DocumentError(f"{dotted_path(path)} is a number of more than {_MOST_DIGITS} digits", line)
+        return value
+
+
+_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
+
+
+def _is_rest(key: ScalarNode, value: Node) -> bool:
+    """Return whether a key is the part of a number after a comma: digits without a colon."""
+    return bool(re.fullmatch(r"\d+[A-Za-z/]*", key.value)) and value.start_mark.index == value.end_mark.index
+
+
+def is_file(path: FilePath) -> bool:
+    """Return whether a file exists; False for a name that is too long for the file system."""
+    return _is_there(path.is_file)
+
+
+def is_folder(path: FilePath) -> bool:
+    """Return whether a folder exists."""
+    return _is_there(path.is_dir)
+
+
+def _is_there(asked: Callable[[], bool]) -> bool:
+    try:
+        return asked()
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""Kafka in an environment file: clusters, authentication, options of a reader."""

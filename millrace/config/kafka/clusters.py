@@ -1,0 +1,71 @@
+"""Kafka clusters that hold topics of the environment."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from millrace.config.aws import kafka_versions
+from millrace.config.base import ClusterArn, Model
+from millrace.config.kafka.login import IamLogin, Login, TlsLogin
+from millrace.config.units import Size
+
+
+class MskCluster(Model):
+    """An MSK cluster: one that this environment owns, or an existing one of this account."""
+
+    makes_topics: ClassVar[bool] = True
+    """True if the environment can create its own topics on it."""
+
+    kind: Literal["msk"]
+    existing: ClusterArn | None = Field(
+        default=None,
+        description="ARN of an existing cluster, which is never changed; left out, a cluster is created.",
+    )
+    authentication: Login = Field(
+        default=IamLogin(),
+        description="Authentication of jobs; only an `existing` cluster may have another kind than iam.",
+    )
+    tier: Literal["standard", "express", "serverless"] = Field(
+        default="standard", description="Kind of brokers: `standard`, `express`, or a serverless cluster."
+    )
+    version: str = Field(
+        default=kafka_versions.DEFAULT,
+        description="Kafka version as MSK names it, such as 3.9.x.kraft. 3.9.x keeps its metadata in ZooKeeper; a "
+        "cluster that was created with it cannot change that.",
+    )
+    broker_type: str | None = Field(
+        default=None, description="Type of the brokers, such as kafka.m7g.large; left out, the plan chooses."
+    )
+    brokers: int | None = Field(
+        default=None, ge=2, description="Pins the number of brokers; left out, the plan computes it."
+    )
+    storage: Size | None = Field(
+        default=None,
+        ge=1024**3,
+        le=16384 * 1024**3,
+        description="Pins the volume of each Standard broker; left out, the plan computes it in coarse steps. It never "
+        "shrinks, and grows by at least 10GiB at a time, six hours apart.",
+        examples=["500GiB"],
+    )
+    disposable: bool = Field(
+        default=False, description="With removal: destroy, the cluster is deleted with its stack."
+    )
+
+
+class ExternalCluster(Model):
+    """A Kafka cluster that is given by its addresses; Millrace never changes it."""
+
+    makes_topics: ClassVar[bool] = False
+
+    kind: Literal["external"]
+    bootstrap_servers: str = Field(min_length=3, description="Addresses host:port, separated by commas.")
+    authentication: Login = Field(default=TlsLogin(), description="Authentication of jobs.")
+    arn: ClusterArn | None = Field(
+        default=None,
+        description="ARN, if it is an MSK cluster; limits the permissions of jobs with authentication iam to it.",
+    )
+
+
+KafkaCluster = Annotated[MskCluster | ExternalCluster, Field(discriminator="kind")]

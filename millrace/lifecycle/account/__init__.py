@@ -1,0 +1,1 @@
+"""The account's part of an environment: outputs of stacks, table columns, clusters, the bill."""

@@ -1,0 +1,70 @@
+"""Columns of the deployed tables, from the Glue Data Catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from millrace.config.sinks import KINDS
+from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.lifecycle.problems import translate_aws_errors
+
+
+def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
+    """Return the columns of those tables that exist.
+
+    Parameters
+    ----------
+    tables
+        ``database.table``, each.
+
+    Returns
+    -------
+    dict
+        By table, the text between the brackets of Spark's ``CREATE TABLE``: the catalog has Hive's types, whose names are
+        the same in Spark. Columns that Iceberg keeps for old rows only (``iceberg.field.current`` is false) are
+        left out.
+
+    Raises
+    ------
+    AwsError
+        The catalog refuses the request.
+    """
+    found = {}
+    for name in dict.fromkeys(tables):
+        database, table = name.split(".")
+        with translate_aws_errors(f"looking at table {name}"), ignore_missing("EntityNotFoundException"):
+            held = glue.get_table(DatabaseName=database, Name=table)["Table"]["StorageDescriptor"]["Columns"]
+            found[name] = ", ".join(f"`{c['Name']}` {c['Type']}" for c in held if _is_current(c))
+    return found
+
+
+def _is_current(column: Mapping[str, Any]) -> bool:
+    return str((column.get("Parameters") or {}).get("iceberg.field.current", "true")).lower() == "true"
+
+
+def table_names(settings: Mapping[str, Any]) -> set[str]:
+    """Return every table that a job's settings name: to read, to write, for dead letters and enrichment.
+
+    Parameters
+    ----------
+    settings
+        Of a launch document (``docs/launch-document.md``).
+    """
+    found: set[str] = set()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, list):
+            for each in node:
+                walk(each)
+        elif isinstance(node, dict):
+            sink = KINDS.get(str(node.get("kind")))
+            outside = sink is not None and not sink.in_catalog
+            for key, value in node.items():
+                if key in ("table", "source_table", "dead_letters") and isinstance(value, str):
+                    found.update(() if outside else (value,))
+                else:
+                    walk(value)
+
+    walk(settings.get("queries", []))
+    return {name for name in found if name.count(".") == 1}

@@ -1,0 +1,119 @@
+"""Access to an environment's Kafka clusters from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+
+from millrace.config.aws.names import Names
+from millrace.config.kafka.login import PasswordLogin, secret_of
+from millrace.config.model import ExternalCluster
+from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
+
+Settings = Mapping[str, Any]
+"""Settings of librdkafka."""
+
+_BROKERS = {
+    "iam": "BootstrapBrokerStringSaslIam",
+    "scram-sha-512": "BootstrapBrokerStringSaslScram",
+    "mutual-tls": "BootstrapBrokerStringTls",
+    "tls": "BootstrapBrokerStringTls",
+    "none": "BootstrapBrokerString",
+}
+
+_PRIVATE = {
+    "username": "sasl.username",
+    "password": "sasl.password",
+    "certificate": "ssl.certificate.pem",
+    "privateKey": "ssl.key.pem",
+    "certificateAuthority": "ssl.ca.pem",
+}
+"""Keys of a secret to librdkafka's settings."""
+
+
+def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settings:
+    """Return brokers and authentication of a cluster, with the caller's AWS credentials for IAM.
+
+    The same credentials read a cluster's secret.
+
+    Parameters
+    ----------
+    cluster
+        Its logical name.
+    client
+        Makes a boto3 client of a service.
+
+    Raises
+    ------
+    NotDeployedError
+        There is no such cluster.
+    AwsError
+        AWS refuses, the cluster has no address for its kind of authentication, or the secret does not fit.
+    """
+    kafka = names.environment.kafka[cluster]
+    login = kafka.authentication
+    brokers = (
+        kafka.bootstrap_servers if isinstance(kafka, ExternalCluster) else servers(names, cluster, client)
+    )
+    if login.kind == "iam":
+        return _by_iam(brokers, names.environment.region)
+    found = {
+        "bootstrap.servers": brokers,
+        "security.protocol": "PLAINTEXT" if login.kind == "none" else "SSL",
+    }
+    if isinstance(login, PasswordLogin):
+        found |= {"security.protocol": "SASL_SSL", "sasl.mechanism": login.kind.upper()}
+    secret = secret_of(login)
+    return found if secret is None else found | _held(secret[0], client)
+
+
+def _held(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
+    with translate_aws_errors(f"reading secret {secret}"):
+        text = client("secretsmanager").get_secret_value(SecretId=secret)["SecretString"]
+    try:
+        return {_PRIVATE[key]: value for key, value in json.loads(text).items() if key in _PRIVATE}
+    except (ValueError, AttributeError):
+        # Without its cause, whose text might contain the secret.
+        raise AwsError(f"secret {secret}: not a JSON object; docs/sources.md says what it holds") from None
+
+
+def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
+    """Ask MSK for the addresses of a cluster's brokers, for its kind of authentication.
+
+    Raises
+    ------
+    NotDeployedError
+        There is no such cluster.
+    AwsError
+        AWS refuses, or the cluster has no address for that kind.
+    """
+    kind = names.environment.kafka[cluster].authentication.kind
+    name = names.cluster(cluster)
+    with translate_aws_errors(f"asking AWS for the brokers of {name}"):
+        msk = client("kafka")
+        found = msk.list_clusters_v2(ClusterNameFilter=name)["ClusterInfoList"]
+        # The filter matches prefixes.
+        arns = [c["ClusterArn"] for c in found if c["ClusterName"] == name]
+        if not arns:
+            raise NotDeployedError(f"there is no MSK cluster {name}: `millrace deploy` makes it")
+        brokers = msk.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS[kind])
+    if not brokers:
+        raise AwsError(f"MSK cluster {name} offers no address for authentication {kind}")
+    return str(brokers)
+
+
+def _by_iam(brokers: str, region: str) -> Settings:
+    def token(_: str) -> tuple[str, float]:
+        made, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)
+        return made, expires_ms / 1000
+
+    return {
+        "bootstrap.servers": brokers,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": token,
+    }

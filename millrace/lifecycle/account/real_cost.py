@@ -1,0 +1,160 @@
+"""Actual cost of an environment from Cost Explorer, by the tags that every stack sets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from millrace.config.model import Environment
+from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
+
+PROJECT, ENVIRONMENT, JOB, STREAM = (
+    f"millrace:{name}" for name in ("project", "environment", "job", "stream")
+)
+"""Keys of the tags; the first two are on all resources of a deployment, the others on those of a job or stream."""
+
+
+@dataclass(frozen=True)
+class UsageCost:
+    """Dollars of one usage type.
+
+    Attributes
+    ----------
+    subject
+        ``jobs.NAME``, ``streams.NAME``, or ``shared`` for resources without these tags.
+    usage
+        AWS' name of the usage type, such as ``USE1-ETL-Flex-DPU-Hour``.
+    usd
+        Unblended cost in USD.
+    """
+
+    subject: str
+    usage: str
+    usd: float
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Cost of some days.
+
+    Attributes
+    ----------
+    since, until
+        The second is the day after the last.
+    estimated
+        Whether AWS' figures are preliminary: always for the last days, for a month until it is billed.
+    """
+
+    since: date
+    until: date
+    lines: tuple[UsageCost, ...]
+    estimated: bool
+
+    @property
+    def days(self) -> int:
+        """Number of days."""
+        return (self.until - self.since).days
+
+    def of(self, subject: str) -> float:
+        """Return the dollars of one subject."""
+        return sum(line.usd for line in self.lines if line.subject == subject)
+
+
+def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
+    """Ask Cost Explorer; each request costs a cent, and this takes two or a few.
+
+    Parameters
+    ----------
+    ce
+        A boto3 client of ``ce``, of any region: Cost Explorer answers for all of its partition.
+    environment
+        The environment, for its tags.
+    since, until
+        Days; the second is not included.
+
+    Raises
+    ------
+    millrace.lifecycle.account.deployed.NotDeployedError
+        No resource has the tags, although they are activated.
+    millrace.lifecycle.problems.AwsError
+        The tags are not activated for the bill, a permission is missing, or AWS refused for another reason.
+    """
+    with translate_aws_errors("asking Cost Explorer"):
+        by_job = list(_groups(ce, environment, since, until, JOB))
+        by_stream = list(_groups(ce, environment, since, until, STREAM))
+    estimated = any(each for *_, each in (*by_job, *by_stream))
+    if not by_job:
+        _say_why(ce, environment, since, until)
+    lines: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for name, usage, usd, _ in by_job:
+        lines[f"jobs.{name}" if name else _SHARED, usage] += usd
+    for name, usage, usd, _ in by_stream:
+        if name:
+            lines[f"streams.{name}", usage] += usd
+            lines[_SHARED, usage] -= usd
+    found = [
+        UsageCost(subject, usage, usd)
+        for (subject, usage), usd in lines.items()
+        if subject != _SHARED or abs(usd) >= _CENT / 100
+    ]
+    return Bill(since, until, tuple(sorted(found, key=lambda line: (line.subject, -line.usd))), estimated)
+
+
+_CENT = 0.01
+_SHARED = "shared"
+
+
+def _groups(
+    ce: Any, environment: Environment, since: date, until: date, tag: str
+) -> Iterator[tuple[str, str, float, bool]]:
+    """Yield tag value, usage type, dollars and whether they are preliminary, by the month."""
+    asked: dict[str, Any] = {
+        "TimePeriod": {"Start": since.isoformat(), "End": until.isoformat()},
+        "Granularity": "MONTHLY",
+        "Metrics": ["UnblendedCost"],
+        "Filter": {
+            "And": [
+                {"Tags": {"Key": PROJECT, "Values": [environment.project]}},
+                {"Tags": {"Key": ENVIRONMENT, "Values": [environment.name]}},
+            ]
+        },
+        "GroupBy": [{"Type": "TAG", "Key": tag}, {"Type": "DIMENSION", "Key": "USAGE_TYPE"}],
+    }
+    while True:
+        answer: Mapping[str, Any] = ce.get_cost_and_usage(**asked)
+        for span in answer["ResultsByTime"]:
+            for group in span.get("Groups", ()):
+                value, usage = group["Keys"]
+                amount = group["Metrics"]["UnblendedCost"]
+                if amount["Unit"] != "USD":
+                    raise AwsError(
+                        f"Cost Explorer reports costs in {amount['Unit']}, which cannot be compared with a plan in USD"
+                    )
+                # AWS writes "key$value", with nothing after the $ for a missing tag.
+                yield value.split("$", 1)[-1], usage, float(amount["Amount"]), bool(span.get("Estimated"))
+        if not answer.get("NextPageToken"):
+            return
+        asked["NextPageToken"] = answer["NextPageToken"]
+
+
+def _say_why(ce: Any, environment: Environment, since: date, until: date) -> None:
+    """Raise an error that explains a bill without lines."""
+    with translate_aws_errors("asking which tags the bill knows"):
+        answer = ce.list_cost_allocation_tags(TagKeys=[PROJECT, ENVIRONMENT, JOB, STREAM])
+    known = {each["TagKey"]: each["Status"] for each in answer["CostAllocationTags"]}
+    missing = [key for key in (PROJECT, ENVIRONMENT, JOB, STREAM) if known.get(key) != "Active"]
+    if missing:
+        status = " ".join(f"TagKey={key},Status=Active" for key in missing)
+        raise AwsError(
+            f"the cost allocation tags {', '.join(missing)} are not active; activate them once in the payer account "
+            f"(`aws ce update-cost-allocation-tags-status --cost-allocation-tags-status {status}`). AWS counts from "
+            "that day on, and lists a tag there up to a day after its first use"
+        )
+    raise NotDeployedError(
+        f"{environment.project}-{environment.name} has no cost from {since} to {until}: it was not deployed then, or "
+        "Cost Explorer does not have the figures of the last day yet; try again a day later"
+    )

@@ -1,0 +1,310 @@
+"""Records that a Kinesis stream took in: by CloudWatch's counters, or by a second read of its shards."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from millrace.lifecycle.audits.hours import (
+    HOUR,
+    MINUTE,
+    Audit,
+    LaggingShard,
+    NotAudited,
+    ShardRecord,
+    audit_by_counters,
+    audit_by_records,
+)
+from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.problems import translate_aws_errors
+
+COUNTED = timedelta(days=15)
+"""Retention of CloudWatch's counts by the minute (Amazon CloudWatch User Guide, "Metrics retention")."""
+
+_BETWEEN_CALLS = 0.25
+"""Seconds between two calls: a shard answers five GetRecords a second, including those of the job."""
+
+_LATE = 5 * MINUTE
+"""Lag of a shard's first unread record behind the youngest landed record, up to which the shard is not behind."""
+
+_ENDED = "SHARD_END"
+"""Position that the connectors write for a closed shard that was read to its end."""
+
+_AT = {"AFTER_SEQUENCE_NUMBER": 0, "AT_SEQUENCE_NUMBER": 1}
+"""Kinds of positions that name a record, and the distance of the last read record before it."""
+
+Progress = Callable[[int], None]
+"""Called with the number of records that were read."""
+
+
+def incoming_records_by_minute(
+    cloudwatch: Any, stream: str, begin: datetime, end: datetime
+) -> dict[datetime, int]:
+    """Return the records that arrived, by the minute: the sum of ``IncomingRecords``.
+
+    Parameters
+    ----------
+    begin, end
+        UTC, whole minutes.
+    """
+    query = {
+        "Id": "came",
+        "MetricStat": {
+            "Metric": {
+                "Namespace": "AWS/Kinesis",
+                "MetricName": "IncomingRecords",
+                "Dimensions": [{"Name": "StreamName", "Value": stream}],
+            },
+            "Period": 60,
+            "Stat": "Sum",
+        },
+    }
+    found: dict[datetime, int] = {}
+    with translate_aws_errors("asking CloudWatch what the stream took in"):
+        pages = cloudwatch.get_paginator("get_metric_data").paginate(
+            MetricDataQueries=[query], StartTime=begin, EndTime=end, ScanBy="TimestampAscending"
+        )
+        for page in pages:
+            for result in page["MetricDataResults"]:
+                for at, value in zip(result["Timestamps"], result["Values"], strict=True):
+                    found[at.astimezone(UTC)] = round(value)
+    return found
+
+
+def shards_of(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
+    """Return every shard, open or closed, with its parents."""
+    return {
+        shard["ShardId"]: tuple(
+            shard[key] for key in ("ParentShardId", "AdjacentParentShardId") if key in shard
+        )
+        for shard in list_shards(kinesis, stream)
+    }
+
+
+def list_shards(kinesis: Any, stream: str) -> list[dict[str, Any]]:
+    """Return all shards of a stream that still have records, as Kinesis describes them."""
+    found, asked = [], {"StreamName": stream}
+    while asked:
+        page = kinesis.list_shards(**asked)
+        found += page["Shards"]
+        # boto3's paginator repeats the name beside the token, which Kinesis refuses (boto/botocore#2009).
+        asked = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
+    return found
+
+
+def read_to(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Return the last sequence number that a query has read, by shard; infinite for a shard that it has finished.
+
+    Parameters
+    ----------
+    positions
+        From the query's checkpoint, as the connector writes them; those of other connectors are ignored.
+    shards
+        From :func:`shards_of`. A shard that is not in the checkpoint, but has a child there, is finished.
+    """
+    known = _known(positions) or {}
+    found: dict[str, float] = {}
+    for shard, at in known.items():
+        if at["iteratorType"] == _ENDED:
+            found[shard] = math.inf
+        elif at["iteratorType"] in _AT:
+            found[shard] = int(at["iteratorPosition"]) - _AT[at["iteratorType"]]
+    passed = list(known)
+    while passed:
+        parents = [parent for parent in shards.get(passed.pop(), ()) if parent not in {*known, *found}]
+        found |= dict.fromkeys(parents, math.inf)
+        passed += parents
+    return found
+
+
+def _known(positions: Mapping[str, Any]) -> dict[str, Any] | None:
+    known = {shard: at for shard, at in positions.items() if shard != "metadata"}
+    if not known or not all(isinstance(v, dict) and "iteratorType" in v for v in known.values()):
+        return None
+    return known
+
+
+def arrivals(
+    kinesis: Any,
+    stream: str,
+    shards: Iterable[str],
+    begin: datetime,
+    until: datetime,
+    progress: Progress,
+) -> dict[str, list[ShardRecord]]:
+    """Return the records of every shard since a time, to its end or past another time.
+
+    Parameters
+    ----------
+    shards
+        Their ids.
+    begin, until
+        UTC. ``until`` is necessary, as the read of a shard with constant writes reaches no end.
+    progress
+        Called with the number of records that were read so far.
+    """
+    found: dict[str, list[ShardRecord]] = {}
+    count = 0
+    with translate_aws_errors("reading the stream"):
+        for shard in shards:
+            records: list[ShardRecord] = []
+            start = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": begin}
+            for page in _pages(kinesis, 10_000, StreamName=stream, ShardId=shard, **start):
+                records += [
+                    ShardRecord(r["SequenceNumber"], r["ApproximateArrivalTimestamp"].astimezone(UTC))
+                    for r in page
+                ]
+                count += len(page)
+                progress(count)
+                if records and records[-1].at >= until:
+                    break
+            found[shard] = [a for a in records if a.at >= begin]
+    return found
+
+
+def _pages(kinesis: Any, limit: int, **start: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yield the records of each call, maybe none, from a position to the shard's end or its last record now."""
+    iterator = kinesis.get_shard_iterator(**start)["ShardIterator"]
+    while iterator:
+        answer = kinesis.get_records(ShardIterator=iterator, Limit=limit)
+        yield answer["Records"]
+        if not answer["Records"] and not answer["MillisBehindLatest"]:
+            return
+        iterator = answer.get("NextShardIterator")
+        time.sleep(_BETWEEN_CALLS)
+
+
+def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[LaggingShard, ...] | None:
+    """Ask each shard for the first record that the query has not read.
+
+    The query continues there after its last committed batch, so the record may have landed in the meantime: a shard may look
+    up to a batch further behind than it is, never further ahead.
+
+    Parameters
+    ----------
+    positions
+        From the query's checkpoint, as the connector writes them.
+
+    Returns
+    -------
+    tuple or None
+        Shards with such a record, the furthest behind first; None where the connector's format is unknown.
+    """
+    known = _known(positions)
+    if known is None:
+        return None
+    found = []
+    with translate_aws_errors("asking the shards for what is not read"):
+        shards = shards_of(kinesis, stream)
+        done = read_to(positions, shards)
+        for shard in shards:
+            at = known.get(shard, {"iteratorType": "TRIM_HORIZON", "iteratorPosition": ""})
+            if done.get(shard) != math.inf:
+                first = _first_after(kinesis, stream, shard, at)
+                found += [] if first is None else [LaggingShard(shard, first)]
+    return tuple(sorted(found, key=lambda behind: behind.since))
+
+
+def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -> datetime | None:
+    asked: dict[str, Any] = {"StreamName": stream, "ShardId": shard, "ShardIteratorType": at["iteratorType"]}
+    if at["iteratorType"] in _AT:
+        asked["StartingSequenceNumber"] = at["iteratorPosition"]
+    elif at["iteratorType"] == "AT_TIMESTAMP":
+        # The connectors write a time in milliseconds.
+        asked["Timestamp"] = datetime.fromtimestamp(float(at["iteratorPosition"]) / 1000, UTC)
+    first = next((page[0] for page in _pages(kinesis, 1, **asked) if page), None)
+    return None if first is None else first["ApproximateArrivalTimestamp"].astimezone(UTC)
+
+
+def compare_counts(
+    cloudwatch: Any,
+    landed: LandedRecords,
+    hours: Sequence[datetime],
+    *,
+    query: str,
+    stream: str,
+    table: str,
+    unread: Sequence[LaggingShard] | None = None,
+    whole: bool = True,
+) -> Audit | NotAudited:
+    """Compare CloudWatch's counts with a table.
+
+    Counts do not show which records are missing. So from the hour on in which a shard has an unread record, missing
+    records count as waiting: until that shard is read, it hides missing records of other shards in the same hours, which
+    only a read of the records shows. Where the read positions are unknown, the youngest landed record is the border, and
+    a shard that is far behind looks like missing records.
+
+    Parameters
+    ----------
+    hours
+        Starts of hours that have ended, UTC.
+    query, stream, table
+        For the report; ``stream`` is the stream's own name.
+    unread
+        From :func:`unread`.
+    whole
+        Whether the query started at the oldest record; if not, records before the first landed one do not belong to it.
+
+    Returns
+    -------
+    Audit or Unaudited
+        The latter where CloudWatch has counted nothing and records landed: it counts another stream, or none.
+    """
+    begin, end = hours[0] - 10 * MINUTE, hours[-1] + HOUR + 10 * MINUTE
+    minutes = landed.minutes(begin, end)
+    newest = max(minutes, default=begin)
+    came = incoming_records_by_minute(cloudwatch, stream, begin, end)
+    if minutes and not any(came.values()):
+        why = (
+            f"CloudWatch has counted nothing that it took in, and {minutes.total():,} records of it landed; "
+            "`--read` compares with the records themselves"
+        )
+        return NotAudited(query, stream, why)
+    # All read records are in the table: a record of a minute ago may still be on its way there.
+    border = newest if unread is None else min([each.since for each in unread], default=end)
+    began = None if whole or landed.began_before(hours[0]) else min(minutes, default=end)
+    found = tuple(
+        hour if hour.start + HOUR <= border else replace(hour, missing=0, waiting=hour.missing)
+        for hour in audit_by_counters(hours, came, minutes, began=began)
+    )
+    late = tuple(each for each in unread or () if each.since < newest - _LATE)
+    return Audit(query, stream, table, "counters", found, behind=late)
+
+
+def compare_records(
+    kinesis: Any,
+    landed: LandedRecords,
+    hours: Sequence[datetime],
+    progress: Progress,
+    *,
+    query: str,
+    stream: str,
+    table: str,
+    positions: Mapping[str, Any],
+    whole: bool = True,
+) -> Audit:
+    """Compare the stream's records, one by one, with a table.
+
+    Parameters
+    ----------
+    landed, hours, query, stream, table, whole
+        As for :func:`compare_counts`; the current hour is allowed.
+    progress
+        Called with the number of records that were read so far.
+    positions
+        From the query's checkpoint, as the connector writes them; read before this call.
+    """
+    end = hours[-1] + HOUR
+    with translate_aws_errors("listing the stream's shards"):
+        listed = shards_of(kinesis, stream)
+    shards = arrivals(kinesis, stream, listed, hours[0], min(end, datetime.now(UTC)), progress)
+    there = landed.sequences(hours[0] - HOUR)
+    began = None
+    if not whole and not landed.began_before(hours[0]):
+        began = min((a.at for each in shards.values() for a in each if a.sequence in there), default=end)
+    found, holes = audit_by_records(hours, shards, there, read=read_to(positions, listed), began=began)
+    return Audit(query, stream, table, "records", found, holes)

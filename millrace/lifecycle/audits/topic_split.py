@@ -1,0 +1,141 @@
+"""Split of a topic over several jobs by lists of partitions, balanced by each partition's records."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from millrace.lifecycle.audits.kafka import Topic
+
+
+def records_by_partition(topic: Topic, begin: datetime, end: datetime) -> dict[int, int]:
+    """Count the records that each partition of a live topic took in.
+
+    Parameters
+    ----------
+    topic
+        The topic, with the brokers' settings.
+    begin, end
+        The window, in the records' own time; expired records in it count as none.
+
+    Returns
+    -------
+    dict
+        Partition to the number of offsets between the first records at or after both ends; every partition of
+        the topic is in it. Markers of transactions and compacted records count, too.
+
+    Raises
+    ------
+    millrace.lifecycle.problems.AwsError
+        The brokers do not answer, or do not have the topic.
+    """
+    found = topic.boundaries([begin, end], None)
+    return {partition: b.offsets[-1] - b.offsets[0] for partition, b in sorted(found.items())}
+
+
+def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int, ...], ...]:
+    """Distribute partitions so that the busiest job has little more to do than the others.
+
+    The method is longest processing time first: the busiest remaining partition goes to the job with the
+    fewest records so far; among equal ones, to that with the fewest partitions. The busiest job then has
+    at most ``4/3 - 1/(3·jobs)`` times its records in the best lists (R. L. Graham, "Bounds on
+    Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17, 1969).
+
+    Parameters
+    ----------
+    records
+        Records by partition.
+    jobs
+        Number of jobs: at least 1, and at most the number of partitions.
+
+    Returns
+    -------
+    tuple of tuple of int
+        A sorted list for each job, none of them empty.
+
+    Raises
+    ------
+    ValueError
+        More jobs than partitions, or no job.
+
+    Examples
+    --------
+    >>> balance_partitions({0: 70, 1: 40, 2: 30, 3: 0}, 2)
+    ((0, 3), (1, 2))
+    """
+    if not 1 <= jobs <= len(records):
+        raise ValueError(
+            f"{jobs} jobs cannot share the topic, which has {len(records)} partitions; choose 1 to {len(records)}"
+        )
+    lists: list[list[int]] = [[] for _ in range(jobs)]
+    heap = [(0, 0, job) for job in range(jobs)]
+    for partition in sorted(records, key=lambda p: (-records[p], p)):
+        load, count, job = heapq.heappop(heap)
+        lists[job].append(partition)
+        heapq.heappush(heap, (load + records[partition], count + 1, job))
+    found = tuple(tuple(sorted(each)) for each in lists)
+    covered = sorted(partition for each in found for partition in each)
+    assert covered == sorted(records), f"{found} are not the partitions {sorted(records)}, each once"
+    return found
+
+
+@dataclass(frozen=True)
+class Split:
+    """A topic, split over several jobs.
+
+    Attributes
+    ----------
+    job, query
+        The job and its land query that is split.
+    stream, topic
+        The stream and the topic that it reads.
+    begin, end
+        Window of the measurement.
+    records
+        Records by partition.
+    lists
+        Lists of partitions, by job.
+    """
+
+    job: str
+    query: str
+    stream: str
+    topic: str
+    begin: datetime
+    end: datetime
+    records: Mapping[int, int]
+    lists: tuple[tuple[int, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The jobs' names."""
+        return tuple(f"{self.job}-{number}" for number in range(1, len(self.lists) + 1))
+
+    def load(self, partitions: Sequence[int]) -> int:
+        """Return the records of a list."""
+        return sum(self.records[partition] for partition in partitions)
+
+    def entries(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the jobs for an environment file.
+
+        Parameters
+        ----------
+        job
+            The job in the file. Its other queries stay with the first of the new jobs.
+
+        Returns
+        -------
+        dict
+            Entries that replace the job under ``jobs``.
+        """
+        found: dict[str, Any] = {}
+        for number, (name, partitions) in enumerate(zip(self.names, self.lists, strict=True)):
+            query = dict(job["queries"][self.query])
+            query["kafka"] = {**(query.get("kafka") or {}), "partitions": list(partitions)}
+            own = {self.query: query}
+            others = {key: value for key, value in job["queries"].items() if key != self.query}
+            found[name] = {**job, "queries": own | others if number == 0 else own}
+        return found

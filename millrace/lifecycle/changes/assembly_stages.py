@@ -1,0 +1,54 @@
+"""Assemblies with other templates of some stacks, for changes that AWS takes one after the other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from millrace.lifecycle.changes.update_rules import Template
+
+
+def with_templates(assembly: Path, templates: Mapping[str, Template], target: Path) -> Path:
+    """Write an assembly with other templates of some stacks; the files of both are the same.
+
+    Parameters
+    ----------
+    assembly
+        The folder that ``cdk synth`` wrote.
+    templates
+        By stack.
+    target
+        The new folder; an existing one is replaced.
+
+    Returns
+    -------
+    Path
+        ``target``.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(assembly, target, copy_function=os.link)
+    manifest = (assembly / "manifest.json").read_text()
+    for stack, template in templates.items():
+        file = f"{stack}.template.json"
+        assets = (assembly / f"{stack}.assets.json").read_text()
+        (name,) = (
+            name for name, each in json.loads(assets)["files"].items() if each["source"].get("path") == file
+        )
+        text = json.dumps(template, indent=1)
+        # Named by content, as by CDK: under the same name the other template would be deployed.
+        own = hashlib.sha256(text.encode()).hexdigest()
+        manifest = manifest.replace(name, own)
+        _write(target / file, text)
+        _write(target / f"{stack}.assets.json", assets.replace(name, own))
+    _write(target / "manifest.json", manifest)
+    return target
+
+
+def _write(file: Path, text: str) -> None:
+    # A link would change the first assembly, too.
+    file.unlink()
+    file.write_text(text)

@@ -1,0 +1,274 @@
+"""Comparison of a cloud assembly with the deployment: templates and launch documents, stack by stack and job by job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from millrace.config.aws.names import Names
+from millrace.lifecycle.account.deployed import outputs, split_url
+from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE, deployed_template, other_stacks
+from millrace.lifecycle.changes.deployment_changes import (
+    JobChange,
+    StackChange,
+    differences,
+    job_change,
+    stack_change,
+    stream_names,
+)
+from millrace.lifecycle.changes.permission_changes import DeployedRights
+from millrace.lifecycle.changes.removals import Removal, removal
+from millrace.lifecycle.changes.stack_exports import StackOrder, changed_exports, importers, stack_order
+from millrace.lifecycle.changes.table_owners import checkpoints_of, owner_changes
+from millrace.lifecycle.changes.update_rules import Template, creates_lasting, refusals, stages
+from millrace.lifecycle.jobs.checkpoints import Checkpoints
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.problems import translate_aws_errors
+
+_LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
+"""Parts of an environment that hold data, or that everything depends on."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """All that a deployment would change.
+
+    Attributes
+    ----------
+    numbers
+        By job: ``path: old → new`` of its launch document, which holds every planned number.
+    order
+        Stacks to deploy before all others, and changes that no order makes possible.
+    removals
+        Deployed stacks that the file no longer has.
+    refused
+        A line for each change that AWS refuses, or that would write a table from two positions.
+    stages
+        By stack: what each of several updates changes, with its template, where AWS takes them one after the other only.
+    may_import
+        Whether a resource is created that outlives its stack, so that an earlier stack may have left one of that name.
+    """
+
+    stacks: tuple[StackChange, ...]
+    jobs: tuple[JobChange, ...]
+    numbers: Mapping[str, tuple[str, ...]]
+    order: StackOrder = field(default_factory=StackOrder)
+    removals: tuple[Removal, ...] = ()
+    refused: tuple[str, ...] = ()
+    stages: Mapping[str, list[tuple[str, Template]]] = field(default_factory=dict)
+    may_import: bool = False
+
+    def __bool__(self) -> bool:
+        return (
+            any(self.stacks)
+            or any(job.after != "leave" for job in self.jobs)
+            or any(not each.protected for each in self.removals)
+        )
+
+
+def without_starts(found: Changes) -> Changes:
+    """Return the same changes, but with new jobs deployed without a start; a renamed job is none."""
+    jobs = (
+        replace(job, after="stop") if job.after == "start" and job.continues is None else job
+        for job in found.jobs
+    )
+    return replace(found, jobs=tuple(jobs))
+
+
+def compare_with_deployed(aws: Aws, assembly: Path) -> Changes:
+    """Compare a cloud assembly with the deployment.
+
+    Parameters
+    ----------
+    assembly
+        The folder that ``cdk synth`` wrote.
+
+    Raises
+    ------
+    AwsError
+        AWS refused a request.
+    """
+    names = aws.names
+    new = {
+        file.name.removesuffix(".template.json"): json.loads(file.read_text())
+        for file in sorted(assembly.glob(f"{names.prefix}-*.template.json"))
+    }
+    cloudformation = aws.client("cloudformation")
+    with translate_aws_errors("finding the deployed stacks"):
+        left = {each.name: each for each in other_stacks(aws, new)}
+    with translate_aws_errors("reading the deployed templates"):
+        old = {stack: _standing(cloudformation, stack) for stack in new}
+        old |= {stack: each.template for stack, each in left.items()}
+        around = _around(cloudformation, old, new)
+    documents = _documents(aws, old)
+    started = {job: _new_document(new[names.stack(f"job-{job}")], assembly) for job in names.environment.jobs}
+    gone = {job: documents.get(job, (None, None))[1] for stack in left if (job := job_of(names, stack))}
+    heirs = {
+        earlier: job
+        for job, (_, will) in started.items()
+        for earlier, document in gone.items()
+        if document is not None and checkpoints_of(will) == checkpoints_of(document)
+    }
+    sources = (_sources(old), _sources(new))
+    jobs = [
+        JobChange(
+            job, "drain", "remove", (f"is {heirs[job]} now" if job in heirs else "is no longer in the file",)
+        )
+        for job in gone
+    ]
+    numbers = {}
+    for job, (url, document) in started.items():
+        stack = names.stack(f"job-{job}")
+        old_url, old_document = documents.get(job, (None, None))
+        jobs.append(
+            job_change(
+                job,
+                stack=(old[stack], new[stack]),
+                document=(old_document, document),
+                document_url=(old_url, url),
+                sources=sources,
+                continues=next((earlier for earlier, heir in heirs.items() if heir == job), None),
+            )
+        )
+        if old_document is not None:
+            numbers[job] = tuple(
+                f"{path}: {before} → {after}" for path, before, after in differences(old_document, document)
+            )
+    order = stack_order(old | around, new, [names.stack(part) for part in _LASTING], left)
+    deployed = {stack: old[stack] for stack in new}
+    rights = DeployedRights(names, old)
+    return Changes(
+        stacks=tuple(stack_change(stack, old[stack], template, rights) for stack, template in new.items()),
+        jobs=tuple(jobs),
+        numbers=numbers,
+        order=order,
+        removals=tuple(
+            removal(
+                stack,
+                old[stack] or {},
+                document=gone.get(job_of(names, stack) or ""),
+                job=job_of(names, stack),
+                renamed_to=heirs.get(job_of(names, stack) or ""),
+                protected=each.protected,
+                # The alarms of a numbered stack have names that another stack gets now.
+                first=stack in order.remove
+                or job_of(names, stack) in gone
+                or stack.startswith(names.stack("observability-")),
+            )
+            for stack, each in left.items()
+        ),
+        refused=(*_other_owners(aws, documents, started), *refusals(deployed, new)),
+        may_import=any(map(creates_lasting, deployed.values(), new.values())),
+        stages={stack: way for stack, was in deployed.items() if (way := stages(was, new[stack]))},
+    )
+
+
+def job_of(names: Names, stack: str) -> str | None:
+    """Return the job of a stack; None for a stack that several jobs share."""
+    prefix = names.stack("job-")
+    return stack.removeprefix(prefix) if stack.startswith(prefix) else None
+
+
+def _documents(
+    aws: Aws, templates: Mapping[str, Template | None]
+) -> dict[str, tuple[str | None, dict[str, Any]]]:
+    """Read the deployed launch documents of all jobs, with their URLs."""
+    found = {}
+    for stack, template in templates.items():
+        job = job_of(aws.names, stack)
+        if job is not None and template is not None:
+            url, document = deployed_document(aws, stack)
+            if document is not None:
+                found[job] = (url, document)
+    return found
+
+
+def _other_owners(
+    aws: Aws,
+    deployed: Mapping[str, tuple[str | None, dict[str, Any]]],
+    new: Mapping[str, tuple[str, dict[str, Any]]],
+) -> Iterator[str]:
+    """Yield a line for each output that another job would write, unless the position was carried over to it."""
+    changes = owner_changes(
+        {job: document for job, (_, document) in deployed.items()},
+        {job: document for job, (_, document) in new.items()},
+    )
+    env = aws.names.environment.name
+    for change in changes:
+        owner, job, query = change.owner, change.new.job, change.new.query
+        with translate_aws_errors(f"reading the checkpoint of {job}/{query}"):
+            if Checkpoints(aws.client("s3"), aws.names, job).has_batches(query):
+                continue
+        ways = [f"`millrace checkpoint move {owner.job} {owner.query} {job}/{query} --env {env}` first"]
+        if owner.job not in new:
+            ways = [
+                f"if it is the same job, write `renamed_from: {owner.job}` into job {job}",
+                f"if it is not, deploy without {job}, which removes {owner.job}; then deploy {job}",
+            ]
+        yield (
+            f"job {job}, query {query}: {change.output} is written by query {owner.query} of job {owner.job}, and "
+            f"{job} would read its source again on a checkpoint of its own; {'; '.join(ways)}"
+        )
+
+
+def job_settings(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+    """Return a job's settings, as an assembly would deploy them.
+
+    Parameters
+    ----------
+    assembly
+        The folder that ``cdk synth`` wrote.
+    job
+        A job of the environment.
+    """
+    return dict(document_of(names, assembly, job)["settings"])
+
+
+def document_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+    """Return a job's launch document, as an assembly would deploy it; the parameters are those of :func:`job_settings`."""
+    template = json.loads((assembly / f"{names.stack(f'job-{job}')}.template.json").read_text())
+    return _new_document(template, assembly)[1]
+
+
+def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, Any]]:
+    url = template["Outputs"]["LaunchDocument"]["Value"]
+    return url, json.loads((assembly / f"asset.{url.rsplit('/', 1)[1]}").read_text())
+
+
+def _standing(cloudformation: Any, stack: str) -> Template | None:
+    """Read the template of a stack that was created; CloudFormation also keeps those of failed creations."""
+    template = deployed_template(cloudformation, stack)
+    if template is None:
+        return None
+    status = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("StackStatus")
+    return None if status in NEVER_MADE else template
+
+
+def _around(
+    cloudformation: Any, old: Mapping[str, Template | None], new: Mapping[str, Template]
+) -> dict[str, Template | None]:
+    """Read the stacks outside the assembly that import what it removes or changes."""
+    names = {
+        stack
+        for producer, template in new.items()
+        for export in changed_exports(old[producer], template)
+        for stack in importers(cloudformation, export)
+    }
+    return {stack: _standing(cloudformation, stack) for stack in sorted(names - new.keys())}
+
+
+def _sources(templates: Mapping[str, Template | None]) -> frozenset[str]:
+    return frozenset[str]().union(*(stream_names(template) for template in templates.values()))
+
+
+def deployed_document(aws: Aws, stack: str) -> tuple[str | None, dict[str, Any] | None]:
+    """Read a job's deployed launch document with its URL; None twice where its stack names none."""
+    with translate_aws_errors(f"reading the launch document of {stack}"):
+        url = outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
+        if url is None:
+            return None, None
+        bucket, key = split_url(url)
+        return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())

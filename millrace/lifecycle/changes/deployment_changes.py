@@ -1,0 +1,221 @@
+"""Changes by a deployment: numbers, resources, permissions, and their effect on running jobs.
+
+Pure functions over templates and launch documents, deployed and new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from millrace.lifecycle.changes.permission_changes import (
+    POLICIES,
+    DeployedRights,
+    permission_lines,
+    widenings,
+)
+from millrace.lifecycle.changes.update_rules import Template, replaced
+
+_STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
+"""Types of resources that jobs read, and the property with the name."""
+
+_DATA = {
+    "AWS::ECR::Repository": "RepositoryName",
+    "AWS::Glue::Database": "DatabaseInput.Name",
+    "AWS::KMS::Key": "Description",
+    "AWS::Kinesis::Stream": "Name",
+    "AWS::Logs::LogGroup": "LogGroupName",
+    "AWS::MSK::Cluster": "ClusterName",
+    "AWS::MSK::ServerlessCluster": "ClusterName",
+    "AWS::MSK::Topic": "TopicName",
+    "AWS::APS::Workspace": "Alias",
+    "AWS::S3::Bucket": "BucketName",
+}
+"""Types of resources that hold data, and the property that names them."""
+
+DELETED = " (is deleted with its data)"
+KEPT = " (stays and is paid for; CloudFormation no longer knows it)"
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """Effect of a deployment on one job.
+
+    Attributes
+    ----------
+    before
+        ``drain``: its application, its network or a stream that it reads is changed or replaced.
+    after
+        ``start``: a new job. ``restart``: a job that would otherwise keep running its old version. ``stop``: a new job that
+        stays stopped. ``remove``: a job that is no longer in the file.
+    why
+        Reasons, for people.
+    continues
+        The job whose checkpoints a renamed job takes over.
+    """
+
+    job: str
+    before: Literal["drain", "leave"]
+    after: Literal["start", "restart", "stop", "leave", "remove"]
+    why: tuple[str, ...]
+    continues: str | None = None
+
+
+@dataclass(frozen=True)
+class StackChange:
+    """Changes of one stack; each line names a resource or a statement.
+
+    Attributes
+    ----------
+    usual
+        Permissions of a kind that the environment's jobs have.
+    """
+
+    stack: str
+    new: bool
+    resources: tuple[str, ...]
+    permissions: tuple[str, ...]
+    usual: frozenset[str] = frozenset()
+
+    @property
+    def wider(self) -> list[str]:
+        """Permissions that give somebody more than is deployed."""
+        return widenings(self.permissions, self.usual)
+
+    def __bool__(self) -> bool:
+        return self.new or bool(self.resources or self.permissions)
+
+
+def job_change(
+    job: str,
+    *,
+    stack: tuple[Template | None, Template],
+    document: tuple[Mapping[str, Any] | None, Mapping[str, Any]],
+    document_url: tuple[str | None, str],
+    sources: tuple[frozenset[str], frozenset[str]],
+    continues: str | None = None,
+) -> JobChange:
+    """Return the effect of a deployment on one job.
+
+    Parameters
+    ----------
+    stack, document, document_url
+        Deployed (``None``: does not exist) and new.
+    sources
+        Names of the streams and topics that the environment owns, deployed and new.
+    continues
+        For a new job, the deployed one whose checkpoints it has.
+    """
+    old, new = stack
+    if old is None or document[0] is None or continues is not None:
+        why = "is new" if continues is None else f"continues from the checkpoints of {continues}"
+        return JobChange(job, "leave", "start", (why,), continues)
+    drain = []
+    if of_type(old, "AWS::EMRServerless::Application") != of_type(new, "AWS::EMRServerless::Application"):
+        drain.append("its application changes, which EMR Serverless refuses while it runs")
+    if of_type(old, "AWS::Glue::Connection") != of_type(new, "AWS::Glue::Connection"):
+        # Rules of the groups that it had may go before the new ones are in use.
+        drain.append("its connections to the network change, below a run that has the old ones")
+    drain += [f"stream {name} goes" for name in sorted(_read(document[0]) & sources[0] - sources[1])]
+    restart = []
+    if document_url[0] != document_url[1]:
+        restart.append("its launch document changes")
+    if of_type(old, "AWS::Glue::Job") != of_type(new, "AWS::Glue::Job"):
+        restart.append("its job definition changes")
+    if drain or restart:
+        return JobChange(job, "drain" if drain else "leave", "restart", (*drain, *restart))
+    return JobChange(job, "leave", "leave", ())
+
+
+def outlives_stack(resource: Mapping[str, Any]) -> bool | None:
+    """Tell whether a resource's data outlives it in CloudFormation; None for a resource without data."""
+    if resource["Type"] not in _DATA:
+        return None
+    return str(resource.get("DeletionPolicy", "Delete")).startswith("Retain")
+
+
+def resource_title(logical: str, resource: Mapping[str, Any]) -> str:
+    """Return type and name of a resource."""
+    value: Any = resource.get("Properties", {})
+    for key in _DATA.get(resource["Type"], "").split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return f"{resource['Type']} {value if isinstance(value, str) else logical}"
+
+
+def stream_names(template: Template | None) -> frozenset[str]:
+    """Return the names of the streams and topics in a template."""
+    return frozenset(
+        str(resource["Properties"][key])
+        for kind, key in _STREAMS.items()
+        for resource in of_type(template or {}, kind).values()
+        if key in resource.get("Properties", {})
+    )
+
+
+def stack_change(
+    stack: str, old: Template | None, new: Template, deployed: DeployedRights | None = None
+) -> StackChange:
+    """Compare two templates of a stack, resource by resource and statement by statement."""
+    before = (old or {}).get("Resources", {})
+    after = new.get("Resources", {})
+    lines = []
+    gone = replaced(before, after)
+    for name in sorted(before.keys() | after.keys()):
+        kind = (after.get(name) or before[name])["Type"]
+        if kind in POLICIES or kind == "AWS::CDK::Metadata":
+            continue  # reported as permissions, or not at all
+        if name not in before:
+            lines.append(f"+ {kind} {name}")
+        elif name not in after:
+            kept = outlives_stack(before[name])
+            end = "" if kept is None else KEPT if kept else DELETED
+            shown = name if kept is None else resource_title(name, before[name]).removeprefix(f"{kind} ")
+            lines.append(f"- {kind} {shown}{end}")
+        else:
+            changed = _changed(before[name], after[name])
+            if changed:
+                end = " (is replaced)" if name in gone else ""
+                lines.append(f"~ {kind} {name}: {', '.join(changed)}{end}")
+    was, will = set(permission_lines(old or {})), set(permission_lines(new))
+    permissions = [f"- {line}" for line in sorted(was - will)] + [f"+ {line}" for line in sorted(will - was)]
+    usual = frozenset[str]() if deployed is None else deployed.usual(stack, permissions)
+    return StackChange(stack, old is None, tuple(lines), tuple(permissions), usual)
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the names of a resource's properties and attributes that differ, such as its removal policy."""
+    was, will = (
+        {key: value for key, value in each.items() if key not in ("Properties", "Metadata")}
+        for each in (old, new)
+    )
+    found = (*differences(was, will), *differences(old.get("Properties", {}), new.get("Properties", {})))
+    return sorted({path.split(".")[0] for path, *_ in found})
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Walk two JSON values and yield path, old and new value of each leaf that differs (``None``: absent)."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in sorted(old.keys() | new.keys()):
+            yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (left, right) in enumerate(zip(old, new, strict=True)):
+            yield from differences(left, right, f"{path}[{index}]")
+    elif old != new:
+        yield path, old, new
+
+
+def of_type(template: Template, kind: str) -> dict[str, Any]:
+    """Return the resources of a type, by logical id, with their properties alone."""
+    return {
+        name: {"Type": kind, "Properties": resource.get("Properties", {})}
+        for name, resource in template.get("Resources", {}).items()
+        if resource["Type"] == kind
+    }
+
+
+def _read(document: Mapping[str, Any]) -> frozenset[str]:
+    sources = (
+        route["source"] for query in document["settings"]["queries"] for route in query.get("routes", ())
+    )
+    return frozenset(str(source.get("stream") or source.get("topic")) for source in sources)

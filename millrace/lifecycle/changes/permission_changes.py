@@ -1,0 +1,189 @@
+"""Permissions in a template: each statement, trust, managed policy and boundary as one line, and what widens them.
+
+Pure functions over templates: policies of roles, trust of roles, policies of keys, buckets, topics and endpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from millrace.config.aws.names import Names
+from millrace.lifecycle.changes.update_rules import Template
+
+POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
+"""Types of resources that hold permissions alone: a role with many has managed policies."""
+
+_LIMITS = ("Deny", "permissions boundary")
+"""Beginnings of what takes permissions away; whoever removes it widens them."""
+
+
+_RUNS_AS = re.compile(r"Role(Arn)?")
+"""Properties that name the role of a resource, such as ``Role`` of a Glue job and ``ExecutionRoleArn`` of a task."""
+
+
+def permission_lines(template: Template) -> Iterator[str]:
+    """Yield each permission of a template as a line, ``KIND NAME: ...``, those of a policy for each role that has it."""
+    for name, resource in template.get("Resources", {}).items():
+        kind, properties = resource["Type"], resource.get("Properties", {})
+        whose = f"{kind} {name}: "
+        if kind == "AWS::IAM::Role":
+            yield from (
+                f"{whose}managed policy {_shown(arn)}" for arn in properties.get("ManagedPolicyArns", ())
+            )
+            yield f"{whose}{_boundary(properties)}"
+        for key, value in properties.items():
+            if isinstance(value, str) and _RUNS_AS.fullmatch(key.removeprefix("Execution")):
+                yield f"{whose}runs as {value}"
+        holders = [whose]
+        if kind in POLICIES and (roles := properties.get("Roles")):
+            holders = [f"AWS::IAM::Role {role.get('Ref') or _shown(role)}: " for role in roles]
+        for statement in _statements(properties):
+            yield from (f"{holder}{line}" for line in _lines(statement) for holder in holders)
+
+
+def _boundary(properties: Mapping[str, Any]) -> str:
+    limit = properties.get("PermissionsBoundary")
+    return "no permissions boundary" if limit is None else f"permissions boundary {_shown(limit)}"
+
+
+_BEFORE_A_JOB = ("job", "jobs", "Millrace", "_erasures")
+"""Parts of ARNs and of namespaces of metrics that a job's name follows, as its own name may be that of a topic or table."""
+
+
+class DeployedRights:
+    """Kinds of permission that the jobs of an environment have: what a new job has of the same kinds gives nobody more.
+
+    A kind is a permission without the names that belong to one job: the job's own name, and what follows the environment's
+    own name in an ARN or a condition. Names of other jobs, of other things, and wildcards stay, so they are kinds of their own.
+
+    Parameters
+    ----------
+    templates
+        What is deployed, by stack.
+    """
+
+    def __init__(self, names: Names, templates: Mapping[str, Template | None]) -> None:
+        self._names = names
+        prefix, database = re.escape(names.prefix), re.escape(names.database)
+        self._own = re.compile(rf"(?:{prefix}(?![a-z0-9])|{database}(?:\.db)?$)[^*?]*")
+        self._kinds = {
+            kind
+            for stack, template in templates.items()
+            for line in permission_lines(template or {})
+            for kind in self._kinds_of(stack, line)
+        }
+
+    def usual(self, stack: str, changes: Iterable[str]) -> frozenset[str]:
+        """Return those of the lines ``+ PERMISSION`` of a stack that are of a kind that is deployed."""
+        return frozenset(
+            line for line in changes if line[0] == "+" and self._kinds_of(stack, line[2:]) <= self._kinds
+        )
+
+    def _kinds_of(self, stack: str, line: str) -> set[str]:
+        """Return the kinds of a line, one for each action."""
+        own = self._own_names(stack)
+        head, allows, rest = line.partition(": Allow ")
+        actions, on, target = rest.partition(" on ")
+        target = re.sub(r'[^\s",\[\]{}]+', lambda found: self._without_names(found[0], own), target)
+        # A job with more tables has a longer list of the same values.
+        target = re.sub(r'\["[^][]*"\]', lambda found: json.dumps(sorted(set(json.loads(found[0])))), target)
+        return {f"{head}{allows}{action}{on}{target}" for action in actions.split(", ")}
+
+    def _own_names(self, stack: str) -> dict[str, str]:
+        """Return the names in a stack that are of its job alone, with the names of a renamed job's checkpoints."""
+        job = stack.removeprefix(self._names.stack("job-"))
+        deployed = self._names.job(job)
+        now = self._names.environment.jobs.get(job)
+        own = {stack: "<stack>", job: "<job>", deployed: "<job>", f"{job}-{deployed}*": "<logs>"}
+        return own | ({} if now is None or now.renamed_from is None else {now.renamed_from: "<job>"})
+
+    def _without_names(self, word: str, own: Mapping[str, str]) -> str:
+        """Replace the names in an ARN, or in a value of a condition, that belong to one job; exports have none."""
+        if ":Exports" in word:
+            return word
+        told = re.split("([/:])", word)
+        parts, inside = list(told), False
+        in_bucket = not word.startswith("arn:") or "s3" in told[:6]
+        for place, part in enumerate(told):
+            before = told[place - 2] if place > 1 else ""
+            of_job = before in _BEFORE_A_JOB or (in_bucket and not before.endswith(".db"))
+            if of_job and part in own:
+                parts[place] = own[part]
+            elif self._own.match(part):
+                inside = True
+                # A bucket's name says what is in it, and a job's whose it is.
+                if not of_job or "/" in told[:place]:
+                    parts[place] = self._own.sub("<own>", part)
+            elif inside and part not in ("/", ":") and not part.startswith("_"):
+                parts[place] = re.sub(r"[^*?]+", "<name>", part)
+        return "".join(parts)
+
+
+def widenings(changes: Iterable[str], usual: frozenset[str] = frozenset()) -> list[str]:
+    """Return those of the lines ``+ PERMISSION`` and ``- PERMISSION`` that give somebody more.
+
+    Parameters
+    ----------
+    usual
+        Lines that do not, see :class:`DeployedRights`.
+    """
+    lines = list(changes)
+    return [line for line in lines if line not in usual and _widens(line, lines)]
+
+
+def _widens(line: str, changes: Collection[str]) -> bool:
+    whose, _, permission = line[2:].rpartition(": permissions boundary ")
+    if line[0] == "+" and whose and permission:
+        # Of a new role, whatever the limit is; of one without, it takes permissions away.
+        return f"- {whose}: no permissions boundary" not in changes
+    return (line[0] == "-") == (_permission(line[2:]).startswith(_LIMITS))
+
+
+def _permission(line: str) -> str:
+    """Return a permission's line without the name of its resource."""
+    return line.split(": ", 1)[1] if line.startswith("AWS::") else line
+
+
+def _statements(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the statements of the policy documents at any place of a resource's properties."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key == "Statement":
+                yield from _listed(inner)
+            else:
+                yield from _statements(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _statements(inner)
+
+
+def _lines(statement: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what one statement says of each of its resources."""
+    said = [statement["Effect"], *_named(statement, "Action"), *_named(statement, "NotAction")]
+    to = [*_named(statement, "Principal", "to"), *_named(statement, "NotPrincipal", "to")]
+    if condition := statement.get("Condition"):
+        to.append(f"when {_shown(condition)}")
+    for target in [*_listed(statement.get("Resource", [])), *_listed(statement.get("NotResource", []))]:
+        without = "all but " if "NotResource" in statement else ""
+        yield " ".join([*said, f"on {without}{_shown(target)}", *to])
+    if "Resource" not in statement and "NotResource" not in statement:
+        yield " ".join([*said, *to])
+
+
+def _named(statement: Mapping[str, Any], key: str, word: str = "") -> list[str]:
+    """Return the values of a statement's element in one text, none without it."""
+    if key not in statement:
+        return []
+    values = ", ".join(map(_shown, _listed(statement[key])))
+    return [" ".join(filter(None, (word, "all but" if key.startswith("Not") else "", values)))]
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

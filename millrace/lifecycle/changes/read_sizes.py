@@ -1,0 +1,67 @@
+"""Sizes of what is deployed, read from the deployed templates for the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
+from millrace.config.aws.names import Names
+from millrace.lifecycle.changes.deployed_stacks import deployed_template
+from millrace.lifecycle.changes.deployment_changes import of_type
+from millrace.lifecycle.changes.update_rules import Template, at
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.problems import translate_aws_errors
+
+
+def read_sizes(aws: Aws) -> DeployedSizes:
+    """Read the sizes of an environment's deployed clusters, topics, network and jobs.
+
+    Raises
+    ------
+    AwsError
+        AWS refused a request.
+    """
+    cloudformation, names = aws.client("cloudformation"), aws.names
+    jobs = names.environment.jobs
+    with translate_aws_errors("reading the deployed sizes"):
+        kafka, network, *own = (
+            deployed_template(cloudformation, names.stack(part))
+            for part in ("kafka", "network", *(f"job-{job}" for job in jobs))
+        )
+    return sizes(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
+
+
+def sizes(
+    names: Names, kafka: Template, network: Template, jobs: Mapping[str, Template | None]
+) -> DeployedSizes:
+    """Find sizes in the templates of an environment's clusters, of its network and of its jobs."""
+    clusters = _by(of_type(kafka, "AWS::MSK::Cluster"), "ClusterName")
+    topics = _by(of_type(kafka, "AWS::MSK::Topic"), "TopicName")
+    own = {name: topics.get(names.stream(name)) for name in names.environment.streams}
+    partitions = {name: int(topic["PartitionCount"]) for name, topic in own.items() if topic is not None}
+    found = {}
+    for name in names.environment.kafka:
+        cluster = clusters.get(names.cluster(name)) if names.cluster_arn(name) else None
+        if cluster is not None:
+            copies = [
+                int(topic["ReplicationFactor"])
+                for stream, topic in own.items()
+                if topic is not None and names.environment.streams[stream].cluster_name == name
+            ]
+            found[name] = DeployedCluster(
+                brokers=int(cluster["NumberOfBrokerNodes"]),
+                broker_type=at(cluster, "BrokerNodeGroupInfo/InstanceType"),
+                storage_gib=at(cluster, "BrokerNodeGroupInfo/StorageInfo/EBSStorageInfo/VolumeSize"),
+                replication=max(copies, default=None),
+            )
+    subnets = len(of_type(network, "AWS::EC2::Subnet"))
+    # A public subnet in each zone holds its gateway.
+    zones = subnets // 2 if of_type(network, "AWS::EC2::NatGateway") else subnets
+    # Only a job in a VPC has a security group.
+    inside = {job: bool(of_type(each, "AWS::EC2::SecurityGroup")) for job, each in jobs.items() if each}
+    return DeployedSizes(found, partitions, zones or None, inside)
+
+
+def _by(resources: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {each["Properties"].get(key): each["Properties"] for each in resources.values()}

@@ -1,0 +1,122 @@
+"""Stacks that are deployed and no longer in the environment's file, and what stays of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millrace.lifecycle.changes.deployment_changes import outlives_stack, resource_title
+from millrace.lifecycle.changes.table_owners import outputs_and_checkpoints
+from millrace.lifecycle.changes.update_rules import Template
+
+_LAST = ("streams", "kafka", "history-image", "storage", "network", "lifecycle")
+"""Stacks that others depend on: they are removed after those."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A stack that a deployment removes.
+
+    Attributes
+    ----------
+    job
+        Its job; None for another stack.
+    renamed_to
+        The job that continues from its checkpoints.
+    protected
+        Whether its termination protection is on: it is left, as somebody wanted its data to stay.
+    first
+        Whether it is removed before the deployment, because it uses what that removes.
+    stays, goes
+        What outlives it, and data that is deleted with it.
+    """
+
+    stack: str
+    job: str | None = None
+    renamed_to: str | None = None
+    protected: bool = False
+    first: bool = False
+    stays: tuple[str, ...] = ()
+    goes: tuple[str, ...] = ()
+
+
+def removal(
+    stack: str,
+    template: Template,
+    *,
+    job: str | None,
+    document: Mapping[str, Any] | None,
+    renamed_to: str | None,
+    protected: bool,
+    first: bool,
+) -> Removal:
+    """Describe the removal of a stack.
+
+    Parameters
+    ----------
+    document
+        Launch document of its job, which names its tables and checkpoints.
+    """
+    stays: list[str] = []
+    goes: list[str] = []
+    if document is not None:
+        outputs, checkpoints = outputs_and_checkpoints(document)
+        stays += [*(f"table or output {each}" for each in outputs), f"checkpoints {checkpoints}"]
+    for name, resource in template.get("Resources", {}).items():
+        kept = outlives_stack(resource)
+        if kept is not None:
+            (stays if kept else goes).append(resource_title(name, resource))
+    return Removal(
+        stack,
+        job,
+        renamed_to,
+        protected,
+        first and renamed_to is None,
+        tuple(stays),
+        tuple(goes),
+    )
+
+
+def in_order(removals: Collection[Removal]) -> Iterator[Removal]:
+    """Yield the removals in an order that CloudFormation accepts: users of a stack before it; protected stacks not at all."""
+
+    def place(each: Removal) -> int:
+        return next((number for number, part in enumerate(_LAST, 1) if each.stack.endswith(f"-{part}")), 0)
+
+    yield from sorted((each for each in removals if not each.protected), key=place)
+
+
+def removal_assembly(assembly: Path, stack: str, target: Path) -> Path:
+    """Write an assembly whose only stack is one that no file names any more, so that CDK removes it with its usual roles.
+
+    Parameters
+    ----------
+    assembly
+        An assembly of the environment: the roles, the account and the region are the same.
+    target
+        The new folder; an existing one is replaced.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    manifest = json.loads((assembly / "manifest.json").read_text())
+    model = next(
+        each for each in manifest["artifacts"].values() if each["type"] == "aws:cloudformation:stack"
+    )
+    file = f"{stack}.template.json"
+    (target / file).write_text('{"Resources": {}}')
+    roles = ("assumeRoleArn", "assumeRoleExternalId", "cloudFormationExecutionRoleArn", "lookupRole")
+    properties = {key: model["properties"][key] for key in roles if key in model["properties"]}
+    manifest["artifacts"] = {
+        stack: {
+            "type": model["type"],
+            "environment": model["environment"],
+            "properties": {**properties, "templateFile": file, "stackName": stack},
+            "displayName": stack,
+        }
+    }
+    (target / "manifest.json").write_text(json.dumps(manifest))
+    return target

@@ -1,0 +1,126 @@
+"""Exports that a deployment removes or changes while a deployed stack imports them, and a possible order.
+
+CloudFormation refuses both, and CDK deploys producers first. Pure functions over templates, except for
+:func:`importers`, which calls AWS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.lifecycle.changes.update_rules import Template, references, replaced, taken_by
+
+
+@dataclass(frozen=True)
+class StackOrder:
+    """Order of stacks that CloudFormation accepts.
+
+    Attributes
+    ----------
+    first
+        Stacks to deploy by themselves before all others: after that they no longer import what is removed.
+    remove
+        Stacks to remove before all others are deployed, for the same reason.
+    refused
+        A line for each stack that blocks the deployment in any order, with what to do.
+    """
+
+    first: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def stack_order(
+    deployed: Mapping[str, Template | None],
+    new: Mapping[str, Template],
+    lasting: Iterable[str],
+    removed: Collection[str] = (),
+) -> StackOrder:
+    """Find an order in which CloudFormation accepts a deployment.
+
+    Parameters
+    ----------
+    deployed, new
+        Templates by the stacks' names; the deployed ones include stacks that the assembly no longer has.
+    lasting
+        Stacks that hold data: nobody is asked to destroy one.
+    removed
+        Stacks that this deployment removes.
+    """
+    standing = {stack: template for stack, template in deployed.items() if template is not None}
+    exported = {name for template in standing.values() for name in exports(template)}
+    gone = {name for stack in new for name in changed_exports(standing.get(stack), new[stack])}
+    ways = {"first": set[str](), "destroy": set[str](), "remove": set[str](), "keep": set[str]()}
+    for stack, template in standing.items():
+        if not imports(template) & gone:
+            continue
+        will = new.get(stack)
+        if stack in removed:
+            ways["remove"].add(stack)
+        elif will is not None and not imports(will) & gone and imports(will) <= exported:
+            ways["first"].add(stack)
+        else:
+            ways["keep" if stack in lasting else "destroy"].add(stack)
+    return StackOrder(
+        first=tuple(sorted(ways["first"])),
+        remove=tuple(sorted(ways["remove"])),
+        refused=(
+            *(
+                f"{stack} holds data and depends on what this change replaces; revert the change, or make another "
+                "environment and move to it"
+                for stack in sorted(ways["keep"])
+            ),
+            *(
+                f"{stack} depends on what this change removes or replaces; run `{_destroy(stack, new)}` first, then deploy"
+                for stack in sorted(ways["destroy"])
+            ),
+        ),
+    )
+
+
+def _destroy(stack: str, new: Mapping[str, Template]) -> str:
+    # CDK finds only the stacks that the app still has.
+    return f"{'cdk destroy' if stack in new else 'aws cloudformation delete-stack --stack-name'} {stack}"
+
+
+def changed_exports(old: Template | None, new: Template) -> frozenset[str]:
+    """Return the names of a stack's exports that an update removes or gives another value."""
+    if old is None:
+        return frozenset()
+    moved = replaced(old.get("Resources", {}), new.get("Resources", {})).keys()
+    after = exports(new)
+    return frozenset(
+        name
+        for name, value in exports(old).items()
+        if name not in after or after[name] != value or moved & set(references(value))
+    )
+
+
+def exports(template: Template) -> dict[str, Any]:
+    """Return the values of a template's exports, by name."""
+    return {
+        output["Export"]["Name"]: output["Value"]
+        for output in template.get("Outputs", {}).values()
+        if isinstance(output.get("Export", {}).get("Name"), str)
+    }
+
+
+def imports(template: Template) -> frozenset[str]:
+    """Return the names of the exports that a template imports."""
+    return frozenset(name for name in taken_by(template, "Fn::ImportValue") if isinstance(name, str))
+
+
+def importers(cloudformation: Any, export: str) -> tuple[str, ...]:
+    """Ask CloudFormation which stacks import an export.
+
+    Raises
+    ------
+    botocore.exceptions.ClientError
+        AWS refused the request.
+    """
+    with ignore_missing("is not imported", "does not exist"):
+        return tuple(cloudformation.list_imports(ExportName=export)["Imports"])
+    return ()

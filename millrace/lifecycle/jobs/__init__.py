@@ -1,0 +1,1 @@
+"""Deployed jobs: start, watch, logs, checkpoints, erasure."""

@@ -1,0 +1,377 @@
+"""Checkpoints of deployed jobs: their content, and how to archive them or copy them to another name.
+
+Their layout is ``docs/design/checkpoints.md#manifest``; every change holds the job's lease
+(``docs/design/run.md#one-writer``), so that no run starts in the meantime.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from millrace.config.aws.names import Names
+from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing, split_url
+
+FOLDER = "_millrace"
+LIVE_SECONDS = 30.0
+"""The same as in the core's lease (``etl/job/lease.py``; a test compares the two)."""
+
+_RENEW_SECONDS = 10.0
+_LAST = "offsets"
+"""Folder that is copied and deleted last: a checkpoint counts as started while it has offsets."""
+
+
+class CheckpointError(RuntimeError):
+    """A request on a checkpoint that is not possible; the message says why."""
+
+
+@dataclass(frozen=True)
+class CheckpointContents:
+    """Content of a query's checkpoint.
+
+    Attributes
+    ----------
+    planned, committed
+        Last batch that was planned, and that was committed; None where there is none.
+    committed_at
+        Time of that commit.
+    positions
+        Position at which each source continues, as the connector writes it; None for one without data yet.
+    manifest
+        Manifest of its writer; None from a release before manifests.
+    start
+        Requested start of the query, until it has started.
+    damaged
+        Files that are incomplete or overwritten: URL and error of each.
+    """
+
+    query: str
+    planned: int | None
+    committed: int | None
+    committed_at: datetime | None
+    positions: tuple[Any, ...]
+    manifest: Mapping[str, Any] | None
+    start: str | None
+    damaged: tuple[str, ...] = ()
+
+
+@dataclass
+class Checkpoints:
+    """The checkpoints of one job.
+
+    Parameters
+    ----------
+    job
+        A job of the environment.
+    """
+
+    s3: Any
+    names: Names
+    job: str
+    _renewed: float = field(default=0.0, repr=False)
+    _lease: dict[str, Any] = field(default_factory=dict, repr=False)
+    _etag: str = field(default="", repr=False)
+
+    @property
+    def bucket(self) -> str:
+        """Bucket of the checkpoints."""
+        return split_url(self.names.checkpoints(self.job))[0]
+
+    @property
+    def prefix(self) -> str:
+        """Prefix of the checkpoints in their bucket."""
+        return split_url(self.names.checkpoints(self.job))[1]
+
+    def manifest(self, query: str) -> str | None:
+        """Return the text of a query's manifest; None without one, or without its checkpoint.
+
+        Invalid bytes become U+FFFD, so that its readers refuse it.
+        """
+        found = self._bytes(self._beside(query, "manifest")) if self.has_batches(query) else None
+        return None if found is None else found.decode(errors="replace")
+
+    def has_batches(self, query: str) -> bool:
+        """Check that a batch of a query was ever planned."""
+        return self._last(query, _LAST) is not None
+
+    def read_contents(self, query: str) -> CheckpointContents:
+        """Read the content of a query's checkpoint."""
+        planned, committed = (self._last(query, folder) for folder in (_LAST, "commits"))
+        at: datetime | None = None
+        positions: tuple[Any, ...] = ()
+        damaged: list[str] = []
+        if committed is not None:
+            at = self.s3.head_object(Bucket=self.bucket, Key=f"{self.prefix}/{query}/commits/{committed}")[
+                "LastModified"
+            ]
+            log = f"{self.prefix}/{query}/{_LAST}/{committed}"
+            positions = self._parsed(log, _positions, damaged) or ()
+        manifest = self._parsed(self._beside(query, "manifest"), _manifest, damaged)
+        start = None
+        if planned is None:
+            start = self._parsed(
+                self._beside(query, "start"), lambda text: str(_object(text)["start"]), damaged
+            )
+        return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
+
+    def committed_positions(self, query: str) -> tuple[Any, ...] | None:
+        """Return the positions after a query's last committed batch; None where none was committed.
+
+        Raises
+        ------
+        CheckpointError
+            A file of the checkpoint cannot be read.
+        """
+        return self.check_whole(query).positions or None
+
+    def _parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
+        """Read an object; return None where there is none, or where it is damaged, which is noted."""
+        found = self._bytes(key)
+        try:
+            return None if found is None else parse(found.decode())
+        except (KeyError, ValueError) as error:
+            damaged.append(f"s3://{self.bucket}/{key}: {error}")
+            return None
+
+    def holder(self) -> str | None:
+        """Return the current writer of these checkpoints; None without one."""
+        found = self._look()
+        if found is None or found[1].get("released") or found[2] > LIVE_SECONDS + 1:
+            return None
+        return f"run {found[1].get('run', '?')} on {found[1].get('host', '?')}"
+
+    @contextmanager
+    def holding_lease(self, what: str) -> Iterator[None]:
+        """Hold the lease, so that no run starts.
+
+        Raises
+        ------
+        CheckpointError
+            A run holds it.
+        """
+        found = self._look()
+        holder = self.holder()
+        if holder is not None:
+            raise CheckpointError(
+                f"{holder} is writing the checkpoints of {self.job}; stop it first (`millrace stop --env "
+                f"{self.names.environment.name} {self.job}`), or, if it was killed, wait {LIVE_SECONDS:.0f} s"
+            )
+        self._lease = {
+            "version": 1,
+            "holder": uuid.uuid4().hex,
+            "run": what,
+            "host": socket.gethostname(),
+            "boot": "",
+            "processes": {str(os.getpid()): ""},
+            "generation": 1 if found is None else int(found[1].get("generation", 0)) + 1,
+            "renewals": 0,
+            "released": False,
+        }
+        self._put({"IfNoneMatch": "*"} if found is None else {"IfMatch": found[0]})
+        try:
+            yield
+        finally:
+            self._lease["released"] = True
+            self._put({"IfMatch": self._etag})
+
+    def archive(self, query: str, *, start: str | None, moment: datetime) -> str:
+        """Archive a query's checkpoint below ``_millrace/old``, so that it starts from the beginning.
+
+        Parameters
+        ----------
+        start
+            New start of its sources; None for that of its settings.
+        moment
+            Time for the archive's name.
+
+        Returns
+        -------
+        str
+            URL of the archive.
+        """
+        kept = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+        self._copy(f"{self.prefix}/{query}", kept)
+        self._copy_if_there(self._beside(query, "manifest"), f"{kept}/manifest.json")
+        # The note exists before the checkpoint is deleted, and is read only after that.
+        if start is None:
+            self.s3.delete_object(Bucket=self.bucket, Key=self._beside(query, "start"))
+        else:
+            self._write(self._beside(query, "start"), json.dumps({"version": 1, "start": start}))
+        self._delete(query)
+        return f"s3://{self.bucket}/{kept}"
+
+    def copy(self, query: str, to: Checkpoints, name: str, *, same_sink: bool) -> None:
+        """Copy a checkpoint to another name, so that another query continues from it.
+
+        Parameters
+        ----------
+        to
+            Checkpoints of the job with the other query.
+        same_sink
+            Whether the other query writes to the same sink; the sink of any other is not checked.
+
+        Raises
+        ------
+        CheckpointError
+            There is nothing to copy, it cannot be read, or the name is in use.
+        """
+        if not self.has_batches(query):
+            raise CheckpointError(
+                f"{self.job}/{query} has no checkpoint in {self.names.checkpoints(self.job)}"
+            )
+        if to.has_batches(name):
+            raise CheckpointError(
+                f"{to.job}/{name} already has a checkpoint; archive it with `millrace checkpoint reset`, or choose "
+                "another name"
+            )
+        self.check_whole(query)
+        to._delete(name)  # left by an interrupted copy
+        self._copy(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
+        if held := self.read_contents(query).manifest:
+            manifest = {**held, "query": name}
+            if not same_sink:
+                manifest["sinks"] = {}
+            to._write(to._beside(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))
+        self._copy_if_there(self._beside(query, "sources"), to._beside(name, "sources"))
+
+    def check_whole(self, query: str) -> CheckpointContents:
+        """Read the content of a query's checkpoint, and refuse one with a file that cannot be read.
+
+        Raises
+        ------
+        CheckpointError
+            There is one; the message names each.
+        """
+        found = self.read_contents(query)
+        if found.damaged:
+            raise CheckpointError(
+                f"{self.job}/{query} is damaged, so no query can continue from it: {'; '.join(found.damaged)}"
+            )
+        return found
+
+    # ---- objects ----
+
+    def _beside(self, query: str, what: str) -> str:
+        return f"{self.prefix}/{FOLDER}/{query}.{what}.json"
+
+    def _bytes(self, key: str) -> bytes | None:
+        with ignore_missing(*MISSING_OBJECT):
+            return bytes(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
+        return None
+
+    def _write(self, key: str, text: str) -> None:
+        self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode())
+
+    def _keys(self, prefix: str) -> list[str]:
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{prefix}/")
+        found = [item["Key"] for page in pages for item in page.get("Contents", ())]
+        return sorted(found, key=lambda key: (key.startswith(f"{prefix}/{_LAST}/"), key))
+
+    def _last(self, query: str, log: str) -> int | None:
+        names = (key.rpartition("/")[2] for key in self._keys(f"{self.prefix}/{query}/{log}"))
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+    def _copy(self, source: str, target: str) -> None:
+        for key in self._keys(source):
+            self._renew()
+            self._copy_object(key, f"{target}/{key.removeprefix(f'{source}/')}")
+
+    def _copy_object(self, key: str, target: str) -> None:
+        self.s3.copy_object(Bucket=self.bucket, Key=target, CopySource={"Bucket": self.bucket, "Key": key})
+
+    def _copy_if_there(self, key: str, target: str) -> None:
+        """Copy an object as it is, whatever its bytes are."""
+        with ignore_missing(*MISSING_OBJECT):
+            self._copy_object(key, target)
+
+    def _delete(self, query: str) -> None:
+        """Delete a checkpoint, its identity first: no job continues from one that is deleted in part."""
+        first = f"{self.prefix}/{query}/metadata"
+        keys = self._keys(f"{self.prefix}/{query}")
+        for key in sorted(keys, key=lambda key: key != first):
+            self._renew()
+            self.s3.delete_object(Bucket=self.bucket, Key=key)
+        self.s3.delete_object(Bucket=self.bucket, Key=self._beside(query, "manifest"))
+
+    # ---- the lease ----
+
+    def _look(self) -> tuple[str, dict[str, Any], float] | None:
+        with ignore_missing(*MISSING_OBJECT):
+            found = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
+            said = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
+            age = (said - found["LastModified"]).total_seconds()
+            return str(found["ETag"]), _lease(found["Body"].read()), age
+        return None
+
+    def _renew(self) -> None:
+        """Renew the lease during a long copy; do nothing without one, as for the copy's target in the same job."""
+        if self._lease and time.monotonic() > self._renewed + _RENEW_SECONDS:
+            self._lease["renewals"] += 1
+            self._put({"IfMatch": self._etag})
+
+    def _put(self, condition: Mapping[str, str]) -> None:
+        begun = time.monotonic()
+        try:
+            done = self.s3.put_object(
+                Bucket=self.bucket,
+                Key=f"{self.prefix}/{FOLDER}/lease.json",
+                Body=json.dumps(self._lease).encode(),
+                **condition,
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict"):
+                raise CheckpointError(
+                    f"a run of {self.job} has just begun and writes the checkpoints; stop it first (`millrace stop "
+                    f"--env {self.names.environment.name} {self.job}`)"
+                ) from error
+            raise
+        self._etag, self._renewed = str(done["ETag"]), begun
+
+
+def _positions(log: str) -> tuple[Any, ...]:
+    """Return the positions in an entry of Spark's offset log: a version, a line of metadata, a line for each source."""
+    lines = log.splitlines()
+    if len(lines) < 3:
+        raise ValueError(f"it is incomplete: it ends after {len(lines)} lines")
+    return tuple(None if line == "-" else json.loads(line) for line in lines[2:])
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found
+
+
+_MANIFEST = {"engine", "spark", "core", "kind", "legs"}
+_LEG = {"connector", "of", "topics"}
+
+
+def _manifest(text: str) -> dict[str, Any]:
+    """Read a manifest that has all the fields that commands show."""
+    found = _object(text)
+    if lacking := sorted(_MANIFEST - found.keys()):
+        raise ValueError(f"it is not a manifest: it lacks {', '.join(lacking)}")
+    legs = found["legs"]
+    if not isinstance(legs, list) or not all(isinstance(leg, dict) and leg.keys() >= _LEG for leg in legs):
+        raise ValueError(f"it is not a manifest: an entry of its legs lacks one of {', '.join(sorted(_LEG))}")
+    return found
+
+
+def _lease(body: bytes) -> dict[str, Any]:
+    """Read a lease's record; an empty one where it is damaged, whose age counts anyway (as in ``etl/job/lease.py``)."""
+    try:
+        return _object(body.decode(errors="replace"))
+    except ValueError:
+        return {}

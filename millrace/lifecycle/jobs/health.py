@@ -1,0 +1,207 @@
+"""Health of a started job: its triggers end, nothing fails, and records do not grow old."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from millrace.lifecycle.jobs import logs
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.problems import TransientError, translate_aws_errors
+from millrace.sizing.alarms.metrics import BY_NAME, namespace
+
+PATIENCE_SECONDS = 900
+POLL_SECONDS = 10.0
+_AGE_PERIOD = timedelta(minutes=5)
+_PERIOD_SECONDS = 60
+_MAX_EVENTS = 20
+
+
+class UnhealthyError(RuntimeError):
+    """A started job that failed or ended no trigger; the message has its metrics and log lines."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """Health of a job from its metrics and log lines (``docs/metrics.md``, ``docs/launch-document.md``).
+
+    Attributes
+    ----------
+    waiting
+        Queries without any ended trigger yet; a trigger that found nothing to read counts as ended.
+    failures
+        Errors of queries.
+    oldest_seconds
+        Largest age of records in the last five minutes: at their commit (Kinesis and Kafka alike), at
+        a Kinesis reader, or, for a repeated batch, its backlog in seconds; ``None`` without records.
+    """
+
+    waiting: tuple[str, ...]
+    failures: tuple[str, ...]
+    oldest_seconds: float | None
+
+
+def read_health(aws: Aws, job: str, since: float) -> Health:
+    """Read a job's metrics and failures since a time.
+
+    Parameters
+    ----------
+    job
+        Its name in the environment's file.
+    since
+        Seconds of the epoch. CloudWatch counts by the minute: the current one may contain the last
+        trigger of an earlier run, so counting starts with the next.
+
+    Raises
+    ------
+    AwsError
+        AWS refused a call.
+    """
+    queries = aws.names.environment.jobs[job].queries
+    begin = datetime.fromtimestamp(math.ceil(since / _PERIOD_SECONDS) * _PERIOD_SECONDS, UTC)
+    recent = max(begin, datetime.now(UTC) - _AGE_PERIOD)
+    triggers = _values(aws, job, "Triggers", "Sum", begin)
+    ages = [values[0] for values in _values(aws, job, "RecordAge", "Maximum", recent).values() if values]
+    # A repeated batch has no age of its own: its records were committed before.
+    behind = _values(aws, job, "BacklogSeconds", "Maximum", recent).values()
+    ages += [values[0] for values in behind if values and values[0] > 0]
+    for query in queries.values():
+        for name in query.streams:
+            ages += _iterator_ages(aws, name)
+    return Health(
+        tuple(name for name in queries if sum(triggers[name]) == 0),
+        tuple(_failures(aws, job, since)),
+        max(ages) if ages else None,
+    )
+
+
+def wait_until_healthy(
+    aws: Aws,
+    job: str,
+    *,
+    since: float,
+    progress: Callable[[str], None],
+    patience_seconds: float = PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
+) -> Health:
+    """Wait until a trigger of every query has ended and no record is older than the SLA.
+
+    A look that AWS does not answer says nothing about the job: it is repeated while there is time.
+
+    Raises
+    ------
+    UnhealthyError
+        A query failed, or the time ran out.
+    AwsError
+        AWS refuses the look permanently; or the time ran out, and AWS did not answer the last look.
+    """
+    latency = aws.names.environment.jobs[job].latency.total_seconds()
+    deadline = time.monotonic() + patience_seconds
+    said = ""
+    while True:
+        try:
+            found = read_health(aws, job, since)
+        except TransientError as error:
+            if time.monotonic() > deadline:
+                raise
+            if said != str(error):
+                said = str(error)
+                progress(f"{job}: its health cannot be read, trying again: {error}")
+            time.sleep(poll_seconds)
+            continue
+        if found.failures:
+            raise UnhealthyError(f"{job}: a query failed after the start: {found.failures[0]}")
+        late = found.oldest_seconds is not None and found.oldest_seconds > latency
+        if not found.waiting and not late:
+            age = (
+                "no record came yet" if found.oldest_seconds is None else f"{found.oldest_seconds:.0f} s old"
+            )
+            progress(f"{job}: healthy, every query ends its triggers; records: {age}")
+            return found
+        news = (
+            f"{job}: no trigger has ended yet of {', '.join(found.waiting)}"
+            if found.waiting
+            else (
+                f"{job}: catching up, records are {found.oldest_seconds:.0f} s old, {latency:.0f} s are allowed"
+            )
+        )
+        if news != said:
+            progress(news)
+            said = news
+        if time.monotonic() > deadline:
+            raise UnhealthyError(
+                f"{news}, {patience_seconds:.0f} s after the start; see its log group /{aws.names.prefix}/jobs/{job}"
+            )
+        time.sleep(poll_seconds)
+
+
+def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) -> Mapping[str, list[float]]:
+    """Return one value a minute of a metric of Millrace, newest first, by query."""
+    assert BY_NAME[metric].per_query, f"{metric} is not of queries"
+    queries = list(aws.names.environment.jobs[job].queries)
+    asked = [
+        {
+            "Id": f"q{number}",
+            "MetricStat": {
+                "Metric": {
+                    "Namespace": namespace(aws.names.job(job)),
+                    "MetricName": metric,
+                    "Dimensions": [
+                        {"Name": "job", "Value": aws.names.job(job)},
+                        {"Name": "query", "Value": query},
+                    ],
+                },
+                "Period": _PERIOD_SECONDS,
+                "Stat": statistic,
+            },
+        }
+        for number, query in enumerate(queries)
+    ]
+    values: dict[str, list[float]] = {query: [] for query in queries}
+    with translate_aws_errors(f"reading the metric {metric} of {job}"):
+        pages = (
+            aws.client("cloudwatch")
+            .get_paginator("get_metric_data")
+            .paginate(
+                MetricDataQueries=asked,
+                StartTime=begin,
+                # Beyond the current minute, and always later than the start.
+                EndTime=datetime.now(UTC) + timedelta(seconds=2 * _PERIOD_SECONDS),
+                ScanBy="TimestampDescending",
+            )
+        )
+        for result in (result for page in pages for result in page["MetricDataResults"]):
+            values[queries[int(result["Id"][1:])]] += [float(value) for value in result["Values"]]
+    return values
+
+
+def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
+    """Yield the errors in the job's log lines: the metric counts them, the line has the reason."""
+    for failure in logs.failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS):
+        if failure.kind in ("failed", "refused"):
+            who = failure.query or ("a query" if failure.kind == "failed" else "the job")
+            yield f"{who}: {failure.text}"
+
+
+def _iterator_ages(aws: Aws, source: str) -> Iterator[float]:
+    """Yield the age of records that a reader has just received: no commit reports it."""
+    asked = aws.names.environment.streams[source].metrics
+    if asked is None:
+        return
+    now = datetime.now(UTC)
+    with translate_aws_errors(f"reading the age of records on {source}"):
+        found = aws.client("cloudwatch").get_metric_statistics(
+            Namespace=asked.namespace,
+            MetricName=asked.age,
+            Dimensions=[{"Name": asked.dimension, "Value": aws.names.stream(source)}],
+            StartTime=now - _AGE_PERIOD,
+            EndTime=now,
+            Period=_PERIOD_SECONDS,
+            Statistics=["Maximum"],
+        )["Datapoints"]
+    if found:
+        newest = max(found, key=lambda point: point["Timestamp"])
+        yield float(newest["Maximum"]) / 1000

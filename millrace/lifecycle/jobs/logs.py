@@ -1,0 +1,270 @@
+"""Output of a deployed job's runs: lines of CloudWatch Logs, and the failures in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.problems import translate_aws_errors
+
+Kind = Literal["failed", "refused", "traceback", "exception"]
+
+_WINDOWS = tuple(timedelta(hours=hours) for hours in (1, 6, 24, 24 * 7, 24 * 30))
+"""Windows of a search, one after the other: CloudWatch returns the oldest events of a window first."""
+
+_BEGINNINGS = ('{ $.event = "failed" }', '?"Traceback (most" ?"Exception in thread" ?"error: " ?" ERROR "')
+"""Filter patterns ("Filter pattern syntax", CloudWatch Logs user guide): Millrace's lines, and all others."""
+
+_BLOCK_EVENTS = 200
+"""Events that are read of a trace, after an error's first line."""
+
+_MOST_LINES = 80
+"""Lines that are kept of one failure: the rest of a trace is frames."""
+
+_LOGGED = re.compile(r"^\S+ \S+ ERROR ")
+"""Prefix of Log4j's default pattern in Spark: date, time, level."""
+
+_FIRST_LINES: tuple[tuple[re.Pattern[str], Kind], ...] = (
+    (re.compile("error: "), "refused"),
+    (re.compile(r"Traceback \(most recent call last\):"), "traceback"),
+    (re.compile("Exception in thread "), "exception"),
+    (_LOGGED, "exception"),
+)
+"""Beginnings of a failure's first line, each with the kind of the failure."""
+
+_CONTINUED = re.compile(
+    r"^(\s|Caused by: |Traceback |During handling of |The above exception |\.\.\. \d+ more|$)"
+)
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning)?(: |$)")
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line.
+
+    Attributes
+    ----------
+    at
+        Time of writing, UTC; None where unknown.
+    source
+        Log group and stream, or a file.
+    place
+        Place in its source, as several lines may have the same text: the event's id, or the start in the file.
+    """
+
+    at: datetime | None
+    source: str
+    text: str
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure, in the words of the failed program.
+
+    Attributes
+    ----------
+    kind
+        ``failed``: a query, by the core's own line. ``refused``: the job did not start. ``traceback``:
+        Python's. ``exception``: the JVM's, on the driver or an executor.
+    query
+        None where no query is named.
+    place
+        Of its first line, see :class:`LogLine`.
+    """
+
+    kind: Kind
+    at: datetime | None
+    source: str
+    query: str | None
+    text: str
+    place: str = ""
+
+
+def groups(aws: Aws, job: str) -> list[str]:
+    """Return the log groups of a job.
+
+    Glue writes below the job's group, or appends the name of the job's security configuration, which ends with a digest
+    (``infra/stacks/glue_job.py``).
+    """
+    prefix = f"/{aws.names.prefix}/jobs/{job}"
+    own = re.compile(rf"{re.escape(prefix)}(-{re.escape(aws.names.job(job))}-[0-9a-f]{{8}})?(/.*)?")
+    with translate_aws_errors(f"looking for the log groups of {job}"):
+        pages = aws.client("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
+        found = [str(group["logGroupName"]) for page in pages for group in page["logGroups"]]
+    # Groups of a job whose name has this one as a prefix do not count.
+    return [group for group in found if own.fullmatch(group)]
+
+
+def newest(aws: Aws, job: str, since: datetime, most: int) -> list[LogLine]:
+    """Return a job's last lines, the oldest of them first.
+
+    Parameters
+    ----------
+    since
+        Start of the search.
+    most
+        Number of lines.
+
+    Raises
+    ------
+    AwsError
+        AWS refused a call.
+    """
+    return [line for line, _ in _search(aws, job, since, most, None)][-most:]
+
+
+def events(aws: Aws, job: str, since: datetime, event: str) -> list[dict[str, Any]]:
+    """Return the events of one kind that the core's runs of a job logged, the oldest first.
+
+    Parameters
+    ----------
+    since
+        Start of the search.
+    event
+        The kind, such as ``replayed`` (``docs/launch-document.md``).
+
+    Raises
+    ------
+    AwsError
+        AWS refused a call.
+    """
+    found = (event_of(line.text) for line, _ in _search(aws, job, since, 1, (f'{{ $.event = "{event}" }}',)))
+    return [each for each in found if each is not None and each["event"] == event]
+
+
+def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
+    """Return a job's last failures with their traces, the oldest of them first.
+
+    Raises
+    ------
+    AwsError
+        AWS refused a call.
+    """
+    found: list[Failure] = []
+    seen: set[tuple[str, datetime | None, str]] = set()
+    for line, (group, stream) in _search(aws, job, since, most, _BEGINNINGS):
+        if (line.source, line.at, line.text) in seen or not find_failures([line]):
+            continue  # in the trace before, or a word that only looks like a failure
+        block = [line]
+        if not line.text.startswith("{"):
+            block = _block(aws, group, stream, line)
+        first = replace(find_failures(block)[0], place=line.place)
+        # A trace may name further errors, which are not failures of their own.
+        seen |= {(each.source, each.at, each.text) for each in block[: len(first.text.splitlines())]}
+        found.append(first)
+    return sorted(found, key=lambda failure: failure.at or since)[-most:]
+
+
+def _search(
+    aws: Aws, job: str, since: datetime, most: int, patterns: Sequence[str] | None
+) -> list[tuple[LogLine, tuple[str, str]]]:
+    """Return lines with the group and stream of each, from the shortest window that holds enough of them."""
+    logs = aws.client("logs")
+    now = datetime.now(UTC)
+    own = groups(aws, job)
+    found: dict[str, tuple[LogLine, tuple[str, str]]] = {}
+    for begin in (*(max(since, now - window) for window in _WINDOWS), since):
+        for group in own:
+            for pattern in patterns or ("",):
+                with translate_aws_errors(f"reading the lines of {job}"):
+                    pages = logs.get_paginator("filter_log_events").paginate(
+                        logGroupName=group,
+                        startTime=int(begin.timestamp() * 1000),
+                        **({"filterPattern": pattern} if pattern else {}),
+                    )
+                    for event in (event for page in pages for event in page["events"]):
+                        stream = str(event["logStreamName"])
+                        place, text = str(event["eventId"]), str(event["message"]).rstrip()
+                        found[place] = (
+                            LogLine(_moment(event), f"{group} {stream}", text, place),
+                            (group, stream),
+                        )
+        if len(found) >= most or begin == since:
+            break
+    return sorted(found.values(), key=lambda each: each[0].at or since)
+
+
+def _block(aws: Aws, group: str, stream: str, first: LogLine) -> list[LogLine]:
+    """Return the lines of a stream from a given one on."""
+    assert first.at is not None, "CloudWatch knows the time of every event"
+    asked = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
+    asked["startTime"] = int(first.at.timestamp() * 1000)
+    events: list[dict[str, Any]] = []
+    with translate_aws_errors("reading the lines after an error"):
+        while len(events) < _BLOCK_EVENTS:
+            # An answer may hold few events or none before the stream's end, which repeats the token (API reference).
+            answer = aws.client("logs").get_log_events(**asked)
+            events += answer["events"]
+            token = answer.get("nextForwardToken")
+            if token in (None, asked.get("nextToken")):
+                break
+            asked["nextToken"] = token
+    lines = [LogLine(_moment(event), first.source, str(event["message"]).rstrip()) for event in events]
+    at = next((n for n, line in enumerate(lines) if line.text == first.text), None)
+    return [first] if at is None else lines[at:]
+
+
+def _moment(event: dict[str, Any]) -> datetime:
+    return datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
+
+
+def find_failures(lines: Iterable[LogLine]) -> list[Failure]:
+    """Find failures in the lines of one stream, in their order.
+
+    An event may hold several lines, and a trace several events; both are split into lines.
+    """
+    apart = [replace(line, text=text) for line in lines for text in line.text.splitlines() or [""]]
+    return list(_told(apart))
+
+
+def _told(lines: Sequence[LogLine]) -> Iterator[Failure]:
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        own = event_of(line.text)
+        if own is not None:
+            if own.get("event") == "failed":
+                why = str(own.get("error", "no reason given"))
+                yield Failure("failed", line.at, line.source, own.get("query"), why, line.place)
+            continue
+        kind = next((kind for first, kind in _FIRST_LINES if first.match(line.text)), None)
+        if kind is None:
+            continue
+        end = _end(lines, at, kind)
+        text = "\n".join(each.text for each in lines[at - 1 : min(end, at - 1 + _MOST_LINES)])
+        yield Failure(kind, line.at, line.source, None, text, line.place)
+        at = end
+
+
+def event_of(text: str) -> dict[str, Any] | None:
+    """Return the content of a line by the core; None for any other line."""
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        parsed = json.loads(text)
+    except json.JSONDecodeError:
+        return None  # another program's, which only looks like one of the core
+    return parsed if isinstance(parsed, dict) and "event" in parsed else None
+
+
+def _end(lines: Sequence[LogLine], at: int, kind: Kind) -> int:
+    """Return the end of a failure's text: Python names the exception after its frames, a logger before them."""
+    raised = kind != "traceback" and not _LOGGED.match(lines[at - 1].text)
+    while at < len(lines):
+        text = lines[at].text
+        if _CONTINUED.match(text):
+            # Each chained exception names its own; an empty line separates them.
+            raised = raised and not text.startswith("Traceback ")
+        elif raised or not _RAISED.match(text):
+            break
+        else:
+            raised = True
+        at += 1
+    return at

@@ -1,0 +1,189 @@
+"""One run of a deployed job with arguments of its own: for a backfill or a replay of dead letters.
+
+Glue lets a job have one run at a time, and the capacity of an EMR Serverless application is planned for one. So the job
+is stopped first, and started again after the run, however it ended: its streams still hold the records that arrived in the
+meantime.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from millrace.lifecycle.account.deployed import NotDeployedError, outputs
+from millrace.lifecycle.jobs.logs import events
+from millrace.lifecycle.jobs.state_machine import Aws, Verb, execute
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
+
+POLL_SECONDS = 10.0
+
+PATIENCE_SECONDS = 60.0
+"""Usual longest delay of a line from a run to CloudWatch Logs."""
+
+_ENDED = (
+    *("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED"),
+    *("SUCCESS", "FAILED", "CANCELLED"),
+)
+"""States of a run that has ended, on Glue and on EMR Serverless."""
+
+_WELL = ("SUCCEEDED", "SUCCESS")
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """End of a run.
+
+    Attributes
+    ----------
+    detail
+        The engine's message about a failed run.
+    """
+
+    run: str
+    state: str
+    detail: str
+
+    @property
+    def succeeded(self) -> bool:
+        """True if the entry script ended with status 0."""
+        return self.state in _WELL
+
+
+def run_once(
+    aws: Aws,
+    job: str,
+    arguments: Sequence[tuple[str, str]],
+    *,
+    progress: Callable[[str], None],
+    poll_seconds: float = POLL_SECONDS,
+) -> EndedRun:
+    """Run a job once, instead of its continuous run.
+
+    Parameters
+    ----------
+    job
+        Its logical name.
+    arguments
+        Names and values for the entry script (``docs/launch-document.md``); a switch has an empty value.
+    progress
+        Called with a line whenever something new happens.
+    poll_seconds
+        Seconds between two looks at the run.
+
+    Raises
+    ------
+    NotDeployedError
+        The job is not deployed, or by a version that cannot do this.
+    AwsError
+        AWS refused, or the job did not stop or start; the message has its state.
+    """
+    was_to_run = _verb(aws, job, "status", progress)["wish"] == "running"
+    try:
+        if was_to_run:
+            # Also if it fails: a stop first sets the desired state to stopped.
+            _verb(aws, job, "stop", progress)
+        run = _verb(aws, job, "once", progress, arguments)["run"]
+        ended = _watch(aws, job, run, progress, poll_seconds)
+    finally:
+        if was_to_run:
+            _start_again(aws, job, progress)
+    return ended
+
+
+def _start_again(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
+    try:
+        _verb(aws, job, "start", progress)
+    except (AwsError, NotDeployedError) as error:
+        raise AwsError(
+            f"{job} is stopped, because it did not start again ({error}); start it with `millrace start --env "
+            f"{aws.names.environment.name} {job}`"
+        ) from error
+
+
+def await_outcome(
+    aws: Aws,
+    job: str,
+    since: datetime,
+    event: str,
+    query: str,
+    *,
+    patience_seconds: float = PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
+) -> dict[str, Any] | None:
+    """Return the result that a run logged at its end.
+
+    Parameters
+    ----------
+    since
+        Time of the request for the run, UTC.
+    event
+        ``replayed`` or ``backfilled`` (``docs/launch-document.md``).
+    query
+        The query of the run.
+    patience_seconds
+        Longest wait for the line.
+    poll_seconds
+        Seconds between two looks.
+
+    Returns
+    -------
+    dict or None
+        That event; None where the log does not have it in time, or cannot be read.
+    """
+    until = time.monotonic() + patience_seconds
+    while True:
+        try:
+            told_of = [each for each in events(aws, job, since, event) if each.get("query") == query]
+        except AwsError:
+            return None  # the run succeeded; a caller without access to its log gets no result
+        if told_of:
+            return told_of[-1]
+        if time.monotonic() > until:
+            return None
+        time.sleep(poll_seconds)
+
+
+def _verb(
+    aws: Aws,
+    job: str,
+    verb: Verb,
+    progress: Callable[[str], None],
+    arguments: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    done = execute(
+        aws,
+        job,
+        verb,
+        progress=lambda phrase: progress(f"{job}: {phrase}"),
+        reason="a run once",
+        arguments=arguments,
+    )
+    if not done.ok:
+        raise AwsError(
+            f"{verb} of {job} failed: {done.outcome}: {done.message}; look at it with "
+            f"`millrace status --env {aws.names.environment.name} {job}`"
+        )
+    return done.answer
+
+
+def _watch(aws: Aws, job: str, run: str, progress: Callable[[str], None], poll_seconds: float) -> EndedRun:
+    """Wait for the end of a run."""
+    stack = aws.names.stack(f"job-{job}")
+    with translate_aws_errors(f"reading stack {stack}"):
+        application = outputs(aws.client("cloudformation"), stack).get("ApplicationId")
+    progress(f"run {run} has begun")
+    while True:
+        with translate_aws_errors(f"looking at run {run}"):
+            if application is None:
+                seen = aws.client("glue").get_job_run(JobName=aws.names.job(job), RunId=run)["JobRun"]
+                state, detail = seen["JobRunState"], seen.get("ErrorMessage", "")
+            else:
+                emr = aws.client("emr-serverless")
+                seen = emr.get_job_run(applicationId=application, jobRunId=run)["jobRun"]
+                state, detail = seen["state"], seen.get("stateDetails", "")
+        if state in _ENDED:
+            return EndedRun(run, state, str(detail))
+        time.sleep(poll_seconds)

@@ -1,0 +1,197 @@
+"""Executions of a job's state machine: start and watch.
+
+The machines decide (``docs/design/run.md#state-machine``); this module calls and watches them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import boto3
+
+from millrace.config.aws.names import Names
+from millrace.lifecycle.account.deployed import NotDeployedError, ignore_missing, outputs
+from millrace.lifecycle.problems import CredentialsError, translate_aws_errors
+
+Verb = Literal["start", "stop", "drain", "status", "once"]
+
+_POLL_SECONDS = 1.0
+
+_SETTLE_SECONDS = 30.0
+"""Longest time until a new execution is in every answer: DescribeExecution "is eventually consistent" (API reference)."""
+
+_PAGE = {"PageSize": 1000}
+"""Most events of one GetExecutionHistory, which may be called some 20 times a second (developer guide, "Service quotas")."""
+
+PHRASES = {
+    "WantRunning": "setting the desired state to running",
+    "WantStopped": "setting the desired state to stopped",
+    "ListRuns": "looking at its runs",
+    "StartRun": "starting a run",
+    "WaitForStart": "waiting until the run is running",
+    "SwitchOffAlarms": "switching off its no-data alarms",
+    "SwitchOnAlarms": "switching on its no-data alarms",
+    "Measure": "measuring the slowest batch of the last hours",
+    "KeepWish": "keeping the desired state running",
+    "StopRun": "asking the run to end",
+    "WaitForEnd": "waiting until the run has ended",
+    "Revoked": "the job was stopped meanwhile: stopping the new run",
+}
+"""Texts for people when the machine enters a state; other states are not shown."""
+
+
+@dataclass(frozen=True)
+class Aws:
+    """A deployment of an environment on AWS.
+
+    Attributes
+    ----------
+    client
+        Makes a boto3 client of a service for the environment's region.
+    """
+
+    names: Names
+    client: Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Answer of a state machine.
+
+    Attributes
+    ----------
+    ok
+        Whether it succeeded.
+    outcome
+        Its outcome, such as ``running``, ``already-running``, ``stopped``, ``status``; else an error's name.
+    message
+        For people.
+    answer
+        The complete answer, for scripts.
+    """
+
+    job: str
+    ok: bool
+    outcome: str
+    message: str
+    answer: dict[str, Any]
+
+
+def connect(names: Names) -> Aws:
+    """Return clients for an environment, after a check of the credentials' account.
+
+    Raises
+    ------
+    CredentialsError
+        There are none, they have expired, or they belong to another account.
+    """
+    environment = names.environment
+
+    @cache  # a client takes longer to make than most requests
+    def client(service: str) -> Any:
+        make: Any = boto3.client  # the type checker does not know the service
+        return make(service, region_name=environment.region)
+
+    with translate_aws_errors("asking AWS whose credentials these are"):
+        account = client("sts").get_caller_identity()["Account"]
+    if environment.account is not None and account != environment.account:
+        raise CredentialsError(
+            f"environment {environment.name} belongs to account {environment.account}, but these credentials belong "
+            f"to account {account}; sign in to the first one (AWS_PROFILE)"
+        )
+    return Aws(Names(environment, account), client)
+
+
+def machine_arn(aws: Aws, job: str) -> str:
+    """Find a job's state machine.
+
+    Raises
+    ------
+    NotDeployedError
+        The job's stack is not deployed, or was by a version without state machines.
+    AwsError
+        AWS refused the request.
+    """
+    stack = aws.names.stack(f"job-{job}")
+    with translate_aws_errors(f"reading stack {stack}"):
+        arn = outputs(aws.client("cloudformation"), stack).get("StateMachineArn")
+    if arn is None:
+        raise NotDeployedError(
+            f"stack {stack} has no output StateMachineArn: deploy it with this version "
+            f"(`millrace deploy --env {aws.names.environment.name}`)"
+        )
+    return arn
+
+
+def execute(
+    aws: Aws,
+    job: str,
+    verb: Verb,
+    *,
+    progress: Callable[[str], None],
+    grace_seconds: int | None = None,
+    reason: str = "asked for on the command line",
+    arguments: Sequence[tuple[str, str]] = (),
+    poll_seconds: float = _POLL_SECONDS,
+) -> Outcome:
+    """Run a verb and return its outcome.
+
+    Parameters
+    ----------
+    progress
+        Called with a phrase whenever something new happens.
+    grace_seconds
+        For ``stop`` and ``drain`` on EMR Serverless, 15 to 1800; by default the machine measures it.
+    arguments
+        For ``once``: names and values for the entry script; the machine checks them.
+    poll_seconds
+        Seconds between two looks at the execution.
+
+    Raises
+    ------
+    NotDeployedError
+        There is no such machine.
+    AwsError
+        AWS refused a call.
+    """
+    arn = machine_arn(aws, job)
+    client = aws.client("stepfunctions")
+    given: dict[str, Any] = {"verb": verb, "reason": reason}
+    if grace_seconds is not None:
+        given["grace_seconds"] = grace_seconds
+    if arguments:
+        given["arguments"] = [{"name": name, "value": value} for name, value in arguments]
+    with translate_aws_errors(f"starting the state machine of {job}"):
+        execution = client.start_execution(stateMachineArn=arn, input=json.dumps(given))["executionArn"]
+    settled = time.monotonic() + _SETTLE_SECONDS
+    with translate_aws_errors(f"watching the state machine of {job}"):
+        seen = 0
+        while True:
+            with ignore_missing(*(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())):
+                found = client.describe_execution(executionArn=execution)
+                history = client.get_paginator("get_execution_history")
+                pages = history.paginate(executionArn=execution, PaginationConfig=_PAGE)
+                for event in (event for page in pages for event in page["events"] if event["id"] > seen):
+                    phrase = PHRASES.get(event.get("stateEnteredEventDetails", {}).get("name"))
+                    if phrase is not None:
+                        progress(phrase)
+                    seen = event["id"]
+                # The output may follow the state (DataBiosphere/azul#880).
+                if found["status"] != "RUNNING" and (found["status"] != "SUCCEEDED" or "output" in found):
+                    return _outcome(job, execution, found)
+            time.sleep(poll_seconds)
+
+
+def _outcome(job: str, execution: str, found: dict[str, Any]) -> Outcome:
+    if found["status"] == "SUCCEEDED":
+        answer = {**json.loads(found["output"]), "execution": execution}
+        return Outcome(job, True, str(answer["outcome"]), str(answer["message"]), answer)
+    error = found.get("error") or found["status"]
+    cause = found.get("cause") or f"the execution {execution} ended as {found['status']}"
+    answer = {"outcome": error, "message": cause, "execution": execution}
+    return Outcome(job, False, str(error), str(cause), answer)

@@ -1,0 +1,1 @@
+"""Questions to an account before a deployment."""

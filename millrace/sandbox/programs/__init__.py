@@ -1,0 +1,1 @@
+"""Programs that the sandbox installs and starts: LocalStack, Kafka, Spark, the history server."""

@@ -1,0 +1,144 @@
+"""Installation of what deployments and the sandbox need and `pip` does not install, by the locks in Millrace.
+
+In a clone the Makefile does the same from the same locks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from millrace.sandbox.programs.toolchain import (
+    LOCKS,
+    ToolchainError,
+    java_home,
+    node_bin,
+    node_modules,
+    npm,
+    program_environment,
+    state_folder,
+)
+
+Say = Callable[[str], None]
+
+_MARK = b"# written by millrace setup"
+
+
+def install_for_deploy(say: Say) -> None:
+    """Install Node if the machine has none, CDK's command line, and the jobs' jars if Spark is installed.
+
+    Raises
+    ------
+    ToolchainError
+        An installer failed; the message has the end of its output.
+    """
+    _program("Node", node_bin, "node.txt", say)
+    node = LOCKS / "node" / "package-lock.json"
+    _install_once("CDK's command line", node_modules().parent, node, _node_packages, say)
+    _put_on_path("cdk", say)
+    if importlib.util.find_spec("pyspark") is None:
+        say(
+            "left out: jars of jobs that read or write Kafka, which Spark's Ivy fetches: pip install --require-hashes -r requirements-sandbox.txt"
+        )
+        return
+    from millrace.sandbox.programs import jars
+
+    _program("Java 17", java_home, "java.txt", say)
+    say(f"JVM jars: {jars.fetch()} fetched")
+
+
+def install_all(say: Say) -> None:
+    """Install what :func:`install_for_deploy` does, and LocalStack in an environment of its own.
+
+    Raises
+    ------
+    ToolchainError
+        As for :func:`install_for_deploy`.
+    """
+    install_for_deploy(say)
+    _install_once("LocalStack", state_folder() / "localstack", LOCKS / "localstack.txt", _localstack, say)
+
+
+def _install_once(
+    name: str, folder: Path, lock: Path, install: Callable[[Path, Path], None], say: Say
+) -> None:
+    """Install programs into a folder, unless it was installed from exactly this lock."""
+    noted = folder / "installed"
+    if noted.is_file() and noted.read_bytes() == lock.read_bytes():
+        say(f"{name}: in place")
+        return
+    say(f"{name}: installing")
+    install(folder, lock)
+    shutil.copyfile(lock, noted)
+    say(f"{name}: installed")
+
+
+def _put_on_path(program: str, say: Say) -> None:
+    """Write a script beside this Python that starts a program of the project, so that it can be typed as `millrace` can."""
+    script = Path(sys.executable).parent / program
+    if script.exists() and _MARK not in script.read_bytes():
+        say(f"{script} is another program: start ours as {node_modules() / '.bin' / program}")
+        return
+    path = ":".join(map(str, (script.parent, node_bin())))
+    started = shlex.quote(str(node_modules() / ".bin" / program))
+    script.write_bytes(
+        b"#!/bin/sh\n" + _MARK + f'\nPATH={shlex.quote(path)}:"$PATH" exec {started} "$@"\n'.encode()
+    )
+    script.chmod(0o755)
+
+
+def _localstack(folder: Path, lock: Path) -> None:
+    uv = _uv()
+    _run(
+        [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, folder]
+        if uv
+        else [sys.executable, "-m", "venv", folder]
+    )
+    _install(folder / "bin" / "python", lock)
+
+
+def _program(name: str, find: Callable[[], Path], lock: str, say: Say) -> None:
+    try:
+        say(f"{name}: {find()}")
+    except ToolchainError:
+        say(f"{name}: installing a wheel")
+        _install(Path(sys.executable), LOCKS / lock)
+        find()
+
+
+def _node_packages(folder: Path, lock: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copyfile(lock.with_name(name), folder / name)
+    _run([*npm(), "ci", "--silent", "--no-audit", "--no-fund", "--prefix", folder])
+
+
+def _uv() -> str | None:
+    return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+
+
+def _install(python: Path, lock: Path) -> None:
+    uv = _uv()
+    if uv is None and python == Path(sys.executable) and importlib.util.find_spec("pip") is None:
+        _run([python, "-m", "ensurepip"])  # uv makes environments without it
+    installer: list[str | Path] = (
+        [uv, "pip", "install", "--quiet", "--python", python]
+        if uv
+        else [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    )
+    _run([*installer, "--require-hashes", "-r", lock])
+
+
+def _run(command: Sequence[str | Path | None]) -> None:
+    given = [str(each) for each in command]
+    # npm starts Node by its name.
+    environment = program_environment(java=False) if "ci" in given else None
+    done = subprocess.run(given, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()[-1500:]
+        raise ToolchainError(f"{Path(given[0]).name} ended with status {done.returncode}:\n{said}")

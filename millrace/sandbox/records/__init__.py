@@ -1,0 +1,1 @@
+"""Records: traffic that is generated, producers, the ledger of what was sent."""

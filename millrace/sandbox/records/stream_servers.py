@@ -1,0 +1,178 @@
+"""Servers of streams for traffic: in the sandbox, on this machine, on AWS. One class for each kind of stream."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlparse
+
+import boto3
+
+from millrace.config.base import load_kind
+from millrace.config.model import Environment, Stream
+from millrace.lifecycle.account import kafka_access
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.programs.spark import SandboxSpark
+from millrace.sandbox.programs.toolchain import bypass_proxies
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.schemas import samples
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A stream or topic that takes records.
+
+    Attributes
+    ----------
+    where
+        Its place, for people.
+    producer
+        Returns a producer; the argument is the maximum number of records of one Kinesis call.
+    sample
+        Reads existing records, at most so many.
+    """
+
+    where: str
+    producer: Callable[[int], Producer]
+    sample: Callable[[int], list[bytes]]
+
+
+class StreamServer(ABC):
+    """Server of one kind of stream."""
+
+    @abstractmethod
+    def local(
+        self,
+        environment: Environment,
+        own: str,
+        addresses: Mapping[str, str | None],
+        running: Callable[[], SandboxSpark],
+    ) -> Target:
+        """Return a stream on this machine.
+
+        Parameters
+        ----------
+        addresses
+            Addresses of other servers than the sandbox's, by service; None for the sandbox's.
+        running
+            Returns the running sandbox.
+
+        Raises
+        ------
+        SandboxError
+            An address belongs to another machine.
+        """
+
+    @abstractmethod
+    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
+        """Return a stream of the deployed environment."""
+
+
+SERVERS = {
+    "kinesis": "millrace.sandbox.records.stream_servers:KinesisServer",
+    "kafka": "millrace.sandbox.records.stream_servers:KafkaServer",
+}
+"""Class of a stream's server, by the stream's kind; a distribution adds its own as ``millrace.stream_servers``."""
+
+
+def server_of(stream: Stream, name: str) -> StreamServer:
+    """Return the server of a stream.
+
+    Raises
+    ------
+    SandboxError
+        Its kind has no server for traffic.
+    """
+    server: type[StreamServer] | None = load_kind("millrace.stream_servers", SERVERS, stream.kind)
+    if server is None:
+        raise SandboxError(
+            f"stream {name} is a {stream.title}, to which Millrace cannot send records, and from which it takes no samples; use the tools of that service"
+        )
+    return server()
+
+
+class KinesisServer(StreamServer):
+    """Kinesis, or its replacement in the sandbox."""
+
+    def local(
+        self,
+        environment: Environment,
+        own: str,
+        addresses: Mapping[str, str | None],
+        running: Callable[[], SandboxSpark],
+    ) -> Target:
+        """Return a stream at an endpoint on this machine."""
+        endpoint = addresses.get("kinesis")
+        if endpoint is None:
+            stack = running().stack
+            return _kinesis(f"stream {own} on {stack.endpoint}", stack.client("kinesis"), own)
+        check_local(urlparse(endpoint).hostname or "")
+        bypass_proxies()
+        client = boto3.client(
+            "kinesis",
+            endpoint_url=endpoint,
+            region_name=environment.region,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",  # noqa: S106 - servers of the sandbox take any
+        )
+        return _kinesis(f"stream {own} on {endpoint}", client, own)
+
+    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
+        """Return a stream in the environment's region."""
+        return _kinesis(f"stream {own} on AWS, {aws.names.environment.region}", aws.client("kinesis"), own)
+
+
+def _kinesis(where: str, client: Any, own: str) -> Target:
+    return Target(
+        where,
+        lambda batch: KinesisProducer(client, own, batch=batch),
+        lambda count: samples.of_stream(client, own, count),
+    )
+
+
+class KafkaServer(StreamServer):
+    """Kafka brokers."""
+
+    def local(
+        self,
+        environment: Environment,
+        own: str,
+        addresses: Mapping[str, str | None],
+        running: Callable[[], SandboxSpark],
+    ) -> Target:
+        """Return a topic at bootstrap servers on this machine."""
+        bootstrap = addresses.get("kafka") or running().kafka
+        check_local(*(server.rpartition(":")[0] for server in bootstrap.split(",")))
+        return Target(
+            f"topic {own} on {bootstrap}",
+            lambda _: KafkaProducer(bootstrap, own),
+            lambda count: samples.of_topic({"bootstrap.servers": bootstrap}, own, count),
+        )
+
+    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
+        """Return a topic on its cluster."""
+        assert stream.cluster_name is not None, f"{own} lies on no cluster"
+        settings: Mapping[str, Any] = kafka_access.settings(aws.names, stream.cluster_name, aws.client)
+        return Target(
+            f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",
+            lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),
+            lambda count: samples.of_topic(settings, own, count),
+        )
+
+
+def check_local(*hosts: str) -> None:
+    """Refuse addresses of other machines.
+
+    Raises
+    ------
+    SandboxError
+        An address belongs to another machine.
+    """
+    other = [host for host in hosts if host.strip("[]") not in _LOCAL]
+    if other:
+        raise SandboxError(f"{other[0]} is another machine; traffic goes there only with --aws")

@@ -1,0 +1,289 @@
+"""Traffic for a stream: records at a rate, with bursts, late, duplicated and spoiled records, and a ledger of all.
+
+Time and chance are separate from the servers: :class:`Feed` makes records, :class:`TokenBucket` keeps the rate,
+and the producers of :mod:`millrace.sandbox.records.producer` send records and add acknowledged ones to the ledger.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from threading import Event as Stop
+from typing import Literal
+
+from pyspark.sql.types import StringType, TimestampNTZType, TimestampType
+
+from millrace.sandbox.payloads import Payloads
+from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.records.producer import Producer
+from millrace.sandbox.schemas.traffic_values import Values
+
+Lateness = Literal["exponential", "uniform"]
+
+_REMEMBERED = 500
+"""Last records among which one is chosen to be sent twice."""
+
+_SHORTEST_PAUSE = 0.0002
+"""Shortest pause in seconds: shorter ones would only repeat the check."""
+
+_LONGEST_PAUSE = 0.05
+"""Longest pause in seconds: records that collect in a longer one would be an unwanted burst."""
+
+
+Records = Callable[[int, datetime], Values]
+"""Returns the record with a given number in the stream, at a given time."""
+
+
+def unchanged_records(records: Sequence[Values]) -> Records:
+    """Return a source of a file's records, whose times stay as they are; after the last one they start again."""
+    return lambda number, _: dict(records[number % len(records)])
+
+
+@dataclass(frozen=True)
+class TrafficShape:
+    """Shape of traffic.
+
+    Attributes
+    ----------
+    per_second
+        Rate outside bursts.
+    burst_factor, burst_every, burst_seconds
+        In the first ``burst_seconds`` of each ``burst_every`` seconds the rate is multiplied by the factor.
+    dirty, duplicates, late
+        Shares of all records.
+    late_seconds
+        Mean lateness (exponential), or the largest (uniform).
+    key
+        Field whose value is the key; None for random keys.
+    keys
+        Number of distinct random keys.
+    hot
+        Share of records with the one key ``hot``, beside the other keys.
+    """
+
+    per_second: float
+    burst_factor: float = 1.0
+    burst_every: float = 60.0
+    burst_seconds: float = 10.0
+    dirty: float = 0.0
+    duplicates: float = 0.0
+    late: float = 0.0
+    late_seconds: float = 30.0
+    lateness: Lateness = "exponential"
+    time: str | None = None
+    key: str | None = None
+    keys: int = 10_000
+    hot: float = 0.0
+
+    def rate(self, at: float) -> float:
+        """Return the records a second at a time after the start, in seconds."""
+        burst = self.burst_factor > 1 and at % self.burst_every < self.burst_seconds
+        return self.per_second * (self.burst_factor if burst else 1.0)
+
+
+@dataclass
+class TokenBucket:
+    """Rate limiter: it lets records through at the rate, at most the records of one second at once.
+
+    Parameters
+    ----------
+    rate
+        Function from seconds after the start to records a second.
+    clock, wait
+        The machine's; tests replace them.
+    """
+
+    rate: Callable[[float], float]
+    clock: Callable[[], float] = time.monotonic
+    wait: Callable[[float], object] = time.sleep
+    _tokens: float = 1.0
+    _started: float | None = None
+    _last: float = 0.0
+
+    def take(self) -> None:
+        """Wait until one more record may pass."""
+        if self._started is None:
+            self._started = self.clock()
+        while True:
+            at = self.clock() - self._started
+            rate = self.rate(at)
+            # A pause is made up for, up to a second's records; a longer stall does not cause a flood.
+            self._tokens = min(self._tokens + (at - self._last) * rate, max(1.0, rate))
+            self._last = at
+            if self._tokens >= 1:
+                self._tokens -= 1
+                return
+            self.wait(min(max((1 - self._tokens) / rate, _SHORTEST_PAUSE), _LONGEST_PAUSE))
+
+
+@dataclass
+class Feed:
+    """Generator of a stream's events; the same seed gives the same ones, except for their times.
+
+    Parameters
+    ----------
+    payloads
+        Writers of the payloads.
+    shape
+        Shape of the traffic.
+    choose
+        Source of random numbers.
+    now
+        Returns the time of a record.
+
+    Raises
+    ------
+    SandboxError
+        The schema does not have the key or time field.
+    """
+
+    source: Records
+    payloads: Payloads
+    shape: TrafficShape
+    choose: random.Random
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    late: int = 0
+    duplicated: int = 0
+    _recent: deque[Event] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+
+    def __post_init__(self) -> None:
+        names = self.payloads.schema.fieldNames()
+        if self.shape.key is not None and self.shape.key not in names:
+            raise SandboxError(f"no field {self.shape.key} for the key; the schema has {', '.join(names)}")
+        times = [
+            f.name
+            for f in self.payloads.schema.fields
+            if isinstance(f.dataType, TimestampType | TimestampNTZType)
+        ]
+        self._time = self.shape.time or (times[0] if times else None)
+        if self._time is not None and self._time not in times:
+            raise SandboxError(f"no timestamp {self._time}; the schema has {', '.join(times) or 'none'}")
+        if self.shape.late and self._time is None:
+            raise SandboxError("late records need a timestamp in the schema, and it has none")
+
+    def events(self, *, most: int | None = None) -> Iterator[Event]:
+        """Yield events, endlessly or so many."""
+        number = made = 0
+        while most is None or made < most:
+            if self._recent and self.choose.random() < self.shape.duplicates:
+                self.duplicated += 1
+                yield self.choose.choice(self._recent)
+            else:
+                event = self._event(number)
+                number += 1
+                if event.dirt is None:
+                    self._recent.append(event)
+                yield event
+            made += 1
+
+    def _event(self, number: int) -> Event:
+        values = self.source(number, self.now())
+        if (
+            self._time is not None
+            and values[self._time] is not None
+            and self.choose.random() < self.shape.late
+        ):
+            values[self._time] -= timedelta(seconds=self._lateness())
+            self.late += 1
+        key = self._key(values)
+        if self.choose.random() < self.shape.dirty:
+            payload, dirt = self.payloads.spoil(values, self.choose)
+            return Event(key, payload, dirt)
+        return Event(key, self.payloads.encode(values))
+
+    def _lateness(self) -> float:
+        if self.shape.lateness == "uniform":
+            return self.choose.uniform(0, self.shape.late_seconds)
+        return self.choose.expovariate(1 / self.shape.late_seconds)
+
+    def _key(self, values: Values) -> bytes:
+        if self.shape.hot and self.choose.random() < self.shape.hot:
+            return b"hot"
+        if self.shape.key is not None:
+            value = values[self.shape.key]
+            # A Kinesis key is text of 1 to 256 characters.
+            return str("-" if value in (None, "") else value)[:256].encode()
+        return f"k{self.choose.randrange(self.shape.keys)}".encode()
+
+
+def default_key_field(payloads: Payloads) -> str | None:
+    """Return the first text field that every record has; None for random keys."""
+    required = (
+        f.name for f in payloads.schema.fields if not f.nullable and isinstance(f.dataType, StringType)
+    )
+    return next(required, None)
+
+
+@dataclass(frozen=True)
+class SentTraffic:
+    """Result of sending.
+
+    Attributes
+    ----------
+    seconds
+        From the start of sending to the last acknowledgement.
+    """
+
+    records: int
+    dirty: int
+    late: int
+    duplicates: int
+    payload_bytes: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """The actual rate."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+
+def send(
+    feed: Feed,
+    producer: Producer,
+    *,
+    most: int | None,
+    seconds: float | None,
+    stop: Stop,
+    sent: Callable[[int], None],
+) -> SentTraffic:
+    """Send at the feed's rate until enough records were sent, the time is over, or ``stop`` is set.
+
+    Parameters
+    ----------
+    feed, producer
+        The events, and their producer.
+    most, seconds
+        Maximum number of records and longest time; None for no limit.
+    stop
+        Flag that ends sending; records that the producer has are still sent.
+    sent
+        Called with the number of newly acknowledged records.
+
+    Raises
+    ------
+    SandboxError
+        The stream or topic refused records; the ledger has the accepted ones.
+    """
+    bucket = TokenBucket(feed.shape.rate, wait=stop.wait)
+    started = time.monotonic()
+    size = 0
+
+    def paced() -> Iterator[Event]:
+        nonlocal size
+        for event in feed.events(most=most):
+            bucket.take()
+            if stop.is_set() or (seconds is not None and time.monotonic() - started >= seconds):
+                return
+            size += len(event.payload)
+            yield event
+
+    producer.send(paced(), sent=sent)
+    ledger = producer.ledger
+    return SentTraffic(
+        len(ledger), ledger.dirty, feed.late, feed.duplicated, size, round(time.monotonic() - started, 3)
+    )

@@ -1,0 +1,127 @@
+"""Targets of traffic: the running sandbox, a server on this machine, or AWS."""
+
+from __future__ import annotations
+
+from millrace.config.aws.names import Names
+from millrace.config.model import Environment
+from millrace.lifecycle.jobs.state_machine import connect
+from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.records.producer import Producer
+from millrace.sandbox.records.stream_servers import Target as Target
+from millrace.sandbox.records.stream_servers import server_of
+from millrace.sandbox.running_sandbox import running_spark
+from millrace.sandbox.stand_in import stand_in
+from millrace.sizing.prices_and_limits import prices
+
+
+def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesis: str | None) -> Target:
+    """Return a stream of the running sandbox, or of a server on this machine at a given address.
+
+    Parameters
+    ----------
+    name
+        Its logical name.
+    kafka, kinesis
+        Bootstrap servers and endpoint instead of the sandbox's.
+
+    Raises
+    ------
+    SandboxError
+        No sandbox is running, or an address belongs to another machine.
+    """
+    standing = stand_in(environment)
+    environment, names = standing.environment, standing.names
+    addresses = {"kafka": kafka, "kinesis": kinesis}
+    server = server_of(environment.streams[name], name)
+    return server.local(environment, physical(names, name), addresses, lambda: running_spark(environment))
+
+
+def producer_of(sandbox: Sandbox, name: str, batch: int) -> Producer:
+    """Return a producer for a stream of a sandbox, which sends at most so many records in a call."""
+    kafka, kinesis = sandbox.kafka.bootstrap, sandbox.stack.endpoint
+    return in_sandbox(sandbox.environment, name, kafka=kafka, kinesis=kinesis).producer(batch)
+
+
+def on_aws(environment: Environment, name: str) -> Target:
+    """Return a stream of the deployed environment.
+
+    Parameters
+    ----------
+    environment, name
+        As for :func:`in_sandbox`.
+
+    Raises
+    ------
+    SandboxError
+        The stream belongs to somebody else.
+    NotDeployedError
+        Its cluster does not exist.
+    AwsError
+        There are no credentials, or they belong to another account.
+    """
+    if environment.streams[name].belongs_to_others:
+        raise SandboxError(
+            f"stream {name} is an existing one, which this environment only reads; choose a stream that it creates"
+        )
+    return _deployed(environment, name)
+
+
+def _deployed(environment: Environment, name: str) -> Target:
+    stream, aws = environment.streams[name], connect(Names(environment, environment.account or ""))
+    return server_of(stream, name).deployed_target(aws, stream, physical(aws.names, name))
+
+
+def cost(environment: Environment, name: str, records: int, record_bytes: float) -> float:
+    """Return the dollars for records put into a stream, such as Kinesis' PUT units; a Kafka topic has no price by record.
+
+    Parameters
+    ----------
+    records, record_bytes
+        Number of records, and their mean size with key.
+    """
+    charge = environment.streams[name].put_charge(records, record_bytes)
+    if charge is None:
+        return 0.0
+    return charge.quantity * prices(environment.region, environment.places.root).usd(charge.price)
+
+
+def physical(names: Names, name: str) -> str:
+    """Return the stream's or topic's own name.
+
+    Raises
+    ------
+    SandboxError
+        It is a pattern of several topics.
+    """
+    pattern = names.environment.streams[name].matches
+    if pattern is not None:
+        raise SandboxError(
+            f"stream {name} reads every topic that matches {pattern}; name one of them with --topic"
+        )
+    return names.stream(name)
+
+
+def sample_records(
+    environment: Environment, name: str, count: int, *, kafka: str | None, kinesis: str | None, aws: bool
+) -> list[bytes]:
+    """Read existing records of a stream.
+
+    Parameters
+    ----------
+    environment, name, kafka, kinesis
+        As for :func:`in_sandbox`.
+    count
+        Maximum number of records.
+    aws
+        Read the deployed stream instead of the sandbox's.
+
+    Raises
+    ------
+    SandboxError
+        It cannot be read.
+    """
+    here = (
+        _deployed(environment, name) if aws else in_sandbox(environment, name, kafka=kafka, kinesis=kinesis)
+    )
+    return here.sample(count)

@@ -1,0 +1,1 @@
+"""Schemas without Spark: inferred from samples, DDL, Avro."""

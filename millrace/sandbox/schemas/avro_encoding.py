@@ -1,0 +1,166 @@
+"""Avro without Spark: PySpark's types from an ``.avsc`` schema, and values as Avro bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from fastavro import parse_schema, schemaless_writer
+from fastavro.schema import SchemaParseException, UnknownType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from millrace.sandbox.schemas.traffic_values import NoTestValuesError
+
+_PRIMITIVES: Mapping[str, DataType] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "string": StringType(),
+}
+
+
+class AvroSchemaError(NoTestValuesError):
+    """A schema that is invalid, or for which no test values can be made."""
+
+
+class AvroSchema:
+    """A record's schema.
+
+    Parameters
+    ----------
+    text
+        The schema in JSON.
+
+    Raises
+    ------
+    AvroSchemaError
+        The schema is not a record, or has a type that no column can have.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._named: dict[str, Any] = {}
+        try:
+            # The library also stores each name in full, so names are looked up as they are written.
+            self._json = parse_schema(json.loads(text), self._named)
+        except UnknownType as error:
+            raise AvroSchemaError(f"unknown type {error}") from error
+        except SchemaParseException as error:
+            raise AvroSchemaError(str(error)) from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise AvroSchemaError(f"no Avro schema: {error}") from error
+        try:
+            kind = self._type(self._json)
+        except RecursionError as error:
+            raise AvroSchemaError("it has a recursive type (one that contains itself)") from error
+        if not isinstance(kind, StructType):
+            raise AvroSchemaError("the schema of a payload must be a record")
+        self.struct = kind
+
+    def encode(self, values: Mapping[str, Any]) -> bytes:
+        """Write a record.
+
+        Parameters
+        ----------
+        values
+            Values by field; times are :class:`datetime.datetime` with a zone.
+        """
+        out = io.BytesIO()
+        schemaless_writer(out, self._json, self._fitting(self._json, values))
+        return out.getvalue()
+
+    def _type(self, kind: Any) -> DataType:
+        if isinstance(kind, list):
+            return self._union([self._type(each) for each in kind if each != "null"])
+        if isinstance(kind, str):
+            if kind == "null":
+                raise AvroSchemaError("it has a field of type null")
+            return _PRIMITIVES[kind] if kind in _PRIMITIVES else self._type(self._named[kind])
+        name = kind["type"]
+        if name == "record":
+            return StructType(
+                [
+                    StructField(
+                        f["name"], self._type(f["type"]), isinstance(f["type"], list) and "null" in f["type"]
+                    )
+                    for f in kind["fields"]
+                ]
+            )
+        if name == "array":
+            return ArrayType(self._type(kind["items"]))
+        if name == "map":
+            return MapType(StringType(), self._type(kind["values"]))
+        if name == "enum":
+            return StringType()
+        logical = kind.get("logicalType", "")
+        if logical == "decimal":
+            return DecimalType(kind["precision"], kind.get("scale", 0))
+        if logical in ("timestamp-millis", "timestamp-micros"):
+            return TimestampType()
+        if logical == "date":
+            return DateType()
+        return BinaryType() if name == "fixed" else self._type(name)
+
+    def _union(self, kinds: list[DataType]) -> DataType:
+        """Return the type that Spark has for a union (its guide, "Apache Avro Data Source")."""
+        if len(kinds) == 1:
+            return kinds[0]
+        for wide in ({IntegerType(), LongType()}, {FloatType(), DoubleType()}):
+            if set(kinds) == wide:
+                return LongType() if LongType() in wide else DoubleType()
+        if not kinds:
+            raise AvroSchemaError("it has a union of null alone")
+        return StructType([StructField(f"member{n}", each) for n, each in enumerate(kinds)])
+
+    def _fitting(self, kind: Any, value: Any) -> Any:
+        """Return a value that fits the schema: PySpark's types have neither an enum's symbols nor a size."""
+        if isinstance(kind, list):
+            rest = [each for each in kind if each != "null"]
+            members = value if len(rest) > 1 and isinstance(value, Mapping) else {}
+            place = next((n for n in range(len(rest)) if members.get(f"member{n}") is not None), None)
+            if place is not None:
+                kind, value = rest[place], members[f"member{place}"]
+            else:
+                kind = next((each for each in kind if (each == "null") == (value is None)), kind[0])
+        kind = self._named.get(kind, kind) if isinstance(kind, str) else kind
+        if value is None or isinstance(kind, str):
+            return value
+        name = kind["type"]
+        if name == "record":
+            return {f["name"]: self._fitting(f["type"], value[f["name"]]) for f in kind["fields"]}
+        if name == "array":
+            return [self._fitting(kind["items"], each) for each in value]
+        if name == "map":
+            return {key: self._fitting(kind["values"], each) for key, each in value.items()}
+        if name == "enum":
+            symbols = kind["symbols"]
+            return value if value in symbols else symbols[hash_of(value) % len(symbols)]
+        if name == "fixed" and not isinstance(value, Decimal):
+            return bytes(value)[: kind["size"]].ljust(kind["size"], b"\0")
+        return value
+
+
+def hash_of(value: Any) -> int:
+    """Return a number from a text that is the same in every run."""
+    return sum(str(value).encode())

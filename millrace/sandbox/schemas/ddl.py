@@ -1,0 +1,132 @@
+"""DDL schemas without Spark: ``carrier STRING NOT NULL, legs ARRAY<INT>`` to PySpark's types and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from millrace.config.formats import ddl
+from millrace.sandbox.schemas.traffic_values import NoTestValuesError
+
+_NAMES: Mapping[str, DataType] = {
+    "boolean": BooleanType(),
+    "tinyint": ByteType(),
+    "smallint": ShortType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "date": DateType(),
+    "timestamp": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
+}
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+class DdlError(NoTestValuesError):
+    """A text that is not a DDL schema."""
+
+
+def parse(text: str) -> StructType:
+    """Parse a schema.
+
+    Parameters
+    ----------
+    text
+        Fields as in ``CREATE TABLE``, with ``NOT NULL`` and ``COMMENT``.
+
+    Raises
+    ------
+    DdlError
+        The text is not valid; the message has the position.
+
+    Examples
+    --------
+    >>> parse("a INT NOT NULL, b ARRAY<STRING>").simpleString()
+    'struct<a:int,b:array<string>>'
+    """
+    try:
+        return _struct(ddl.parse(text))
+    except ddl.DdlError as error:
+        raise DdlError(str(error)) from error
+
+
+def _struct(fields: Iterable[ddl.Field]) -> StructType:
+    return StructType(
+        [
+            StructField(
+                each.name,
+                _kind(each.kind),
+                each.nullable,
+                {"comment": each.comment} if each.comment else None,
+            )
+            for each in fields
+        ]
+    )
+
+
+def _kind(kind: ddl.Kind) -> DataType:
+    if kind.name == "struct":
+        return _struct(kind.fields)
+    if kind.name == "array":
+        return ArrayType(_kind(kind.parts[0]))
+    if kind.name == "map":
+        key, value = kind.parts
+        return MapType(_kind(key), _kind(value))
+    return DecimalType(*kind.digits) if kind.name == "decimal" else _NAMES[kind.name]
+
+
+def read(path: Path) -> StructType:
+    """Read a schema file, as :func:`parse` does."""
+    return parse(path.read_text(encoding="utf-8"))
+
+
+def write(schema: StructType) -> str:
+    """Write a schema, one field a line; fields may be nested."""
+    lines = (
+        f"{_name(f.name)} {kind_text(f.dataType)}{'' if f.nullable else ' NOT NULL'}" for f in schema.fields
+    )
+    return ",\n".join(lines) + "\n"
+
+
+def kind_text(kind: DataType) -> str:
+    """Write a type, such as ``ARRAY<STRUCT<a: INT NOT NULL>>``."""
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{kind_text(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{kind_text(kind.keyType)}, {kind_text(kind.valueType)}>"
+    if isinstance(kind, StructType):
+        inner = (
+            f"{_name(f.name)}: {kind_text(f.dataType)}{'' if f.nullable else ' NOT NULL'}"
+            for f in kind.fields
+        )
+        return f"STRUCT<{', '.join(inner)}>"
+    return kind.simpleString().upper()
+
+
+def _name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"

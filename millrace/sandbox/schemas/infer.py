@@ -1,0 +1,446 @@
+"""Schema from a sample of records: the narrowest type that takes all seen values, with whole numbers as BIGINT."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from millrace.sandbox.schemas.avro_encoding import AvroSchema
+
+EXAMPLES = 3
+_LONGEST_EXAMPLE = 24
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_WHOLE = re.compile(r"-?(0|[1-9]\d{0,37})")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0), DoubleType())
+"""Each takes the values of those before it, the last one with rounding."""
+
+_MONEY = DecimalType(18, 2)
+"""Type of numbers that are all written with two digits after the point: a binary fraction would not hold them exactly."""
+
+_OTHER_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(Z|[+-]\d\d:?\d\d)?|\d{8}T\d{4}(\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?"
+)
+"""ISO 8601 without seconds or without hyphens, which no decoder reads as a time."""
+
+_EPOCHS = {
+    "seconds": ("timestamp_seconds", 1),
+    "milliseconds": ("timestamp_millis", 10**3),
+    "microseconds": ("timestamp_micros", 10**6),
+}
+"""Units of a time as a number since 1970, each with Spark's function and how many are a second."""
+
+_FIRST_EPOCH, _LAST_EPOCH = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (2000, 2100))
+_WIDEST_SAMPLE = int(timedelta(days=20 * 365).total_seconds())
+"""Seconds between the first and the last time of one sample; numbers that are further apart are ids."""
+
+
+_AVRO_HEADER: dict[str, Any] = {
+    "type": "record",
+    "name": "org.apache.avro.file.Header",
+    "fields": [
+        {"name": "magic", "type": {"type": "fixed", "name": "Magic", "size": 4}},
+        {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+    ],
+}
+"""Beginning of an Avro file (Avro's specification, "Object Container Files")."""
+
+
+class InferenceError(ValueError):
+    """A sample without any information on a schema."""
+
+
+@dataclass
+class FieldReport:
+    """Observations on one field of a sample.
+
+    Attributes
+    ----------
+    kind
+        The type that takes all its values.
+    absent
+        Records without a value.
+    conflicts
+        Why no narrower type fits, or why the field is left out; else empty.
+    """
+
+    name: str
+    kind: DataType
+    absent: int = 0
+    examples: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    usable: bool = True
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A schema, and the observations behind it.
+
+    Attributes
+    ----------
+    records
+        Number of readable records of the sample.
+    unreadable
+        Number of unreadable records; ``reason`` is that of the first.
+    """
+
+    schema: StructType
+    fields: tuple[FieldReport, ...]
+    records: int
+    unreadable: int = 0
+    reason: str | None = None
+
+
+def kind_of(value: Any) -> DataType:
+    """Return the narrowest type of a JSON value; a text in the form of a time has that type.
+
+    Examples
+    --------
+    >>> kind_of([1, 2.5]).simpleString()
+    'array<double>'
+    """
+    if value is None:
+        return NullType()
+    if isinstance(value, bool):
+        return BooleanType()
+    if isinstance(value, int):
+        return next(
+            (k for k, bits in ((_NUMBERS[0], 31), (_NUMBERS[1], 63)) if -(1 << bits) <= value < 1 << bits),
+            _wide(value),
+        )
+    if isinstance(value, Decimal):
+        return _MONEY if value.as_tuple().exponent == -2 and abs(value) < 10**16 else DoubleType()
+    if isinstance(value, float):
+        return DoubleType()
+    if isinstance(value, str):
+        return _kind_of_text(value)
+    if isinstance(value, list):
+        kind: DataType = NullType()
+        for each in value:
+            kind, _ = common_type(kind, kind_of(each))
+        return ArrayType(kind)
+    return StructType([StructField(name, kind_of(each)) for name, each in value.items()])
+
+
+def _wide(value: int) -> DataType:
+    return DecimalType(38, 0) if abs(value) < 10**38 else DoubleType()
+
+
+def _kind_of_text(text: str) -> DataType:
+    for pattern, parse, kind in (
+        (_MOMENT, datetime.fromisoformat, TimestampType()),
+        (_DAY, date.fromisoformat, DateType()),
+    ):
+        if pattern.fullmatch(text):
+            try:
+                parse(text)
+            except ValueError:
+                return StringType()
+            return kind
+    return StringType()
+
+
+def kind_of_cell(text: str) -> DataType:
+    """Return the narrowest type of a CSV column; digits after a leading zero are a code, not a number."""
+    if text == "":
+        return NullType()
+    if text.lower() in ("true", "false"):
+        return BooleanType()
+    if _WHOLE.fullmatch(text):
+        return kind_of(int(text))
+    return kind_of(Decimal(text)) if _NUMBER.fullmatch(text) else _kind_of_text(text)
+
+
+def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
+    """Return the type that takes the values of two types, and what is odd about it."""
+    if one == other or isinstance(other, NullType):
+        return one, None
+    if isinstance(one, NullType):
+        return other, None
+    if one in _NUMBERS and other in _NUMBERS:
+        return _NUMBERS[max(_NUMBERS.index(one), _NUMBERS.index(other))], None
+    if _MONEY in (one, other) and {one, other} <= {_MONEY, *_NUMBERS}:
+        return DoubleType(), None
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        kind, odd = common_type(one.elementType, other.elementType)
+        return ArrayType(kind), odd
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        return _merged_structs(one, other)
+    times = (TimestampType, DateType)
+    if isinstance(one, times) and isinstance(other, times):
+        return TimestampType(), None
+    if isinstance(one, (*times, StringType)) and isinstance(other, (*times, StringType)):
+        return StringType(), None
+    return StringType(), " and ".join(sorted((one.simpleString(), other.simpleString())))
+
+
+def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str | None]:
+    kinds = {f.name: f.dataType for f in one.fields}
+    odd = None
+    for f in other.fields:
+        kinds[f.name], found = common_type(kinds.get(f.name, NullType()), f.dataType)
+        odd = odd or (f"{f.name}: {found}" if found else None)
+    return StructType([StructField(name, kind) for name, kind in kinds.items()]), odd
+
+
+def from_json(payloads: Iterable[bytes], *, required: bool = False, narrow: bool = False) -> Inferred:
+    """Infer from JSON objects.
+
+    Parameters
+    ----------
+    payloads
+        Payloads, one object each.
+    required
+        Whether a field that no record lacks is ``NOT NULL``.
+    narrow
+        Whether whole numbers within 32 bits are INT. An id that grows past them would be a dead letter.
+
+    Raises
+    ------
+    InferenceError
+        None of them is an object.
+    """
+    rows: list[dict[str, Any]] = []
+    refused: list[str] = []
+    for payload in payloads:
+        try:
+            row = json.loads(payload, parse_float=Decimal)
+        except (ValueError, RecursionError) as error:
+            refused.append(f"not JSON: {error}")
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            refused.append("not a JSON object")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    kinds = {name: [kind_of(value) for value in values] for name, values in columns.items()}
+    return _inferred(columns, kinds, len(rows), refused, required=required, narrow=narrow)
+
+
+def from_csv(
+    payloads: Iterable[bytes],
+    names: Sequence[str] | None,
+    *,
+    delimiter: str,
+    quote: str = '"',
+    null: str = "",
+    required: bool = False,
+    narrow: bool = False,
+) -> Inferred:
+    """Infer from CSV records without a header.
+
+    Parameters
+    ----------
+    payloads
+        Payloads, one record each.
+    names
+        Names of the columns; None means ``c1``, ``c2`` and so on.
+    delimiter, quote, null
+        Format of the records; a column that is empty or ``null`` has no value.
+    required, narrow
+        As for :func:`from_json`.
+
+    Raises
+    ------
+    InferenceError
+        None of them has as many columns as the first, or as there are names.
+    """
+    rows: list[list[str]] = []
+    refused: list[str] = []
+    for payload in payloads:
+        try:
+            found = list(
+                csv.reader(io.StringIO(payload.decode()), delimiter=delimiter, quotechar=quote, strict=True)
+            )
+        except (UnicodeDecodeError, csv.Error) as error:
+            refused.append(str(error))
+            continue
+        names = names or ([f"c{n}" for n in range(1, len(found[0]) + 1)] if found else None)
+        if len(found) == 1 and names and len(found[0]) == len(names):
+            rows.append(found[0])
+        else:
+            refused.append(f"not one record of {len(names or ())} columns")
+    columns = {
+        name: [None if row[place] in ("", null) else row[place] for row in rows]
+        for place, name in enumerate(names or ())
+    }
+    kinds = {name: [kind_of_cell(value or "") for value in values] for name, values in columns.items()}
+    return _inferred(columns, kinds, len(rows), refused, required=required, narrow=narrow)
+
+
+def _inferred(
+    columns: dict[str, list[Any]],
+    kinds: dict[str, list[DataType]],
+    records: int,
+    refused: list[str],
+    *,
+    required: bool,
+    narrow: bool,
+) -> Inferred:
+    if not records:
+        raise InferenceError(
+            f"no record of the sample can be read: {refused[0]}" if refused else "the sample is empty"
+        )
+    reports: list[FieldReport] = []
+    lowered: set[str] = set()
+    for name, values in columns.items():
+        kind: DataType = NullType()
+        report = FieldReport(name, kind, sum(value is None for value in values))
+        for each in kinds[name]:
+            kind, odd = common_type(kind, each)
+            if odd and odd not in report.conflicts:
+                report.conflicts.append(odd)
+        if isinstance(kind, NullType):
+            report.conflicts.append("no value seen")
+        report.kind = _settled(kind, narrow=narrow)
+        report.conflicts += _remarks(name, kind, values)
+        report.examples = _examples(values)
+        if clash := sorted(set(_clashing(kind))):
+            report.conflicts.append(f"kept as JSON text: names in it that no column has: {', '.join(clash)}")
+        if why := _why_left_out(name, lowered):
+            report.conflicts.append(f"left out: its name {why}")
+            report.usable = False
+        lowered.add(name.lower())
+        reports.append(report)
+    fields = [StructField(r.name, r.kind, not required or r.absent > 0) for r in reports if r.usable]
+    if not fields:
+        raise InferenceError("no field of the sample can be a column")
+    return Inferred(
+        StructType(fields), tuple(reports), records, len(refused), refused[0] if refused else None
+    )
+
+
+def _why_left_out(name: str, lowered: set[str]) -> str | None:
+    if name.startswith("_"):
+        return "begins with _"
+    if not name or "`" in name:
+        return "is empty or holds a backtick"
+    return "differs from another in case only" if name.lower() in lowered else None
+
+
+def _clashing(kind: DataType) -> Iterator[str]:
+    """Yield the names in a type that differ in case only, and empty ones: no struct can have them."""
+    if isinstance(kind, ArrayType | MapType):
+        yield from _clashing(kind.elementType if isinstance(kind, ArrayType) else kind.valueType)
+    elif isinstance(kind, StructType):
+        lowered = Counter(name.lower() for name in kind.names)
+        yield from (name or "''" for name in kind.names if lowered[name.lower()] > 1 or not name)
+        for field in kind.fields:
+            yield from _clashing(field.dataType)
+
+
+def _settled(kind: DataType, *, narrow: bool) -> DataType:
+    """Return a type without unknown parts: a value that was always null is a text, and so is an object that is no struct."""
+    if isinstance(kind, NullType):
+        return StringType()
+    if isinstance(kind, IntegerType) and not narrow:
+        return LongType()
+    if isinstance(kind, ArrayType):
+        return ArrayType(_settled(kind.elementType, narrow=narrow))
+    if isinstance(kind, StructType):
+        # A struct without fields is not a valid column type; its JSON text is.
+        return (
+            StructType([StructField(f.name, _settled(f.dataType, narrow=narrow)) for f in kind.fields])
+            if kind.fields
+            and not any(_clashing(StructType([StructField(f.name, NullType()) for f in kind.fields])))
+            else StringType()
+        )
+    return kind
+
+
+def _remarks(name: str, kind: DataType, values: Iterable[Any]) -> Iterator[str]:
+    """Yield what a reader should know of a field and of those inside it: numbers and texts that are times, and money."""
+    known = [each for each in values if each is not None]
+    if isinstance(kind, StructType):
+        for f in kind.fields:
+            yield from _remarks(f"{name}.{f.name}", f.dataType, [each.get(f.name) for each in known])
+    elif kind == _MONEY:
+        yield f"{name}: two digits in every sample; a third would be rounded away, so write DOUBLE if one can come"
+    elif isinstance(kind, IntegerType | LongType):
+        numbers = [int(each) for each in known]
+        for unit, (function, second) in _EPOCHS.items():
+            least, most = min(numbers), max(numbers)
+            if (
+                _FIRST_EPOCH * second <= least
+                and most < _LAST_EPOCH * second
+                and most - least < _WIDEST_SAMPLE * second
+            ):
+                shown = datetime.fromtimestamp(least // second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                yield f"{name}: epoch {unit}, such as {shown}; {function}({name}) in a transform makes a TIMESTAMP of it"
+    elif (
+        isinstance(kind, StringType)
+        and known
+        and all(isinstance(e, str) and _OTHER_TIME.fullmatch(e) for e in known)
+    ):
+        yield f"{name}: a time in a form of ISO 8601 that is no TIMESTAMP here; to_timestamp({name}, FORMAT) in a transform reads it"
+
+
+def _examples(values: Sequence[Any]) -> list[str]:
+    shown = (
+        json.dumps(v, ensure_ascii=False, default=float) if not isinstance(v, str | Decimal) else str(v)
+        for v in values
+        if v is not None
+    )
+    cut = (s if len(s) <= _LONGEST_EXAMPLE else s[: _LONGEST_EXAMPLE - 1] + "…" for s in shown)
+    return list(dict.fromkeys(cut))[:EXAMPLES]
+
+
+def from_avro(data: bytes) -> tuple[str, Inferred]:
+    """Return the schema in an Avro file.
+
+    Parameters
+    ----------
+    data
+        An object container file, or its first part.
+
+    Returns
+    -------
+    tuple
+        The schema in JSON, and its fields; no record is read.
+
+    Raises
+    ------
+    InferenceError
+        The data is not such a file.
+    """
+    try:
+        # Other metadata may be any bytes.
+        header: Any = fastavro.schemaless_reader(io.BytesIO(data), _AVRO_HEADER, None)
+        text = header["meta"]["avro.schema"].decode()
+    except (ValueError, EOFError, KeyError, IndexError) as error:
+        raise InferenceError(f"no Avro file, or one without a schema: {error}") from error
+    schema = AvroSchema(text).struct
+    reports = tuple(FieldReport(f.name, f.dataType) for f in schema.fields)
+    for each in reports:
+        if clash := sorted(set(_clashing(each.kind))):
+            each.conflicts.append(f"no table has it: names that differ in case only: {', '.join(clash)}")
+    return json.dumps(json.loads(text), indent=2) + "\n", Inferred(schema, reports, 0)

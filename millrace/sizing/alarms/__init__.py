@@ -1,0 +1,1 @@
+"""Alarms, their windows and stacks, and the metrics that they watch."""

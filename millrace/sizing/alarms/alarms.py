@@ -1,0 +1,298 @@
+"""Alarms with thresholds from the plan: deployed by infra, counted in the bill, silenced by a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from millrace.config.aws.names import Names
+from millrace.config.model import Environment, MskCluster
+from millrace.config.queries import DeriveQuery, Landing, SourceQuery
+from millrace.config.sources.metrics import LATE_PERIODS, StreamReader
+from millrace.sizing.alarms.alarm_windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, some_of, window
+from millrace.sizing.alarms.metrics import BY_NAME, namespace
+from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
+
+BATCH_SHARE = 1.2
+"""Threshold from AWS' rule for Glue streaming: a batch longer than 120 % of its window, for ten minutes."""
+
+_SUSTAINED_SECONDS = 600
+_DISK_PERCENT = 85
+"""MSK developer guide, "Best practices": act when KafkaDataLogsDiskUsed reaches 85 %."""
+
+
+def alarms(
+    environment: Environment, jobs: Mapping[str, JobPlan], clusters: Mapping[str, ClusterPlan]
+) -> tuple[Alarm, ...]:
+    """Return every alarm of an environment.
+
+    Parameters
+    ----------
+    jobs, clusters
+        Plans whose triggers and latencies become thresholds.
+    """
+    names = Names(environment, environment.account or "")
+    found = [alarm for plan in jobs.values() for alarm in _job(names, plan)]
+    readers = _readers(environment, jobs)
+    for name in environment.streams:
+        found += _stream(names, name, readers.get(name, []))
+    for name, cluster in clusters.items():
+        found += _cluster(names, name, cluster)
+    return tuple(found)
+
+
+def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
+    """Return the names of the alarms that a deliberately stopped job would set off."""
+    return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.silence)
+
+
+def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
+    for query in plan.queries.values():
+        yield from _query(names, plan, query)
+    restarts = names.environment.jobs[plan.name].restarts_per_hour
+    yield _ours(
+        names,
+        plan.name,
+        None,
+        "restarts",
+        "Starts",
+        "Sum",
+        threshold=max(1, restarts // 2),
+        period=HOUR,
+        why=f"the job keeps ending: after {restarts} starts in an hour it stays ended",
+    )
+
+
+def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
+    trigger, latency = query.trigger_seconds.value, query.latency_seconds.value
+    job, name = plan.name, query.name
+    period, late, of = some_of(LATE_PERIODS, trigger)
+    yield _ours(
+        names,
+        job,
+        name,
+        "record-age",
+        "RecordAge",
+        "Maximum",
+        threshold=latency,
+        period=period,
+        periods=late,
+        of=of,
+        why=f"records are committed later than {latency:g} s after their arrival: {query.latency_seconds.why}",
+    )
+    # Two halves: one slow batch, such as the first after a start, is in only one of them.
+    period, sustained = all_of(2, _SUSTAINED_SECONDS // 2, trigger)
+    yield _ours(
+        names,
+        job,
+        name,
+        "batch-duration",
+        "BatchDuration",
+        "Average",
+        threshold=round(BATCH_SHARE * trigger, 3),
+        period=period,
+        periods=sustained,
+        of=sustained,
+        why=f"batches take longer than {BATCH_SHARE:.0%} of their trigger of {trigger:g} s",
+    )
+    length, count = window(TRIGGERS_MISSED * trigger)
+    yield _ours(
+        names,
+        job,
+        name,
+        "no-batch",
+        "Triggers",
+        "SampleCount",
+        threshold=1,
+        above=False,
+        period=length,
+        periods=count,
+        of=count,
+        missing="missing",
+        why=f"no trigger ended in the time of {TRIGGERS_MISSED}, {TRIGGERS_MISSED * trigger:g} s",
+    )
+    yield _ours(
+        names,
+        job,
+        name,
+        "failures",
+        "QueryFailures",
+        "Sum",
+        threshold=0,
+        period=MINUTE,
+        why="the query ended with an error",
+    )
+    period, sustained = all_of(3, 5 * MINUTE, trigger)
+    yield _ours(
+        names,
+        job,
+        name,
+        "retried-tasks",
+        "RetriedTasks",
+        "Sum",
+        threshold=0,
+        period=period,
+        periods=sustained,
+        of=sustained,
+        why="tasks keep failing and are run again: executors are lost, or a source throttles",
+    )
+    asked = names.environment.jobs[job].queries[name]
+    refusing = isinstance(asked, DeriveQuery) and asked.dead_letters is not None
+    if isinstance(asked, SourceQuery) or refusing:
+        yield _ours(
+            names,
+            job,
+            name,
+            "dead-letters",
+            "BadRecords",
+            "Sum",
+            threshold=0,
+            period=5 * MINUTE,
+            why=("the sink refuses rows" if refusing else "records could not be decoded")
+            + "; they are in the query's table of dead letters",
+        )
+    if any(reading.rules for reading in asked.readings.values()):
+        yield _ours(
+            names,
+            job,
+            name,
+            "broken-rules",
+            "BrokenRules",
+            "Sum",
+            threshold=0,
+            period=5 * MINUTE,
+            why="records break data rules; the job's log has the count of each rule, in the field rules of a batch",
+        )
+    if isinstance(asked, DeriveQuery) and asked.state is not None:
+        for kind, metric, why in (
+            ("late-rows", "LateRows", "rows come behind the watermark and are missing in the results"),
+            ("early-rows", "EarlyRows", "records claim times far ahead of their arrival and are left out"),
+        ):
+            yield _ours(names, job, name, kind, metric, "Sum", threshold=0, period=5 * MINUTE, why=why)
+    if isinstance(asked, DeriveQuery) and asked.latest_by is not None and asked.latest_by.order is None:
+        yield _ours(
+            names,
+            job,
+            name,
+            "unordered-keys",
+            "UnorderedKeys",
+            "Sum",
+            threshold=0,
+            period=5 * MINUTE,
+            why="records of one key come from several partitions or partition keys, so that the one that arrived last counts; "
+            "name a column in latest_by.order",
+        )
+
+
+def _ours(
+    names: Names,
+    job: str,
+    query: str | None,
+    name: str,
+    metric: str,
+    statistic: Literal["Maximum", "Sum", "Average", "SampleCount"],
+    *,
+    threshold: float,
+    period: int,
+    why: str,
+    periods: int = 1,
+    of: int = 1,
+    above: bool = True,
+    missing: Missing = "notBreaching",
+) -> Alarm:
+    assert BY_NAME[metric].per_query is (query is not None), f"{metric} has other dimensions"
+    dimensions = {"job": names.job(job)} | ({} if query is None else {"query": query})
+    middle = job if query is None else f"{job}/{query}"
+    return Alarm(
+        f"job/{middle}/{name}",
+        f"job/{job}",
+        namespace(names.job(job)),
+        metric,
+        dimensions,
+        statistic,
+        threshold,
+        above,
+        period,
+        periods,
+        of,
+        missing,
+        why,
+    )
+
+
+def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str, list[StreamReader]]:
+    """Return the queries that land each stream."""
+    found: dict[str, list[StreamReader]] = {}
+    for job, name, settings in environment.queries:
+        if isinstance(settings, Landing):
+            query = jobs[job].queries[name]
+            latency, trigger = query.latency_seconds.value, query.trigger_seconds.value
+            reader = StreamReader(job, name, latency, trigger, settings.uses_fan_out)
+            for stream in settings.streams:
+                found.setdefault(stream, []).append(reader)
+    return found
+
+
+def _stream(names: Names, name: str, readers: Sequence[StreamReader]) -> Iterator[Alarm]:
+    stream = names.environment.streams[name]
+    for each in stream.alarms(name, names, readers):
+        assert stream.metrics is not None, f"{name} has alarms and no metrics"
+        trigger = each.trigger
+        found = (MINUTE, each.periods, each.periods) if trigger is None else some_of(each.periods, trigger)
+        period, periods, of = found
+        yield Alarm(
+            f"stream/{name}/{each.name}",
+            f"stream/{name}",
+            stream.metrics.namespace,
+            each.metric,
+            each.dimensions,
+            each.statistic,
+            each.threshold,
+            True,
+            period,
+            periods,
+            of,
+            "notBreaching",
+            each.why,
+        )
+
+
+def _cluster(names: Names, name: str, plan: ClusterPlan) -> Iterator[Alarm]:
+    settings = names.environment.kafka[name]
+    assert isinstance(settings, MskCluster)
+    if settings.existing is not None or settings.tier != "standard":
+        return  # Express and Serverless keep disks and partitions in order themselves
+    dimensions = {"Cluster Name": names.cluster(name)}
+    topics = sorted(stream for stream, each in names.environment.streams.items() if each.cluster_name == name)
+    about = f"topics {', '.join(topics)}" if topics else "no topic of ours"
+    yield Alarm(
+        f"cluster/{name}/offline-partitions",
+        f"cluster/{name}",
+        "AWS/Kafka",
+        "OfflinePartitionsCount",
+        dimensions,
+        "Maximum",
+        0,
+        True,
+        MINUTE,
+        3,
+        3,
+        "notBreaching",
+        f"partitions without a leader ({about})",
+    )
+    for broker in range(1, (0 if plan.brokers is None else plan.brokers.value) + 1):
+        yield Alarm(
+            f"cluster/{name}/disk-{broker}",
+            f"cluster/{name}",
+            "AWS/Kafka",
+            "KafkaDataLogsDiskUsed",
+            dimensions | {"Broker ID": str(broker)},
+            "Maximum",
+            _DISK_PERCENT,
+            True,
+            5 * MINUTE,
+            3,
+            3,
+            "notBreaching",
+            "a broker's disk fills: shorter retention, or more storage",
+        )

@@ -1,0 +1,1 @@
+"""Other designs: the search for the cheapest, remedies, risks, differences of plans."""

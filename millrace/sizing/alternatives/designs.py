@@ -1,0 +1,161 @@
+"""Search for the partitions of streams that are the cheapest together with the cores and workers that read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from millrace.config.document.problems import Finding
+from millrace.config.model import Environment
+from millrace.sizing.cost import HOURS, stream_cost
+from millrace.sizing.jobs.demand import QueryDemand
+from millrace.sizing.jobs.job import plan_job
+from millrace.sizing.jobs.query import Source
+from millrace.sizing.jobs.worker_choices import worker_usd_hour
+from millrace.sizing.model import Figure, JobPlan
+from millrace.sizing.prices_and_limits import PriceTable, limits
+from millrace.sizing.streams import Reading
+
+_PRICED = 12
+"""Candidates of a job that are planned and priced exactly, the cheapest by an estimate first."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Partitions of the streams of a job.
+
+    Attributes
+    ----------
+    cores
+        Cores of the queries that read them.
+    usd
+        Dollars a month of the streams.
+    partitions
+        By stream.
+    """
+
+    cores: int = 0
+    usd: float = 0.0
+    partitions: Mapping[str, int] = field(default_factory=dict)
+
+
+Planned = tuple[JobPlan | None, list[Finding]]
+
+
+class JobPlanner:
+    """Planning of jobs for given partitions; each case once.
+
+    Parameters
+    ----------
+    demands
+        Demands of all queries.
+    """
+
+    def __init__(self, environment: Environment, demands: Iterable[QueryDemand], prices: PriceTable) -> None:
+        self.environment, self.prices = environment, prices
+        self.demands: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
+        for demand in demands:
+            self.demands[demand.job].append(demand)
+        self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
+
+    def source(self, stream: str, partitions: int) -> Source:
+        """Return a stream as its readers find it."""
+        settings = self.environment.streams[stream]
+        return Source(partitions, steady=settings.elastic_limits is None, limits_parts=settings.limits_parts)
+
+    def plan(self, job: str, partitions: Mapping[str, int]) -> Planned:
+        """Plan a job that finds these partitions."""
+        own = self.demands[job]
+        names = dict.fromkeys(name for demand in own for name in demand.streams)
+        key = (job, tuple(partitions[name] for name in names))
+        if key not in self._planned:
+            sources = {name: self.source(name, partitions[name]) for name in names}
+            self._planned[key] = plan_job(self.environment, job, own, sources, self.prices)
+        return self._planned[key]
+
+
+def cheapest_partitions(
+    planner: JobPlanner, readings: Mapping[str, Reading], given: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the partitions of all streams, those that are free so that streams and jobs cost the least together.
+
+    Parameters
+    ----------
+    readings
+        By stream.
+    given
+        Partitions of the streams that are not free.
+    """
+    options = {name: each.options() for name, each in readings.items() if each.is_free}
+    # Where nothing else decides, the fewest cores.
+    chosen = {**given, **{name: each[min(each)] for name, each in options.items() if each}}
+    chosen |= {name: readings[name].fewest(one_wave=True) for name, each in options.items() if not each}
+    by_job: dict[str, dict[str, dict[int, int]]] = {}
+    for name, each in options.items():
+        if len(each) > 1:
+            by_job.setdefault(readings[name].main.job, {})[name] = each
+    for job, own in by_job.items():
+        usd = {
+            (name, number): _usd(planner, readings[name], number)
+            for name, each in own.items()
+            for number in each.values()
+        }
+        chosen |= _cheapest(planner, job, chosen, _candidates(own, usd))
+    return chosen
+
+
+def _usd(planner: JobPlanner, reading: Reading, number: int) -> float:
+    """Return the dollars a month of a stream with so many partitions."""
+    stream, prices = reading.stream, planner.prices
+    shared = sum(not demand.fan_out for demand in reading.readers)
+    consumers = len(reading.readers) - shared + len(stream.consumers)
+    advantage = planner.environment.governance.on_demand_advantage
+    figure = Figure(number, stream.parts, "")
+    lines = stream_cost(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
+    usd = sum(line.usd for line in lines)
+    if stream.has_shard_metrics:
+        usd += number * limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")
+    return usd
+
+
+def _candidates(
+    options: Mapping[str, Mapping[int, int]], usd: Mapping[tuple[str, int], float]
+) -> list[Candidate]:
+    """Return the cheapest partitions of several streams for each number of cores of all together."""
+    found = {0: Candidate()}
+    for name, each in options.items():
+        more: dict[int, Candidate] = {}
+        for before in found.values():
+            for cores, number in each.items():
+                total, cost = before.cores + cores, before.usd + usd[name, number]
+                if total not in more or cost < more[total].usd:
+                    more[total] = Candidate(total, cost, {**before.partitions, name: number})
+        found = more
+    return [*found.values()]
+
+
+def _cheapest(
+    planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[Candidate]
+) -> Mapping[str, int]:
+    """Return the partitions with which streams and job cost the least; of equal ones those of the fewest cores."""
+    estimated = sorted(candidates, key=lambda each: each.usd + _workers_usd(planner, job, each.cores))
+    found: list[tuple[float, int, int, Candidate]] = []
+    for each in estimated[:_PRICED]:
+        sized, _ = planner.plan(job, {**chosen, **each.partitions})
+        if sized is not None:
+            usd = each.usd + sum(line.usd for line in sized.cost)
+            found.append((round(usd, 6), sized.cores.value, len(found), each))
+    return min(found)[-1].partitions if found else candidates[0].partitions
+
+
+def _workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
+    """Return the least dollars of a job's workers, whatever memory they need."""
+    settings = planner.environment.jobs[job]
+    if settings.max_workers is not None:
+        return 0.0
+    return min(
+        (math.ceil(cores / each.tasks) + 1) * HOURS * worker_usd_hour(each.bills, planner.prices)
+        for each in type(settings).possible_workers(settings, lambda _: 0.0)
+        if each.own
+    )

@@ -1,0 +1,102 @@
+"""Doubtful inputs of a plan: figures that look like a mistake, and values close to their limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from millrace.config.kafka.clusters import MskCluster
+from millrace.config.model import Environment, Stream
+from millrace.config.units import format_duration
+from millrace.sizing.jobs.demand import QueryDemand
+from millrace.sizing.jobs.query import outage_of
+from millrace.sizing.model import JobPlan, StreamPlan
+from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.streams import demands
+from millrace.sizing.text_format import count
+
+SLOW = 3.0
+"""Catch-up time, as a multiple of the outage, from which a risk is reported; capacity is then a third above the peak."""
+
+FULL = 0.9
+"""Share of a shard's limits at the peak above which there is no room for a hot key or a busier day."""
+
+MANY, FEW = 1_000_000.0, 1 / 60
+"""Range of plausible records per second; outside it a unit is probably wrong: a million a second, one a minute."""
+
+
+def risks(
+    environment: Environment,
+    demands: list[QueryDemand],
+    streams: Mapping[str, StreamPlan],
+    jobs: Mapping[str, JobPlan],
+) -> Iterator[str]:
+    """Yield a line for each risk.
+
+    Parameters
+    ----------
+    environment, demands
+        The environment and the demands of its queries.
+    """
+    for name, stream in environment.streams.items():
+        traffic = stream.traffic
+        where = f"streams.{name}.traffic"
+        if "peak_factor" not in traffic.model_fields_set:
+            yield f"{where}: no peak_factor, so the peak is the average; the busiest minute of a day is rarely that calm"
+        rate = traffic.records_per_second
+        if rate * traffic.peak_factor > MANY:
+            yield f"{where}: {rate * traffic.peak_factor:,.0f} records/s at peak; is the rate one a second?"
+        elif rate < FEW:
+            yield f"{where}: {rate:g} records/s is one in {_about(1 / rate)}; is the rate one a second?"
+        cluster = environment.kafka.get(stream.cluster_name or "")
+        if isinstance(cluster, MskCluster) and cluster.existing is not None and not stream.belongs_to_others:
+            yield (
+                f"streams.{name}: the topic is made on the existing cluster {stream.cluster_name}; `existing: true` reads "
+                "one that is there"
+            )
+        if (share := fullness(stream, streams[name])) > FULL:
+            shards = streams[name].expected_partitions.value
+            yield (
+                f"streams.{name}: {count(shards, stream.parts.removesuffix('s'))} {share:.0%} full at peak, if no key is hot; "
+                "`partition_buffer` adds spare ones"
+            )
+    for demand in demands:
+        again = jobs[demand.job].queries[demand.query].catch_up_seconds
+        outage = outage_of(environment.jobs[demand.job])
+        if again is None or again.value <= SLOW * outage.total_seconds():
+            continue
+        took = "never" if math.isinf(again.value) else f"{_about(again.value)} later"
+        asked = environment.jobs[demand.job].catch_up is not None
+        remedy = (
+            ""
+            if asked
+            else f"; `catch_up: {{outage: {format_duration(outage)}, within: TIME}}` of the job plans cores for it"
+        )
+        yield f"jobs.{demand.job}.queries.{demand.query}: {format_duration(outage)} of outage is caught up {took}{remedy}"
+    for name in jobs:
+        own = [demand for demand in demands if demand.job == name]
+        share = limits()["spark.driver.share"]
+        busy = sum(
+            share * demand.work.overhead / jobs[name].queries[demand.query].trigger_seconds.value
+            for demand in own
+        )
+        if len(own) > 1 and busy > FULL:
+            yield (
+                f"jobs.{name}: the fixed costs of {count(len(own), 'batches')} take {busy:.0%} of the driver's time (not simulated), "
+                "so batches may begin late; longer triggers, or another job for a part of the queries, take less"
+            )
+
+
+def fullness(stream: Stream, sized: StreamPlan) -> float:
+    """Return the share of its partitions' limits at the peak; 0 if they refuse no records, or if AWS adds partitions."""
+    if not stream.refuses_fewer or stream.elastic_limits is not None:
+        return 0.0
+    return max(demand.partitions for demand in demands(stream, 1)) / sized.expected_partitions.value
+
+
+def _about(seconds: float) -> str:
+    """Return a duration, rounded, in the unit that a person would use; :func:`format_duration` is exact."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.0f} s"

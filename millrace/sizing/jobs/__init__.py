@@ -1,0 +1,1 @@
+"""Sizing of jobs: demand of queries, cores, memory, workers, triggers, scaling."""

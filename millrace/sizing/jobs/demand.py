@@ -1,0 +1,496 @@
+"""Demand of each query: peak of its stream, share of the SLA, cores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from millrace.config.checks.partition_lists import partition_lists
+from millrace.config.document.problems import MISSING, Finding, Path
+from millrace.config.model import Environment, Job, Stream
+from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
+from millrace.config.units import format_duration
+from millrace.sizing.jobs.benchmark_figures import Speed, cores_with_contention, rate_key, speed
+from millrace.sizing.jobs.benchmark_figures import problems as result_problems
+from millrace.sizing.jobs.capacity import InfeasibleError, QueryWork, cores_needed
+from millrace.sizing.jobs.triggers import held, longest_of_join, paced, seconds_held
+from millrace.sizing.model import Input, Inputs
+from millrace.sizing.prices_and_limits import a_second, limit_input, limits
+
+
+@dataclass(frozen=True)
+class LatencyShare:
+    """A query's share of a job's SLA: ``part`` times the SLA, minus ``taken`` seconds.
+
+    Attributes
+    ----------
+    seconds
+        S of the demand.
+    words
+        The same in words, with the reason.
+    of
+        Origin of a half, such as ``half of the 60 s SLA``; empty for the complete SLA, or for what landing leaves.
+    job
+        Job with the SLA: another one, if that job waits for the table.
+    """
+
+    seconds: float
+    words: str
+    job: str
+    part: float = 1.0
+    taken: float = 0.0
+    of: str = ""
+
+    def sla_for(self, seconds: float) -> float:
+        """Return the job's SLA that gives the query this many seconds."""
+        return (seconds + self.taken) / self.part
+
+
+@dataclass(frozen=True)
+class QueryDemand:
+    """One query in terms of the model.
+
+    Attributes
+    ----------
+    streams
+        Streams whose records it handles, landed by itself or by another query, each with its share of
+        the records at their peaks.
+    lands
+        Whether it reads the stream itself, to land it or directly.
+    work
+        λ, b, a, S and T.
+    needed
+        Cores as a real number, including the spare share.
+    assumed
+        Whether the traffic or the job's rate was not measured, or the rate does not apply because
+        the query keeps state.
+    share, sla_of
+        Derivation of this query's S from a job's SLA, in words and in figures.
+    latency
+        Seconds from a record's arrival to its commit here that the SLA allows.
+    fan_out
+        Whether it reads through its own fan-out consumer.
+    average
+        Average rate divided by the peak rate.
+    speed
+        Speed of the query: a, b, and their source.
+    again
+        Rate during catch-up as a multiple of the peak; 1 without ``catch_up``.
+    read_at_once
+        Partitions that must be read at a time, for the arriving records and for catch-up.
+    part
+        Share of its stream that it reads: less than 1 if several queries share a topic.
+    partitions
+        Number of partitions that it reads of such a topic; None if it reads all.
+    inputs
+        Returns λ, b, a and S with their origins.
+    spares
+        Returns what increases its cores above the need of the work alone.
+    """
+
+    job: str
+    query: str
+    streams: Mapping[str, float]
+    lands: bool
+    work: QueryWork
+    needed: float
+    assumed: bool
+    share: str
+    sla_of: LatencyShare
+    latency: float
+    fan_out: bool
+    average: float
+    speed: Speed
+    inputs: Callable[[], Inputs]
+    spares: Callable[[], Inputs]
+    again: float = 1.0
+    part: float = 1.0
+    partitions: int | None = None
+    read_at_once: float = 0.0
+
+    @property
+    def least_cores(self) -> float:
+        """Cores for its work, or as many as shards must be read at a time, because a task reads one."""
+        return max(self.needed, self.read_at_once)
+
+    @property
+    def read_in_one_wave(self) -> float:
+        """Partitions that must be read in a single wave: for a reader alone, none is read during the fixed cost."""
+        return self.read_at_once * (self.work.overhead_factor if self.work.alone else 1.0)
+
+    @property
+    def path(self) -> Path:
+        """Path of the query in the file."""
+        return ("jobs", self.job, "queries", self.query)
+
+    @property
+    def key(self) -> str:
+        """Beginning of its numbers' keys in the plan."""
+        return f"jobs.{self.job}.queries.{self.query}"
+
+    def of(self, stream: str) -> QueryDemand:
+        """Return the part of the demand that one of its streams causes."""
+        part = self.streams[stream]
+        return replace(self, needed=self.needed * part, read_at_once=self.read_at_once * part)
+
+
+Landings = dict[str, tuple[str, Landing]]
+"""First query that lands each table, with its job, by table."""
+
+
+def landings(environment: Environment) -> Landings:
+    """Return the job and query that land each table."""
+    found: Landings = {}
+    for name, _, query in environment.queries:
+        if isinstance(query, Landing):
+            found.setdefault(query.table, (name, query))
+    return found
+
+
+def landed_streams(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
+    """Return the streams whose records a derive query reads, from its table and from the joined one.
+
+    With a route, only that route's stream counts; a stream in both tables is read twice and is listed twice.
+    """
+    read = {}
+    for table, route in query.reads:
+        landing = found[table][1]
+        streams = landing.streams
+        if isinstance(landing, RouteQuery) and route is not None:
+            streams = (landing.routes[route].source,)
+        read.update(dict.fromkeys((table, stream) for stream in streams))
+    return tuple(stream for _, stream in read)
+
+
+def query_demands(environment: Environment) -> tuple[list[QueryDemand], list[Finding]]:
+    """Return the demands of all queries.
+
+    Returns
+    -------
+    tuple
+        The feasible demands, and a finding for each demand that no number of cores can meet.
+    """
+    found, problems = _query_demands(_Same(environment))
+    return [*found], [*problems]
+
+
+def job_demands(environment: Environment, job: str) -> list[QueryDemand]:
+    """Return the feasible demands of a job's queries."""
+    return _job_demands(_Same(environment)).get(job, [])
+
+
+class _Same:
+    """An environment as a cache key, compared by object identity; environments never change, and have no hash."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+
+    def __hash__(self) -> int:
+        return id(self.environment)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.environment is self.environment
+
+
+@lru_cache(maxsize=2)
+def _query_demands(asked: _Same) -> tuple[list[QueryDemand], list[Finding]]:
+    # Called for each job and each figure of a page: without a cache, time would grow with the square of the environment.
+    environment = asked.environment
+    found: list[QueryDemand] = []
+    problems = [wrong for job in environment.jobs for wrong in result_problems(environment, job)]
+    if problems:
+        return [], problems
+    known = _Known(environment)
+    for job_name, query_name, query in environment.queries:
+        demand = _query_demand(known, job_name, query_name, query)
+        try:
+            needed = _needed(environment, environment.jobs[job_name], demand)
+        except InfeasibleError as error:
+            problems.append(_infeasible(demand, environment, query, error))
+            continue
+        found.append(replace(demand, needed=needed))
+    return found, problems
+
+
+@lru_cache(maxsize=2)
+def _job_demands(asked: _Same) -> dict[str, list[QueryDemand]]:
+    found: dict[str, list[QueryDemand]] = {}
+    for demand in _query_demands(asked)[0]:
+        found.setdefault(demand.job, []).append(demand)
+    return found
+
+
+class _Known:
+    """Facts that all queries need: speeds of jobs, landing queries, readers of tables."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.speeds = {(job, name): speed(environment, job, name) for job, name, _ in environment.queries}
+        self.landings = landings(environment)
+        self.readers: dict[str, list[tuple[float, str]]] = {}
+        for job, _, query in environment.queries:
+            if isinstance(query, DeriveQuery):
+                for table, _ in query.reads:
+                    self.readers.setdefault(table, []).append((self.sla(job), job))
+        self.queries = {
+            query.table: (job, name, query)
+            for job, name, query in reversed([*environment.queries])
+            if isinstance(query, Landing)
+        }
+        self._landing: dict[str, QueryWork] = {}
+        self.joined: dict[str, frozenset[str]] = {}
+        """Tables whose triggers are equal where they can be, by table: those that queries join, one after the other."""
+        for _, _, query in environment.queries:
+            tables = (
+                [table for table, _ in query.reads if table in self.queries]
+                if isinstance(query, DeriveQuery)
+                else []
+            )
+            group = frozenset(tables).union(*(self.joined.get(table, ()) for table in tables))
+            self.joined |= dict.fromkeys(group, group)
+        self.shared_out = partition_lists(environment)
+        self.readers_of = Counter(
+            name
+            for _, _, query in environment.queries
+            if isinstance(query, SourceQuery) and not query.uses_fan_out
+            for name in query.streams
+        )
+
+    def landing_work(self, table: str) -> QueryWork:
+        """Return the work of the query that lands a table."""
+        if table not in self._landing:
+            self._landing[table] = _query_demand(self, *self.queries[table]).work
+        return self._landing[table]
+
+    def sla(self, job: str) -> float:
+        """Return the seconds from arrival to commit that a job is sized for, for one query or for several."""
+        settings = self.environment.jobs[job]
+        if settings.goal == "latency":
+            return settings.latency.total_seconds()
+        longest = (
+            max(self.speeds[job, query].overhead for query in settings.queries)
+            / limits()["batch.overhead.share"]
+        )
+        demands = 2 if any(isinstance(query, DeriveQuery) for query in settings.queries.values()) else 1
+        return 2 * longest * demands
+
+
+def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) -> float:
+    """Return the seconds in which a partition delivers one record to a query that shares its throughput with others."""
+    total = 0.0
+    for name, peak in peaks.items():
+        stream = known.environment.streams[name]
+        readers = 1 if query.uses_fan_out else known.readers_of[name]
+        out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
+        total += sum(peak * stream.traffic.record_size * readers / each for each in out)
+    return total / sum(peaks.values())
+
+
+def _needed(environment: Environment, job: Job, demand: QueryDemand) -> float:
+    needed = cores_needed(demand.work)
+    needed *= demand.again
+    if job.goal == "throughput":
+        needed *= 1 + job.buffer
+    # Spare partitions come with their cores: one without a core would need a second wave.
+    spare = environment.partition_buffer if job.cores is None else 0.0
+    return cores_with_contention(needed * (1 + spare), demand.speed.scaling)
+
+
+def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -> QueryDemand:
+    environment, fast = known.environment, known.speeds[job_name, query_name]
+    names = _streams(known, query)
+    traffics = [environment.streams[name].traffic for name in names]
+    if isinstance(query, SourceQuery):
+        share = _reading_share(known, job_name, query)
+    else:
+        share = _deriving_share(known, job_name, query)
+    part, partitions = _part(known, query)
+    peaks = _peaks(known, query)
+    work = QueryWork(
+        rate=sum(peaks.values()),
+        per_record=fast.per_record,
+        overhead=fast.overhead,
+        sla=share.seconds,
+        trigger=query.trigger.total_seconds() if query.trigger is not None else None,
+        hand_over=_hand_over(known, query, peaks) if isinstance(query, SourceQuery) else 0.0,
+        alone=isinstance(query, SourceQuery)
+        and (query.uses_fan_out or max(known.readers_of[name] for name in names) == 1),
+    )
+    if isinstance(query, SourceQuery):
+        # Tables that are joined get one trigger, so that the join reads whole batches of both.
+        tables = known.joined.get(query.table, ()) if isinstance(query, Landing) else ()
+        beside = [_peaks(known, known.queries[table][2]) for table in sorted(tables)]
+        seconds = min(seconds_held(environment.streams, each) for each in (peaks, *beside))
+        if len(tables) > 1:
+            seconds = min(
+                seconds, *(longest_of_join(known.speeds[known.queries[each][:2]].overhead) for each in tables)
+            )
+        followed = isinstance(query, Landing) and query.table in known.readers
+        work = held(work, seconds, followed=followed)
+    else:
+        work = paced(work, [known.landing_work(table) for table, _ in query.reads])
+    catch_up = environment.jobs[job_name].catch_up
+    again = (
+        1.0 if catch_up is None else 1 + catch_up.outage / catch_up.within
+    )  # to catch up R within C: 1 + R/C
+
+    def inputs() -> Inputs:
+        rate, whose = rate_key(environment, job_name, query_name), share.job
+        latency = f"{environment.jobs[whose].latency.total_seconds():g} s"
+        traffic = tuple(each for name in peaks for each in traffic_inputs(name, environment.streams[name]))
+        return (
+            Input("λ", f"{work.rate:,.0f} records/s", "average · peak factor", inputs=traffic),
+            Input("b", f"{work.per_record * 1e6:,.1f} core-µs a record", origin=fast.origin, path=rate),
+            Input("a", f"{work.overhead:g} s a batch", origin=fast.origin, path=rate),
+            Input(
+                "S",
+                f"{work.sla:g} s",
+                share.words,
+                inputs=(Input("latency", latency, path=("jobs", whose, "latency")),),
+            ),
+        )
+
+    return QueryDemand(
+        job=job_name,
+        query=query_name,
+        streams={name: peak / work.rate for name, peak in peaks.items()},
+        lands=isinstance(query, SourceQuery),
+        work=work,
+        needed=0.0,
+        # If records depend on each other, the time for one partition does not predict the time for many.
+        assumed="assumed" in (*(each.basis for each in traffics), fast.basis)
+        or (isinstance(query, DeriveQuery) and query.state is not None),
+        share=share.words,
+        sla_of=share,
+        latency=share.seconds if isinstance(query, SourceQuery) else known.sla(job_name),
+        fan_out=isinstance(query, SourceQuery) and query.uses_fan_out,
+        average=sum(each.records_per_second for each in traffics) * part / work.rate,
+        speed=fast,
+        inputs=inputs,
+        spares=lambda: _spares(environment, job_name, again, work, tuple(peaks)),
+        again=again,
+        read_at_once=work.rate * work.hand_over * again,
+        part=part,
+        partitions=partitions,
+    )
+
+
+def traffic_inputs(name: str, stream: Stream) -> Inputs:
+    """Return the average and the peak of a stream as inputs of figures."""
+    traffic, path = stream.traffic, ("streams", name, "traffic")
+    average = f"{traffic.records_per_second:,.0f} records/s, {traffic.basis}"
+    return (
+        Input(f"{name} average", average, path=(*path, "records_per_second")),
+        Input(f"{name} peak", f"{traffic.peak_factor:g} times", path=(*path, "peak_factor")),
+    )
+
+
+def spare_inputs(spare: float) -> Inputs:
+    """Return the spare share of partitions as an input of figures, if there is one."""
+    return (Input("partition_buffer", f"{spare:.0%} more", path=("partition_buffer",)),) if spare else ()
+
+
+def _spares(
+    environment: Environment, name: str, again: float, work: QueryWork, streams: tuple[str, ...]
+) -> Inputs:
+    job = environment.jobs[name]
+    reads = f"{work.rate * work.hand_over * again:.2f}"
+    why = "what arrives, over what one shard hands over to this reader: a core reads one at a time"
+    read = (
+        limit for each in streams for limit in environment.streams[each].limits if limit.of == "bytes out"
+    )
+    out = tuple(map(limit_input, dict.fromkeys(read)))
+    found = {
+        Input("shards read at a time", reads, why, inputs=out): work.hand_over > 0,
+        Input("catch_up", f"{again:.2f} times the peak", path=("jobs", name, "catch_up")): again > 1,
+        **dict.fromkeys(spare_inputs(environment.partition_buffer), job.cores is None),
+        Input("buffer", f"{job.buffer:.0%} more", path=("jobs", name, "buffer")): job.goal == "throughput",
+    }
+    return tuple(each for each, counts in found.items() if counts)
+
+
+def _streams(known: _Known, query: Query) -> tuple[str, ...]:
+    return query.streams if isinstance(query, SourceQuery) else landed_streams(known.landings, query)
+
+
+def _peaks(known: _Known, query: Query) -> dict[str, float]:
+    """Return the records per second of a query's streams at the peak."""
+    found = dict.fromkeys(_streams(known, query), 0.0)
+    for name in _streams(known, query):
+        traffic = known.environment.streams[name].traffic
+        found[name] += traffic.records_per_second * traffic.peak_factor * _part(known, query)[0]
+    return found
+
+
+def _part(known: _Known, query: Query) -> tuple[float, int | None]:
+    """Return a query's share of a shared topic, and its number of partitions; lists are balanced, so all shares are equal."""
+    listed = query.kafka.partitions if isinstance(query, LandQuery) and query.kafka is not None else None
+    if listed is None or not isinstance(query, LandQuery):
+        return 1.0, None
+    return 1 / len(known.shared_out[query.source, query.table]), len(listed)
+
+
+def _reading_share(known: _Known, job: str, query: SourceQuery) -> LatencyShare:
+    """Return half of the tightest SLA that waits for this table, or all of the job's own.
+
+    A record that is landed and then derived waits for two triggers, and the ages add up.
+    """
+    readers: list[tuple[float, str]] = (
+        known.readers.get(query.table, []) if isinstance(query, Landing) else []
+    )
+    own = known.sla(job)
+    tightest, reader = min(readers, default=(2 * own, job))
+    half = tightest / 2
+    goal = known.environment.jobs[job].goal
+    if half < own:
+        whose = "" if reader == job else f" of job {reader}"
+        of = f"half of the {2 * half:g} s SLA{whose}"
+        return LatencyShare(half, f"{half:g} s ({of}, deriving takes the rest)", reader, part=0.5, of=of)
+    if goal == "throughput":
+        return LatencyShare(own, f"{own:g} s (two batches of which little is fixed cost)", job)
+    return LatencyShare(own, f"{own:g} s (the whole SLA)", job)
+
+
+def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> LatencyShare:
+    # A query of two tables waits for the later one.
+    landed = max(
+        (_reading_share(known, *known.landings[table]) for table, _ in query.reads),
+        key=lambda share: share.seconds,
+    )
+    own = known.sla(job)
+    rest = own - landed.seconds
+    words = f"{rest:g} s (what landing leaves of the {own:g} s SLA)"
+    if landed.job == job and landed.part < 1:
+        return LatencyShare(rest, words, job, part=1 - landed.part)
+    return LatencyShare(rest, words, job, taken=landed.seconds)
+
+
+def _infeasible(
+    demand: QueryDemand, environment: Environment, query: Query, error: InfeasibleError
+) -> Finding:
+    if error.term == "scaling":
+        return Finding(
+            ("jobs", demand.job, "queries", demand.query), str(error), "less work for one job (term b)"
+        )
+    if error.term == "trigger" and query.trigger is not None:
+        room = demand.work.sla - error.seconds
+        return Finding(
+            (*demand.path, "trigger"),
+            format_duration(query.trigger),
+            f"less than {room:g}s: {error} (term T)",
+        )
+    job = environment.jobs[demand.sla_of.job]
+    term = "b" if error.term == "record" else "a"
+    allowed = (
+        f"more than {demand.sla_of.sla_for(2 * error.seconds):g}s for {demand.query}: {error} (term {term})"
+    )
+    if job.goal == "throughput":
+        return Finding(("jobs", demand.sla_of.job, "goal"), job.goal, f"latency, of {allowed}")
+    default = "latency" not in job.model_fields_set
+    return Finding(
+        ("jobs", demand.sla_of.job, "latency"),
+        f"{MISSING}, so {format_duration(job.latency)}" if default else format_duration(job.latency),
+        allowed,
+    )

@@ -1,0 +1,32 @@
+"""Largest batch of a sink in bytes, for the number of its files."""
+
+from __future__ import annotations
+
+from millrace.config.model import Environment
+from millrace.config.queries import DirectQuery, DirectRoute, WritesSink
+from millrace.sizing.jobs.demand import landed_streams, landings
+from millrace.sizing.model import QueryPlan
+
+
+def batch_bytes(environment: Environment, query: WritesSink, plan: QueryPlan) -> float:
+    """Return the bytes that arrive at the peak between two triggers: peak records per second · trigger · record size.
+
+    Parameters
+    ----------
+    environment
+        Its streams have the traffic.
+    query
+        Query or route that writes a sink.
+    """
+    streams = [environment.streams[name] for name in _streams(environment, query)]
+    seconds = plan.trigger_seconds.value
+    return sum(
+        s.traffic.records_per_second * s.traffic.peak_factor * seconds * s.traffic.record_size
+        for s in streams
+    )
+
+
+def _streams(environment: Environment, query: WritesSink) -> tuple[str, ...]:
+    if isinstance(query, DirectQuery | DirectRoute):
+        return (query.source,)
+    return landed_streams(landings(environment), query)

@@ -1,0 +1,129 @@
+"""Memory that an executor needs, compared with the memory of a worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millrace.config.model import Environment, Job
+from millrace.config.queries import Query, SourceQuery
+from millrace.sizing.jobs.demand import QueryDemand
+from millrace.sizing.jobs.triggers import fetched_bytes
+from millrace.sizing.prices_and_limits import limits
+
+MIB, GIB = 1024**2, 1024**3
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of a job's executors.
+
+    Attributes
+    ----------
+    per_task
+        Bytes for each task: records that a connector has fetched, and a file that is written.
+    per_executor
+        Bytes for each executor, independent of its cores: joined tables.
+    together
+        Bytes that all executors share: state, and batches that are held for a join.
+    joined
+        Whether batches are held for a join: what they take grows with the trigger.
+    python_per_task
+        Bytes outside the heap for each task.
+    why
+        In words.
+    """
+
+    per_task: float
+    per_executor: float
+    together: float
+    joined: bool
+    python_per_task: float
+    why: str
+
+    def bytes_needed(self, tasks: int, executors: int, heap_share: float) -> float:
+        """Return the memory in bytes that a worker must have.
+
+        Parameters
+        ----------
+        tasks
+            Number of tasks that run at once on one executor.
+        heap_share
+            Share of a worker's memory that is its executor's heap; Python uses the rest.
+        """
+        known = limits()
+        heap = (
+            (known["memory.reserved_mib"] + known["memory.base_mib"]) * MIB
+            + tasks * self.per_task
+            + self.per_executor
+            + self.together / executors
+        )
+        python = tasks * self.python_per_task
+        return max(heap / heap_share, heap + python)
+
+
+def of_job(
+    environment: Environment, job: Job, demands: list[QueryDemand], batches: Mapping[str, tuple[float, int]]
+) -> Memory:
+    """Return the memory of a job's executors.
+
+    Parameters
+    ----------
+    batches
+        Records of the largest batch, and the tasks that read it at once, by query.
+    """
+    known = limits()
+    fetched = held = 0.0
+    for demand in demands:
+        records, tasks = batches[demand.query]
+        size = records * record_bytes(environment, demand)
+        query = job.queries[demand.query]
+        if isinstance(query, SourceQuery):
+            whole = size / tasks * known["memory.expansion"]
+            if not any(environment.streams[name].fetched_whole for name in demand.streams):
+                whole = min(whole, known["memory.kafka_fetch_mib_per_task"] * MIB)
+            fetched = max(fetched, whole)
+        elif query.state is not None and query.state.join is not None:
+            held += size * known["memory.expansion"]
+    python = any(_in_python(query) for query in job.queries.values())
+    tables, state = job.memory.tables or 0, job.memory.state or 0
+    parts = [
+        f"{known['memory.writer_mib_per_task']:g} MiB to write a file",
+        f"{fetched / MIB:,.0f} MiB fetched for each task",
+    ]
+    parts += [f"{tables / MIB:,.0f} MiB of joined tables"] * bool(tables)
+    parts += [f"{state / MIB:,.0f} MiB of state over all executors"] * bool(state)
+    parts += [f"{held / MIB:,.0f} MiB of held batches over all executors"] * bool(held)
+    parts += [f"{known['memory.python_mib_per_task']:g} MiB of Python for each task"] * python
+    return Memory(
+        per_task=fetched + known["memory.writer_mib_per_task"] * MIB,
+        per_executor=float(tables),
+        together=float(state) + held,
+        joined=held > 0,
+        python_per_task=known["memory.python_mib_per_task"] * MIB if python else 0.0,
+        why=", ".join(parts),
+    )
+
+
+def record_bytes(environment: Environment, demand: QueryDemand) -> float:
+    """Return the mean size of the records that a query reads."""
+    return sum(environment.streams[name].traffic.record_size * part for name, part in demand.streams.items())
+
+
+def _in_python(query: Query) -> bool:
+    """Return whether records pass through Python, as with all readers and writers except Spark's own."""
+    return any(each.format.in_python or each.decompress_up_to for each in query.readings.values()) or any(
+        each.sink.in_python for each in query.ends.values()
+    )
+
+
+def records_held(environment: Environment, demand: QueryDemand, tasks: int) -> float:
+    """Return the records of a Kinesis batch that tasks hold at once within their share of the heap.
+
+    Glue's and EMR's connectors fetch all records of a shard for a batch before they return the first one; a Kafka
+    consumer does not, so a topic's batch has no such bound.
+    """
+    if not any(environment.streams[name].fetched_whole for name in demand.streams):
+        return math.inf
+    return fetched_bytes(tasks) / record_bytes(environment, demand)

@@ -1,0 +1,231 @@
+"""Trigger, limits and repartition of one query."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+
+from millrace.config.document.problems import Finding
+from millrace.config.model import Job
+from millrace.config.queries import SourceQuery, StreamQuery
+from millrace.config.units import format_duration
+from millrace.sizing.jobs.capacity import CoreSpread, batch_range, per_partition
+from millrace.sizing.jobs.demand import QueryDemand
+from millrace.sizing.model import Figure, QueryPlan, pinned
+from millrace.sizing.text_format import count
+
+_OUTAGE = timedelta(minutes=10)
+"""Outage for the plan's catch-up time if the file names none."""
+
+
+_SPARE = 1.1
+"""Factor of a limit that memory determines, above the limit that keeps up, so that a backlog drains."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The partitions that a reader finds, whether their number is constant, and whether each has a limit in a batch."""
+
+    partitions: int
+    steady: bool
+    limits_parts: bool
+
+
+def plan_query(
+    demand: QueryDemand, job: Job, spread_: CoreSpread, source: Source, held: float
+) -> tuple[QueryPlan, list[Finding]]:
+    """Return a query's numbers, and a finding for each pinned one that breaks a limit.
+
+    Parameters
+    ----------
+    spread_
+        Distribution of its partitions over its cores.
+    source
+        Partitions that it reads.
+    held
+        Records of a batch that its tasks can hold.
+    """
+    query = job.queries[demand.query]
+    span = batch_range(demand.work, spread_)
+    above = max(span.above, _keeps_up(demand, span.trigger, spread_))
+    problems: list[Finding] = []
+    if query.trigger is not None:
+        trigger = pinned(
+            span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
+        )
+    else:
+        why = f"waiting and working share this query's {demand.share}"
+        if demand.work.most_trigger < demand.work.sla / 2:
+            reason = (
+                "more would not fit beside a task" if demand.lands else "as often as its table gets records"
+            )
+            why = f"{reason}; this query has {demand.share}"
+        trigger = Figure(
+            span.trigger,
+            "s",
+            why,
+            assumed=demand.assumed,
+            formula="min(S/2, what memory holds, whole triggers of the table that is read)",
+            inputs=demand.inputs,
+        )
+    batch = shard = None
+    read = [f"streams.{name}.expected_partitions" for name in demand.streams]
+    if isinstance(query, SourceQuery):
+        batch, problems = _limit(demand, query, above, _room(span.most, above, held))
+        if source.limits_parts:
+            value = per_partition(batch.value, source.partitions, above)
+            why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
+            shard = Figure(
+                value,
+                "records",
+                why,
+                assumed=batch.assumed or demand.assumed,
+                formula="L / shards",
+                inputs=lambda: (f"{demand.key}.records_per_batch", *read),
+            )
+    repartition = None
+    if spread_.repartition is not None:
+        why = f"the source has {count(source.partitions, 'partition')} for {spread_.cores} cores"
+        if not source.steady:
+            why = f"an on-demand stream changes its shards; {spread_.cores} cores stay busy"
+        elif source.partitions >= spread_.cores:
+            why += ", which would leave cores idle in the last wave"
+        repartition = Figure(
+            spread_.repartition,
+            "partitions",
+            why,
+            assumed=demand.assumed,
+            inputs=lambda: (f"{demand.key}.cores", *read),
+        )
+    if isinstance(query, StreamQuery) and query.kafka is not None:
+        least, path = query.kafka.min_partitions, (*demand.path, "kafka", "min_partitions")
+        if least is not None:
+            why = f"pinned; the source has {count(source.partitions, 'partition')}"
+            repartition = pinned(least, "partitions", why, path)
+    latency = Figure(
+        demand.latency,
+        "s",
+        f"from arrival to commit: {demand.share}" if demand.lands else "the job's SLA",
+        inputs=lambda: demand.inputs()[3:],
+    )
+    cores = Figure(
+        spread_.cores,
+        "cores",
+        f"{demand.least_cores:.2f} are needed",
+        "computed" if job.cores is None else "pinned",
+        assumed=demand.assumed,
+        formula="the fewest in whole waves, above λb·M/(M − a), M = min(S − T, S/2), and above the shards read at a time",
+        inputs=lambda: (
+            (*demand.inputs(), *demand.spares()) if job.cores is None else (f"jobs.{demand.job}.cores",)
+        ),
+    )
+    work = demand.work
+    taken = work.rate * work.most_arrivals
+    took = Figure(
+        round(spread_.seconds(work, taken), 3),
+        "s",
+        f"{work.overhead:g} s and {taken:,.0f} records on {spread_.effective:.3g} cores",
+        assumed=demand.assumed,
+        formula="a + λT·b/c",
+        inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
+    )
+    again = None if batch is None else _catch_up(demand, job, trigger.value, batch.value, spread_)
+    return QueryPlan(demand.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
+
+
+def outage_of(job: Job) -> timedelta:
+    """Return the outage for the plan's catch-up time."""
+    return job.catch_up.outage if job.catch_up is not None else _OUTAGE
+
+
+def _catch_up(
+    demand: QueryDemand, job: Job, trigger: float, limit: int, spread_: CoreSpread
+) -> Figure[float]:
+    """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches."""
+    outage = outage_of(job)
+    work = demand.work
+    full = spread_.seconds(work, limit)
+    by_cores = work.overhead + limit * work.per_record / spread_.effective
+    bound = ", as much as its shards hand over," if full > max(by_cores, trigger * (1 - 1 / limit)) else ""
+    capacity = limit / max(trigger, full)
+    waiting = demand.work.rate * outage.total_seconds()
+    rate = capacity - demand.work.rate
+    why = (
+        f"after {format_duration(outage)} at the peak: {waiting:,.0f} records wait, "
+        f"{capacity:,.0f} records/s{bound} are taken while {demand.work.rate:,.0f} arrive"
+    )
+    seconds = waiting / rate if rate > 0 else math.inf
+    numbers = ("trigger_seconds", "records_per_batch", "cores")
+    return Figure(
+        round(seconds, 1),
+        "s",
+        why,
+        assumed=demand.assumed,
+        formula="λR / (μ − λ), μ = L / max(T, D(L))",
+        inputs=lambda: (*demand.inputs(), *(f"{demand.key}.{each}" for each in numbers)),
+    )
+
+
+def _keeps_up(demand: QueryDemand, trigger: float, spread_: CoreSpread) -> float:
+    """Return the limit above which full batches process new records and the backlog at the required rate.
+
+    The range of the limit with ``λ(1 + R/C)`` instead of ``λ``.
+    """
+    rate = demand.work.rate * demand.again
+    return rate * max(trigger, spread_.steady_batch_seconds(demand.work, rate))
+
+
+def _room(most: float, above: float, held: float) -> tuple[float, bool]:
+    """Return the largest limit, and whether memory determines it instead of the SLA.
+
+    A limit that memory determines is never below the limit that keeps up, or that catches up if ``catch_up`` is given.
+    """
+    if held >= most:
+        return most, False
+    return min(most, max(held, _SPARE * above)), True
+
+
+def _least(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[Finding]:
+    """Refuse a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
+    reading = query.kafka if isinstance(query, StreamQuery) else None
+    least = None if reading is None else reading.min_records_per_batch
+    if least is None or least <= most.value:
+        return []
+    allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
+    return [Finding((*demand.path, "kafka", "min_records_per_batch"), str(least), allowed)]
+
+
+def _limit(
+    demand: QueryDemand, query: SourceQuery, above: float, room: tuple[float, bool]
+) -> tuple[Figure[int], list[Finding]]:
+    most, held = room
+    given, path = query.records_per_batch, (*demand.path, "records_per_batch")
+    longest = f"{demand.work.longest_batch:g} s"
+    if given is None:
+        why = f"a batch of {longest} takes so many; at least {above:,.0f} keep up with the peak"
+        if held:
+            why = f"a task's memory holds so many of its shard; at least {above:,.0f} keep up with the peak"
+        figure = Figure(
+            max(math.floor(above) + 1, math.floor(most)),
+            "records",
+            why,
+            assumed=demand.assumed,
+            formula="L ≤ (M − a)·c/b, above λ·max(T, a/(1 − ρ))",
+            inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
+        )
+        return figure, _least(demand, query, figure)
+    figure = pinned(given, "records", f"pinned, between {above:,.0f} and {most:,.0f}", path)
+    if above < given <= max(most, math.floor(above) + 1):
+        return figure, []
+    reason = (
+        (
+            f"fewer and the backlog grows, as {above:,.0f} arrive in the time of a batch"
+            if demand.again == 1
+            else f"fewer and it does not catch up: full batches must take {demand.again:.2f} times the peak"
+        )
+        if given <= above
+        else f"more and a full batch takes longer than {longest} of this query's {demand.share}"
+    )
+    allowed = f"{math.floor(above) + 1} to {math.floor(most)}: {reason}"
+    return figure, [Finding(path, str(given), allowed)]

@@ -1,0 +1,105 @@
+"""Triggers of queries: bounded by the memory that holds a batch, and in step along a path of tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from millrace.config.model import Stream
+from millrace.sizing.jobs.capacity import QueryWork
+from millrace.sizing.prices_and_limits import a_second, limits
+
+_HELD = 0.9
+"""Share of what memory holds that arrives between two triggers."""
+
+_JOINED = 50.0
+"""Fixed costs of a batch that fit into the longest trigger of a join: 2 % of its time."""
+
+_WORTH = 3.0
+"""A pinned trigger of so many fixed costs or more gets the cores to end each batch within it, if a derive query follows."""
+
+
+def fetched_bytes(tasks: float) -> float:
+    """Return the bytes of payload that tasks may have fetched within their share of the heap."""
+    known = limits()
+    return tasks * known["memory.fetch_mib_per_task"] * 1024**2 / known["memory.expansion"]
+
+
+def seconds_held(streams: Mapping[str, Stream], peaks: Mapping[str, float]) -> float:
+    """Return the seconds of arrivals that memory holds: that of the fewest partitions that the traffic needs.
+
+    So it depends on no cores.
+
+    Parameters
+    ----------
+    peaks
+        Records per second by stream.
+    """
+    if not any(streams[each].fetched_whole for each in peaks):
+        return math.inf
+    size = sum(peak * streams[each].traffic.record_size for each, peak in peaks.items())
+    parts = sum(_least_partitions(streams[each], peak) for each, peak in peaks.items())
+    return _two_digits_down(_HELD * fetched_bytes(parts) / size)
+
+
+def held(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:
+    """Return the work with a trigger for no more records than memory holds, or within which each batch must end.
+
+    Parameters
+    ----------
+    seconds
+        Seconds of arrivals that memory holds.
+    followed
+        Whether a derive query reads the table.
+    """
+    most = max(seconds, _WORTH * work.overhead)
+    if followed and work.trigger is not None and _WORTH * work.overhead <= work.trigger <= most:
+        most = work.trigger
+    return replace(work, most_trigger=most)
+
+
+def longest_of_join(overhead: float) -> float:
+    """Return the seconds above which a longer trigger saves a join next to nothing, and costs memory: it holds its batches."""
+    return _JOINED * overhead
+
+
+def paced(work: QueryWork, landed: Sequence[QueryWork]) -> QueryWork:
+    """Return the work with a trigger of whole landing batches, or with room for one landing batch more.
+
+    A trigger that is a multiple of its tables' gets the same number of landing batches each time. Any other sometimes gets one
+    batch more. Of the two, the one that takes fewer cores.
+    """
+    slowest = max(each.planned_trigger for each in landed)
+    found = []
+    longest = math.inf
+    if len(landed) > 1:
+        longest = slowest * math.ceil(longest_of_join(work.overhead) / slowest - 1e-9)
+    for most in (min(math.floor(work.sla / 2 / slowest + 1e-9) * slowest, longest), longest):
+        bounded = replace(work, most_trigger=most)
+        trigger = bounded.planned_trigger
+        whole = all(
+            each.planned_trigger >= each.longest_batch
+            and math.isclose(trigger, round(trigger / each.planned_trigger) * each.planned_trigger)
+            for each in landed
+        )
+        more = max(max(each.planned_trigger, each.longest_batch) for each in landed)
+        found.append(bounded if whole else replace(bounded, beside=more))
+    possible = [each for each in found if each.overhead < each.longest_batch]
+    return min(possible, key=lambda each: each.overhead_factor, default=found[-1])
+
+
+def _least_partitions(stream: Stream, peak: float) -> float:
+    """Return the fewest partitions for the arriving records; more that are pinned do not count, as the plan's own may be."""
+    size = peak * stream.traffic.record_size
+    arriving = {"records in": peak, "bytes in": size}
+    needed = max(1.0, *(arriving[each.of] / a_second(each) for each in stream.limits if each.of in arriving))
+    if stream.elastic_limits is None:
+        return needed if stream.given_partitions is None else min(needed, stream.given_partitions)
+    first, headroom = (limits()[name] for name in stream.elastic_limits)
+    return max(first, needed * headroom)
+
+
+def _two_digits_down(value: float) -> float:
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return round(math.floor(value / step + 1e-9) * step, 6)

@@ -1,0 +1,103 @@
+"""Usage-based cost of a job in addition to its workers: S3 requests, a month's data there, logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from millrace.config.model import Environment, Job
+from millrace.config.queries import Landing
+from millrace.sizing.cost import GB, SECONDS, item
+from millrace.sizing.costs.storage import kept_days, stored_gb
+from millrace.sizing.jobs.capacity import CoreSpread
+from millrace.sizing.jobs.demand import QueryDemand
+from millrace.sizing.model import CostItem, QueryPlan
+from millrace.sizing.prices_and_limits import PriceTable, limits
+
+
+def usage_cost(
+    environment: Environment,
+    job: Job,
+    demands: Sequence[QueryDemand],
+    queries: Mapping[str, QueryPlan],
+    spreads: Sequence[CoreSpread],
+    prices: PriceTable,
+) -> tuple[CostItem, ...]:
+    """Return a job's lines of the bill that depend on its batches and records.
+
+    Parameters
+    ----------
+    spreads
+        Distributions of its queries over their cores.
+    """
+    known = limits()
+    batches = landed = derived = rewritten = 0.0
+    days, guess = kept_days(environment), False
+    puts = SECONDS / known["usage.lease_seconds"]
+    for demand, spread in zip(demands, spreads, strict=True):
+        apart = _apart(demand, queries[demand.query].trigger_seconds.value, spread)
+        each = SECONDS / apart
+        batches += each
+        # Each task with records writes its own file.
+        records = demand.work.rate * demand.average * apart
+        puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
+        query = job.queries[demand.query]
+        added = stored_gb(environment, query, demand) * SECONDS
+        if isinstance(query, Landing):
+            landed += added
+        else:
+            derived += added
+            # The number of rows is an assumption only with a transform.
+            guess |= added > 0 and any(each.transform is not None for each in query.ends.values())
+        rewritten += stored_gb(environment, query, demand, iceberg=True) * 86_400 * days
+    assumed = any(demand.assumed for demand in demands)
+    triggers = tuple(f"{demand.key}.trigger_seconds" for demand in demands)
+    # Batches within this time share a call; a query whose batches are further apart has a call for each.
+    called = min(batches, SECONDS / known["usage.metrics_seconds"])
+    logged = batches * known["usage.log_bytes_per_batch"] / GB
+    lines = [
+        item(
+            "S3 requests",
+            puts / 1000,
+            "s3.thousand_puts",
+            prices,
+            f"{puts / 1e6:,.1f} million writes of {batches:,.0f} batches and the lease",
+            assumed=assumed,
+            inputs=triggers,
+        ),
+        item(
+            "logs",
+            logged,
+            "logs.gb_in",
+            prices,
+            f"{logged:,.1f} GB of accounts",
+            assumed=assumed,
+            inputs=triggers,
+        ),
+        item(
+            "metric calls",
+            called / 1000,
+            "cloudwatch.thousand_calls",
+            prices,
+            f"{called:,.0f} calls with metrics",
+            assumed=assumed,
+            inputs=triggers,
+        ),
+    ]
+    stored = []
+    if landed or derived:
+        what = [f"{landed:,.0f} GB that a month lands"] * bool(landed)
+        what += [f"{derived:,.0f} GB of results, a row for each record"] * bool(derived)
+        why = f"{' and '.join(what)}, for one month; it adds up"
+        stored.append(
+            item("S3 storage", landed + derived, "s3.gb_month", prices, why, assumed=assumed or guess)
+        )
+    if rewritten:
+        why = f"{rewritten:,.0f} GB that compaction replaced, kept for {days:g} days"
+        stored.append(item("S3 past states", rewritten, "s3.gb_month", prices, why, assumed=assumed or guess))
+    return (*stored, *lines)
+
+
+def _apart(demand: QueryDemand, trigger: float, spread: CoreSpread) -> float:
+    """Return the seconds between batches at the average rate: the trigger, or D* = a/(1 − ρ) if that is longer."""
+    load = demand.work.rate * demand.average * demand.work.per_record / spread.effective
+    return max(trigger, demand.work.overhead / (1 - load))

@@ -1,0 +1,167 @@
+"""Checks that ask an account, with or without a deployment; each only reads."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.request import Request
+
+from millrace.config.aws.history_image import PUBLIC_IMAGE, TAG
+from millrace.config.aws.kafka_versions import STANDARD
+from millrace.sizing.prices_and_limits import ELSEWHERE
+from millrace.verify.account.claim_context import Answer, Check, ClaimContext
+
+RESOURCE_TYPES = {
+    "AWS::ECR::PullThroughCacheRule": ("EcrRepositoryPrefix", "UpstreamRegistry", "UpstreamRegistryUrl"),
+    "AWS::EMRServerless::Application": (
+        *("Architecture", "AutoStartConfiguration", "AutoStopConfiguration", "MaximumCapacity"),
+        *("MonitoringConfiguration", "Name", "NetworkConfiguration", "ReleaseLabel", "Tags", "Type"),
+    ),
+    "AWS::LakeFormation::PrincipalPermissions": (
+        *("Permissions", "PermissionsWithGrantOption", "Principal", "Resource"),
+    ),
+    "AWS::MSK::Topic": ("ClusterArn", "Configs", "PartitionCount", "ReplicationFactor", "TopicName"),
+}
+"""Newer resource types, with the properties that the templates set."""
+
+TOPIC_REPLACED_BY = {"ClusterArn", "ReplicationFactor", "TopicName"}
+
+_SHOWN = 6
+"""Shown entries of a list; the others are counted."""
+
+
+def shortened_list(found: Iterable[str]) -> str:
+    """Write the first entries of a list, and the number of the others."""
+    items = sorted(found)
+    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return ", ".join(items[:_SHOWN]) + more
+
+
+def policy_errors(question: ClaimContext, policies: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the codes of IAM Access Analyzer's findings on identity policies: errors and security warnings.
+
+    Source: IAM Access Analyzer API reference, "ValidatePolicy".
+    """
+    found = set()
+    for policy in policies:
+        asked = {"policyDocument": json.dumps(policy), "policyType": "IDENTITY_POLICY"}
+        for finding in question.pages("accessanalyzer", "validate_policy", "findings", **asked):
+            if finding["findingType"] in ("ERROR", "SECURITY_WARNING"):
+                found.add(f"{finding['findingType']} {finding['issueCode']}")
+    return found
+
+
+def people_policies(question: ClaimContext) -> Answer:
+    """Let IAM Access Analyzer validate the policies of deployers and operators."""
+    if not question.policies:
+        return Answer(None, "the environment file names no account")
+    wrong = policy_errors(question, question.policies.values())
+    return Answer(not wrong, shortened_list(wrong) or f"{len(question.policies)} policies")
+
+
+def price_products(question: ClaimContext) -> Answer:
+    """Ask the Price List API for every product."""
+    now = question.current_prices
+    stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
+    return Answer(not stayed, shortened_list(stayed) or f"{now.renewed_count} prices")
+
+
+def price_figures(question: ClaimContext) -> Answer:
+    """Compare prices that are marked unconfirmed with those of the Price List API."""
+    if question.region != ELSEWHERE:
+        return Answer(None, f"the figures are those of {ELSEWHERE}")
+    before, now = question.table_prices, question.current_prices
+    answered = [
+        name
+        for name, price in before.items()
+        if not price.confirmed and name not in now.stayed and name not in now.unknown
+    ]
+    if not answered:
+        return Answer(None, "no such price was answered")
+    other = [
+        f"{name}: {before[name].usd:g} here, {now.table.prices[name].usd:g} there"
+        for name in answered
+        if not math.isclose(before[name].usd, now.table.prices[name].usd, rel_tol=1e-3)
+    ]
+    return Answer(not other, shortened_list(other) or f"{len(answered)} prices")
+
+
+def msk_versions(question: ClaimContext) -> Answer:
+    """Ask MSK for its versions of Kafka."""
+    there = {
+        each["Version"]: each["Status"]
+        for each in question.pages("kafka", "list_kafka_versions", "KafkaVersions")
+    }
+    lacking = [version for version in STANDARD if there.get(version) != "ACTIVE"]
+    return Answer(
+        not lacking, f"not active: {shortened_list(lacking)}" if lacking else shortened_list(STANDARD)
+    )
+
+
+def endpoint_services(question: ClaimContext) -> Answer:
+    """Ask EC2 for the region's endpoint services; a service's name ends with the region and its own name."""
+    there = tuple(question.pages("ec2", "describe_vpc_endpoint_services", "ServiceNames"))
+    lacking = [
+        service
+        for service in question.services
+        if not any(name.endswith(f".{question.region}.{service}") for name in there)
+    ]
+    seen = f"not there: {shortened_list(lacking)}" if lacking else f"{len(question.services)} services"
+    return Answer(not lacking, seen)
+
+
+def _schema(question: ClaimContext, kind: str) -> dict[str, Any] | None:
+    cloudformation = question.client("cloudformation")
+    try:
+        answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
+    except cloudformation.exceptions.TypeNotFoundException:
+        return None
+    found: dict[str, Any] = json.loads(answer["Schema"])
+    return found
+
+
+def resource_types(question: ClaimContext) -> Answer:
+    """Ask CloudFormation for the newer resource types and their properties."""
+    wrong = []
+    for kind, properties in RESOURCE_TYPES.items():
+        schema = _schema(question, kind)
+        if schema is None:
+            wrong.append(f"{kind} is not there")
+        else:
+            wrong += [f"{kind} has no {each}" for each in properties if each not in schema["properties"]]
+    return Answer(not wrong, shortened_list(wrong) or f"{len(RESOURCE_TYPES)} types")
+
+
+def topic_properties_that_replace(question: ClaimContext) -> Answer:
+    """Ask CloudFormation for the properties of a topic whose change replaces it."""
+    schema = _schema(question, "AWS::MSK::Topic")
+    if schema is None:
+        return Answer(None, "AWS::MSK::Topic is not there")
+    replacing = {path.rsplit("/", 1)[-1] for path in schema.get("createOnlyProperties", ())}
+    return Answer(replacing == TOPIC_REPLACED_BY, f"made again by {shortened_list(replacing)}")
+
+
+_IMAGE_INDEX = (
+    "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json"
+)
+
+
+def history_image_tag(question: ClaimContext) -> Answer:
+    """Ask the public gallery for the image's manifest."""
+    address = f"https://public.ecr.aws/token/?service=public.ecr.aws&scope=repository:{PUBLIC_IMAGE}:pull"
+    with question.fetch(Request(address)) as answer:
+        headers = {"Authorization": f"Bearer {json.loads(answer.read())['token']}", "Accept": _IMAGE_INDEX}
+    with question.fetch(
+        Request(f"https://public.ecr.aws/v2/{PUBLIC_IMAGE}/manifests/{TAG}", headers=headers)
+    ) as answer:
+        found = json.loads(answer.read())
+    kinds = {"manifests", "layers"} & found.keys()
+    return Answer(bool(kinds), f"answers with {shortened_list(kinds)}" if kinds else "no manifest")
+
+
+ALL: tuple[Check, ...] = (
+    *(people_policies, price_products, price_figures, msk_versions),
+    *(endpoint_services, resource_types, topic_properties_that_replace, history_image_tag),
+)

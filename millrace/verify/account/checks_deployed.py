@@ -1,0 +1,318 @@
+"""Checks of what is deployed and has run: an environment, or the copy of a verification; each only reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlparse
+
+from millrace.config.aws.availability_zones import MSK_REFUSES
+from millrace.config.engines.emr import EmrJob
+from millrace.config.engines.versions import VERSIONS, stands_for
+from millrace.config.model import GlueJob, MskCluster
+from millrace.lifecycle.account.kafka_access import servers
+from millrace.sizing.alarms.metrics import namespace
+from millrace.sizing.prices_and_limits import limits
+from millrace.verify.account.checks import policy_errors, shortened_list
+from millrace.verify.account.claim_context import Answer, Check, ClaimContext, NotAskedError
+
+ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not None}
+"""Iceberg version of each engine version whose document has it."""
+
+_NONE = Answer(None, "no such job in the environment")
+_NO_RUN = Answer(None, "no run of it has lived")
+_EXECUTIONS = 20
+FLAT = "spark/"
+"""Prefix of the copies of event logs (``infra/constructs/log_flattener.py``)."""
+
+
+def role_policies(question: ClaimContext) -> Answer:
+    """Let IAM Access Analyzer validate the policies of the jobs' roles, inline and managed."""
+    iam, documents = question.client("iam"), list[dict[str, Any]]()
+    for job in question.names.environment.jobs:
+        for role in question.resources(f"job-{job}", "AWS::IAM::Role"):
+            for name in question.pages("iam", "list_role_policies", "PolicyNames", RoleName=role):
+                documents.append(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
+        for arn in question.resources(f"job-{job}", "AWS::IAM::ManagedPolicy"):
+            version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
+            found = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]
+            documents.append(found["Document"])
+    if not documents:
+        return Answer(None, "the jobs have roles of the company's")
+    wrong = policy_errors(question, documents)
+    return Answer(not wrong, shortened_list(wrong) or f"{len(documents)} policies")
+
+
+def _runs(
+    newest: Mapping[str, Sequence[Mapping[str, Any]]], name: Callable[[Mapping[str, Any]], str]
+) -> Answer:
+    """Return an answer that is proved by a run of each job: AWS may accept one job and refuse another."""
+    lived = [runs for runs in newest.values() if runs]
+    if not lived:
+        return _NO_RUN
+    kinds = {name(run) for runs in lived for run in runs}
+    seen = f"{len(lived)} of {len(newest)} jobs: {shortened_list(kinds)}"
+    return Answer(True if len(lived) == len(newest) else None, seen)
+
+
+def glue_runs(question: ClaimContext) -> Answer:
+    """Look for a run of each job on Glue that really started."""
+    newest = {job: question.newest_glue_runs(job) for job in question.jobs(GlueJob)}
+    return _runs(newest, lambda run: f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}")
+
+
+def glue_timeout(question: ClaimContext) -> Answer:
+    """Read the timeout of jobs whose template has none."""
+    open_ended = [name for name, job in question.jobs(GlueJob).items() if job.timeout is None]
+    if not open_ended:
+        return _NONE
+    glue = question.client("glue")
+    minutes = {glue.get_job(JobName=question.names.job(name))["Job"].get("Timeout", 0) for name in open_ended}
+    ends = [f"{each} minutes" for each in minutes if each]
+    return Answer(not ends, shortened_list(ends) or f"{len(open_ended)} jobs")
+
+
+def log_groups_with_streams(question: ClaimContext) -> Answer:
+    """Look for a Glue job's log groups with streams; show their names without the account's own parts."""
+    jobs = question.jobs(GlueJob)
+    shapes, lived = set[str](), 0
+    for job in jobs:
+        lived += len(question.newest_glue_runs(job))
+        group = f"/{question.names.prefix}/jobs/{job}"
+        found = question.pages("logs", "describe_log_groups", "logGroups", logGroupNamePrefix=group)
+        for name in (each["logGroupName"] for each in found):
+            rest = name.removeprefix(group)
+            # `GROUP-eu` is another job's group, unless this job's security configuration was appended.
+            if rest and not rest.startswith(("/", f"-{question.names.job(job)}")):
+                continue
+            if question.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
+                shapes.add(_shape(rest))
+    if not shapes:
+        return Answer(False, "runs that lived, and no group with a stream") if lived else _NO_RUN
+    return Answer(any(shape.endswith(("/error", "/output")) for shape in shapes), shortened_list(shapes))
+
+
+def _shape(rest: str) -> str:
+    """Return the number of parts of ``/configuration/role/error`` and the last of them."""
+    parts = rest.split("/")
+    last = parts[-1] if parts[-1] in ("error", "output") else "NAME"
+    return (
+        "GROUP"
+        + ("-NAME" if parts[0] else "")
+        + "/NAME" * max(0, len(parts) - 2)
+        + f"/{last}" * (len(parts) > 1)
+    )
+
+
+def _summaries(question: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the summary of each table's newest snapshot, which names its writer, with the version of the job's engine."""
+    glue, s3 = question.client("glue"), question.client("s3")
+    for job in question.names.environment.jobs.values():
+        for table in {name for query in job.queries.values() for name in query.writes.values()}:
+            database, name = question.names.table(table).split(".")
+            try:
+                held = glue.get_table(DatabaseName=database, Name=name)["Table"]
+            except glue.exceptions.EntityNotFoundException:
+                continue
+            where = urlparse(held["Parameters"]["metadata_location"])
+            body = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"]
+            metadata = json.load(body)
+            for snapshot in metadata.get("snapshots", ()):
+                if snapshot["snapshot-id"] == metadata.get("current-snapshot-id"):
+                    yield job.version, snapshot["summary"]
+
+
+def engine_versions(question: ClaimContext) -> Answer:
+    """Read the writer of each table's newest snapshot (Iceberg's ``EnvironmentContext``)."""
+    seen, wrong = set[str](), set[str]()
+    for version, summary in _summaries(question):
+        spark = summary.get("engine-version", "unknown")
+        # "Apache Iceberg 1.10.0 (commit ...)"
+        iceberg = (summary.get("iceberg-version", "").split() or ["unknown"] * 3)[2:3] or ["unknown"]
+        line = f"{version}: Spark {spark}, Iceberg {iceberg[0]}"
+        seen.add(line)
+        if "unknown" not in line and not (
+            spark.startswith(stands_for(version).spark) and iceberg[0].startswith(ICEBERG.get(version, ""))
+        ):
+            wrong.add(line)
+    if not seen or all("unknown" in line for line in seen):
+        return Answer(None, shortened_list(seen) or "no table has a snapshot")
+    return Answer(not wrong, shortened_list(wrong or seen))
+
+
+def emr_runs(question: ClaimContext) -> Answer:
+    """Look for a run of each job on EMR Serverless that really started."""
+    newest = {job: question.newest_emr_runs(job) for job in question.jobs(EmrJob)}
+    return _runs(newest, lambda run: str(run["releaseLabel"]))
+
+
+def emr_start(question: ClaimContext) -> Answer:
+    """Read the time of the newest runs from their creation to their start."""
+    jobs = question.jobs(EmrJob)
+    took = [
+        (run["startedAt"] - run["createdAt"]).total_seconds()
+        for job in jobs
+        for run in question.newest_emr_runs(job)
+        if "startedAt" in run
+    ]
+    if not took:
+        return _NO_RUN
+    assumed = limits().limits["scaling.worker_start_seconds"].value
+    return Answer(max(took) <= assumed, f"slowest of {len(took)} runs: {max(took):.0f} s")
+
+
+def _zones(question: ClaimContext, subnets: list[str]) -> list[str]:
+    found = question.client("ec2").describe_subnets(SubnetIds=subnets)["Subnets"]
+    return sorted({subnet["AvailabilityZoneId"] for subnet in found})
+
+
+def emr_zones(question: ClaimContext) -> Answer:
+    """Look for the zones in which AWS accepted applications."""
+    subnets = set[str]()
+    for job in question.jobs(EmrJob):
+        asked = {"applicationId": question.output(job, "ApplicationId")}
+        application = question.client("emr-serverless").get_application(**asked)["application"]
+        subnets |= set(application.get("networkConfiguration", {}).get("subnetIds", ()))
+    if not subnets:
+        return _NONE
+    zones = _zones(question, sorted(subnets))
+    known = EmrJob.zones.get(question.region)
+    return Answer(known is None or set(zones) <= set(known), f"taken: {shortened_list(zones)}")
+
+
+def _clusters(question: ClaimContext) -> list[str]:
+    kafka = question.names.environment.kafka
+    found = [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
+    if not found:
+        raise NotAskedError("no cluster of MSK in the environment")
+    return found
+
+
+def msk_zones(question: ClaimContext) -> Answer:
+    """Look for the zones in which AWS accepted clusters."""
+    wanted = {question.names.cluster(name) for name in _clusters(question)}
+    subnets = set[str]()
+    for each in question.pages("kafka", "list_clusters_v2", "ClusterInfoList"):
+        if each["ClusterName"] in wanted:
+            subnets |= set(
+                each.get("Provisioned", {}).get("BrokerNodeGroupInfo", {}).get("ClientSubnets", ())
+            )
+            for part in each.get("Serverless", {}).get("VpcConfigs", ()):
+                subnets |= set(part["SubnetIds"])
+    if not subnets:
+        return Answer(None, "no such cluster is there")
+    zones = _zones(question, sorted(subnets))
+    refused = set(MSK_REFUSES.get(question.region, ()))
+    return Answer(not refused & set(zones), f"taken: {shortened_list(zones)}")
+
+
+def _executions(question: ClaimContext, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
+    """Yield input and left states of the newest successful executions."""
+    machine, client = question.output(job, "StateMachineArn"), question.client("stepfunctions")
+    asked = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
+    for each in client.list_executions(**asked)["executions"]:
+        events = list(
+            question.pages(
+                "stepfunctions", "get_execution_history", "events", executionArn=each["executionArn"]
+            )
+        )
+        begun = [e["executionStartedEventDetails"] for e in events if "executionStartedEventDetails" in e]
+        left = {e["stateExitedEventDetails"]["name"] for e in events if "stateExitedEventDetails" in e}
+        yield json.loads(begun[0].get("input", "{}")) if begun else {}, left
+
+
+def emr_stop(question: ClaimContext) -> Answer:
+    """Look for an execution that ended a run on EMR Serverless."""
+    jobs = question.jobs(EmrJob)
+    done = sum("StopRun" in left for job in jobs for _, left in _executions(question, job))
+    return (
+        Answer(True, f"{done} runs ended") if done else Answer(None, "no run was ended by its state machine")
+    )
+
+
+def restarts(question: ClaimContext) -> Answer:
+    """Look for executions that a rule started and that started a run."""
+    found = [
+        str(given.get("reason", ""))
+        for job in question.names.environment.jobs
+        for given, left in _executions(question, job)
+        if given.get("verb") == "restart" and "StartRun" in left
+    ]
+    by_event = sum(reason.startswith("run ") for reason in found)
+    return (
+        Answer(True, f"{len(found)} restarts, {by_event} of them by an event")
+        if found
+        else Answer(None, "no run has ended that was to run on")
+    )
+
+
+def msk_brokers(question: ClaimContext) -> Answer:
+    """Ask MSK for the brokers of each cluster."""
+    kinds = set()
+    for name in _clusters(question):
+        servers(question.names, name, question.client)
+        kinds.add(question.names.environment.kafka[name].authentication.kind)
+    return Answer(True, shortened_list(kinds))
+
+
+def job_metrics(question: ClaimContext) -> Answer:
+    """Look for metrics in the namespaces of the jobs."""
+    found = {
+        each["MetricName"]
+        for job in question.names.environment.jobs
+        for each in question.pages(
+            "cloudwatch", "list_metrics", "Metrics", Namespace=namespace(question.names.job(job))
+        )
+    }
+    return (
+        Answer(True, f"{len(found)} names") if found else Answer(None, "no metric is there, or none was sent")
+    )
+
+
+def event_log_copies(question: ClaimContext) -> Answer:
+    """Look for copies of event logs."""
+    if question.names.environment.history is None:
+        return Answer(None, "the environment has no history server")
+    bucket = question.names.bucket("event-logs")
+    found = question.client("s3").list_objects_v2(Bucket=bucket, Prefix=FLAT)["KeyCount"]
+    return Answer(True, f"{found} copies") if found else Answer(None, "no event log was copied yet")
+
+
+def history_server(question: ClaimContext) -> Answer:
+    """Ask ECS whether the server runs."""
+    if question.names.environment.history is None:
+        return Answer(None, "the environment has no history server")
+    clusters = question.resources("history", "AWS::ECS::Cluster")
+    services = question.resources("history", "AWS::ECS::Service")
+    found = question.client("ecs").describe_services(cluster=clusters[0], services=services)["services"]
+    running = sum(each["runningCount"] for each in found)
+    return Answer(running > 0, f"{running} tasks run")
+
+
+def _landed(question: ClaimContext) -> int:
+    return sum(1 for _ in _summaries(question))
+
+
+def lake_formation(question: ClaimContext) -> Answer:
+    """Look for a table that was written with Lake Formation's grants."""
+    asked = question.names.environment.storage.lake_formation
+    if asked == "off":
+        return Answer(None, "storage.lake_formation is off")
+    return Answer(True, asked) if _landed(question) else Answer(None, "no table has a snapshot")
+
+
+def missing_keys(question: ClaimContext) -> Answer:
+    """Look for tables with records: a starting job reads a checkpoint that does not exist, and a 403 would end it."""
+    own = any(job.role is None for job in question.names.environment.jobs.values())
+    if not own:
+        return Answer(None, "the jobs have roles of the company's")
+    tables = _landed(question)
+    return Answer(True, f"{tables} tables were landed") if tables else Answer(None, "no table has a snapshot")
+
+
+ALL: tuple[Check, ...] = (
+    *(role_policies, glue_runs, glue_timeout, log_groups_with_streams, engine_versions, emr_runs, emr_start),
+    *(emr_zones, msk_zones, emr_stop, restarts, msk_brokers, job_metrics),
+    *(event_log_copies, history_server, lake_formation, missing_keys),
+)

@@ -1,0 +1,155 @@
+"""Input and answer of a claim's check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from typing import Any, TypeVar
+from urllib.request import Request, urlopen
+
+from millrace.config.aws.names import Names
+from millrace.config.model import EmrJob, GlueJob
+from millrace.lifecycle.account.deployed import outputs
+from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.sizing.costs.pricelist import Renewal, renew
+from millrace.sizing.prices_and_limits import Price, required_prices
+
+LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
+"""States of a run, of either engine, that exclude a run that could not start."""
+
+
+J = TypeVar("J", GlueJob, EmrJob)
+
+
+def open_url(request: Request) -> Any:
+    """Open an HTTPS address; the result is read like a file."""
+    return urlopen(request, timeout=60.0)  # noqa: S310 - https, written in the checks
+
+
+class NotAskedError(Exception):
+    """A claim that this environment cannot prove or refute; the message says why."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer of a check.
+
+    Attributes
+    ----------
+    holds
+        None where it cannot be decided.
+    seen
+        AWS' own terms, numbers and versions; never a name of the account.
+    """
+
+    holds: bool | None
+    seen: str = ""
+
+
+@dataclass
+class ClaimContext:
+    """An environment in its account, for checks.
+
+    Attributes
+    ----------
+    policies
+        Policies of deployers and operators, by file name; none where the environment file names no account.
+    pricing
+        A boto3 client of the Price List API, whose endpoint is in a region of its own.
+    """
+
+    aws: Aws
+    services: tuple[str, ...]
+    policies: Mapping[str, Mapping[str, Any]]
+    pricing: Any
+    today: date
+    fetch: Callable[[Request], Any] = open_url
+
+    @property
+    def names(self) -> Names:
+        """Deployed names."""
+        return self.aws.names
+
+    @property
+    def region(self) -> str:
+        """Region of the environment."""
+        return self.names.environment.region
+
+    def client(self, service: str) -> Any:
+        """Return a boto3 client."""
+        return self.aws.client(service)
+
+    def pages(self, service: str, operation: str, of: str, **asked: Any) -> Iterator[Any]:
+        """Yield the items of all pages of an answer."""
+        for page in self.client(service).get_paginator(operation).paginate(**asked):
+            yield from page[of]
+
+    @cached_property
+    def table_prices(self) -> dict[str, Price]:
+        """Prices of Millrace's tables."""
+        return required_prices(self.region)
+
+    @cached_property
+    def current_prices(self) -> Renewal:
+        """The same prices by the Price List API."""
+        return renew(self.pricing, self.region, self.table_prices, self.today)
+
+    def jobs(self, kind: type[J]) -> dict[str, J]:
+        """Return the jobs of an engine.
+
+        Raises
+        ------
+        NotAskedError
+            There are none.
+        """
+        jobs = self.names.environment.jobs
+        found = {name: job for name, job in jobs.items() if isinstance(job, kind)}
+        if not found:
+            raise NotAskedError("no such job in the environment")
+        return found
+
+    def output(self, job: str, key: str) -> str:
+        """Read one output of a job's stack.
+
+        Raises
+        ------
+        NotDeployedError
+            There is no such stack.
+        """
+        return outputs(self.client("cloudformation"), self.names.stack(f"job-{job}"))[key]
+
+    def resources(self, part: str, kind: str) -> list[str]:
+        """Return the physical ids of a stack's resources of one type."""
+        stack = self.names.stack(part)
+        outputs(self.client("cloudformation"), stack)  # raises an error if there is no stack
+        found = self.pages(
+            "cloudformation", "list_stack_resources", "StackResourceSummaries", StackName=stack
+        )
+        return [
+            each["PhysicalResourceId"]
+            for each in found
+            if each["ResourceType"] == kind and "PhysicalResourceId" in each
+        ]
+
+    def newest_glue_runs(self, job: str) -> list[dict[str, Any]]:
+        """Return the newest runs of a job that really started."""
+        runs = self.client("glue").get_job_runs(JobName=self.names.job(job), MaxResults=50)["JobRuns"]
+        return [r for r in runs if r["JobRunState"] in LIVED and r.get("ExecutionTime", 0) > 0]
+
+    def newest_emr_runs(self, job: str) -> list[dict[str, Any]]:
+        """Return the newest runs of a job that really started."""
+        application, emr = self.output(job, "ApplicationId"), self.client("emr-serverless")
+        # All pages: no document says in which order the runs come.
+        listed = self.pages("emr-serverless", "list_job_runs", "jobRuns", applicationId=application)
+        runs = sorted(listed, key=lambda run: run["createdAt"], reverse=True)[:20]
+        found = [
+            emr.get_job_run(applicationId=application, jobRunId=run["id"])["jobRun"]
+            for run in runs
+            if run["state"] in LIVED
+        ]
+        return [run for run in found if run["state"] == "RUNNING" or run.get("totalExecutionDurationSeconds")]
+
+
+Check = Callable[[ClaimContext], Answer]

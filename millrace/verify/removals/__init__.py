@@ -1,0 +1,1 @@
+"""Removal of what a verification created."""

@@ -1,0 +1,329 @@
+"""Removal of everything that a verification created, and of nothing else."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
+
+from millrace.lifecycle.account.kafka_access import Settings
+from millrace.lifecycle.deploy import deployed_template
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
+from millrace.sandbox.drill import DrillError
+from millrace.sizing.kafka import TIME_LIMITS
+from millrace.verify.removals.removal_scope import (
+    VerificationScope,
+    all_stacks,
+    leftovers,
+    log_groups,
+    parameters,
+    removal_waves,
+    tags_of,
+)
+from millrace.verify.verification_target import Place
+
+_AT_ONCE = 1000
+"""Maximum number of objects of one call (S3 API reference, "DeleteObjects")."""
+
+_TRIES = 5
+"""Access logs arrive for some time after the last request, and a bucket with one of them cannot be deleted."""
+
+_POLL_SECONDS = 2.0
+_BUCKET, _JOBS = "AWS::S3::Bucket", "-job-"
+
+Say = Callable[[str], None]
+Topics = Callable[[], list[str]]
+
+
+@dataclass(frozen=True)
+class RemovalResult:
+    """Result of a removal.
+
+    Attributes
+    ----------
+    objects
+        Number of objects and versions of objects in its buckets.
+    remains
+        What still exists, but should not.
+    """
+
+    objects: int
+    remains: tuple[str, ...]
+
+
+def remove(
+    place: Place,
+    scope: VerificationScope,
+    *,
+    say: Say,
+    topics: Topics = list,
+    poll_seconds: float = _POLL_SECONDS,
+) -> RemovalResult:
+    """End all runs, empty the buckets, delete the stacks and what jobs created beside them; check what is left.
+
+    If topics that no stack knows are left, one stack is left, too: only its tags tell where they are.
+
+    Parameters
+    ----------
+    place
+        Place of the verification.
+    scope
+        Its scope.
+    say
+        Called with each step.
+    topics
+        Deletes topics that no stack knows, and returns those that are left; by default there are none. It is called after all runs, which could create
+        one again, have ended, and again before the last stacks are deleted: a topic whose creation timed out may appear late.
+    poll_seconds
+        Seconds between two looks at the stacks.
+
+    Raises
+    ------
+    AwsError, DrillError
+        Something cannot be deleted; the message names it.
+    """
+    deadline = time.monotonic() + place.patience.remove
+    cloudformation = place.client("cloudformation")
+    with translate_aws_errors("reading the stacks"):
+        stacks = [
+            stack["StackName"]
+            for stack in all_stacks(place.client)
+            if scope.owns(stack["StackName"]) and scope.tags.items() <= tags_of(stack).items()
+        ]
+        resources = {stack: _resources(cloudformation, stack) for stack in stacks}
+        templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
+    say("ending runs")
+    place.end_all_runs(scope.prefix, _jobs(resources, scope))
+    stay, objects, order = topics(), 0, removal_waves(templates)
+    for wave in order:
+        if wave is order[-1]:
+            stay = topics()
+        kept = _record(wave) if stay and wave is order[-1] else None
+        buckets = [(stack, bucket) for stack in wave for kind, bucket in resources[stack] if kind == _BUCKET]
+        for attempt in range(_TRIES):
+            for stack, bucket in buckets:
+                if not scope.owns(bucket):
+                    raise DrillError(
+                        f"{stack} is not deleted, because the name of its bucket {bucket} does not begin with "
+                        f"{scope.prefix}-"
+                    )
+                objects += empty_bucket(place.client("s3"), bucket)
+            going = [stack for stack in wave if stack != kept]
+            if not going:
+                break
+            say(f"deleting {', '.join(going)}")
+            failed = _delete(cloudformation, going, deadline, poll_seconds)
+            if not failed:
+                break
+            if attempt == _TRIES - 1:
+                raise DrillError(f"not deleted: {'; '.join(failed)}")
+            wave = [stack for stack in going if any(stack in line for line in failed)]
+    say("deleting logs and parameters of jobs")
+    _remove_beside(place, scope)
+    say("looking for what is left")
+    # Topics that are left do not vanish, however long the wait is.
+    deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
+    while (left := leftovers(place.client, scope)) and time.monotonic() < deadline:
+        time.sleep(poll_seconds)
+        _remove_beside(place, scope)  # engines deliver logs late, into a group that they create again
+    return RemovalResult(objects, (*stay, *left))
+
+
+def _record(wave: Sequence[str]) -> str:
+    """Return the stack to keep among those that import from no other: storage, whose buckets are emptied, costs nothing."""
+    return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
+
+
+def _remove_beside(place: Place, scope: VerificationScope) -> None:
+    """Delete what jobs created beside the stacks."""
+    logs, ssm = place.client("logs"), place.client("ssm")
+    with translate_aws_errors("deleting what jobs made beside the stacks"):
+        for group in log_groups(logs, scope):
+            logs.delete_log_group(logGroupName=group)
+        for parameter in parameters(ssm, scope):
+            ssm.delete_parameter(Name=parameter)
+
+
+def _resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
+    """Return type and physical id of a stack's existing resources."""
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
+    return [
+        (each["ResourceType"], each["PhysicalResourceId"])
+        for page in pages
+        for each in page["StackResourceSummaries"]
+        if each.get("PhysicalResourceId") and each["ResourceStatus"] != "DELETE_COMPLETE"
+    ]
+
+
+def _jobs(
+    resources: Mapping[str, Sequence[tuple[str, str]]], scope: VerificationScope
+) -> dict[str, dict[str, str]]:
+    before = f"{scope.prefix}{_JOBS}"
+    return {
+        stack.removeprefix(before): dict(own) for stack, own in resources.items() if stack.startswith(before)
+    }
+
+
+def empty_bucket(s3: Any, bucket: str) -> int:
+    """Delete all objects of a bucket, with all their versions; return their number.
+
+    Raises
+    ------
+    AwsError
+        S3 refuses.
+    """
+    count = 0
+    with translate_aws_errors(f"emptying bucket {bucket}"):
+        try:
+            for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+                found = [
+                    {"Key": each["Key"], **_version(each["VersionId"])}
+                    for each in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
+                ]
+                for begin in range(0, len(found), _AT_ONCE):
+                    part = found[begin : begin + _AT_ONCE]
+                    answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": part, "Quiet": True})
+                    if answer.get("Errors"):
+                        error = answer["Errors"][0]
+                        raise AwsError(
+                            f"emptying {bucket}: {error['Key']}: {error['Code']}: {error['Message']}"
+                        )
+                count += len(page.get("Versions", ()))
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "NoSuchBucket":
+                raise
+    return count
+
+
+def _version(version: str) -> dict[str, str]:
+    """Return a version as an argument; objects of a bucket without versions have none."""
+    return {} if version == "null" else {"VersionId": version}
+
+
+def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float) -> list[str]:
+    """Delete stacks in parallel; return the reason for each that is left."""
+    with translate_aws_errors(f"deleting {', '.join(wave)}"):
+        found = {stack: _described(cloudformation, stack) for stack in wave}
+        for stack in wave:
+            cloudformation.delete_stack(StackName=stack)
+        waiting, failed = {stack: told["StackId"] for stack, told in found.items() if told is not None}, []
+        while waiting:
+            for stack, id_ in list(waiting.items()):
+                now = _described(cloudformation, id_)
+                if now is None or now["StackStatus"] == "DELETE_COMPLETE":
+                    del waiting[stack]
+                elif now["StackStatus"] == "DELETE_FAILED":
+                    failed.append(f"{stack}: {_why(cloudformation, id_)}")
+                    del waiting[stack]
+            if waiting and time.monotonic() > deadline:
+                raise DrillError(f"still being deleted: {', '.join(waiting)}")
+            if waiting:
+                time.sleep(poll_seconds)
+    return failed
+
+
+def _described(cloudformation: Any, stack: str) -> Mapping[str, Any] | None:
+    try:
+        answer: Mapping[str, Any] = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]
+    except ClientError as error:
+        if "does not exist" in error.response["Error"].get("Message", ""):
+            return None
+        raise
+    return answer
+
+
+def _why(cloudformation: Any, stack: str) -> str:
+    events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
+    reasons = [
+        f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', 'no reason given')}"
+        for event in events
+        if event["ResourceStatus"] == "DELETE_FAILED" and event.get("PhysicalResourceId") != stack
+    ]
+    return reasons[0] if reasons else "CloudFormation gives no reason"
+
+
+def admin_client(settings: Settings) -> AdminClient:
+    """Return a client of the brokers, with its token of IAM, if it needs one."""
+    admin = AdminClient({**settings, "log_level": 0})
+    admin.poll(0)  # a token of IAM is fetched during a request of the client, not before
+    return admin
+
+
+def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
+    """Create a topic where no stack did: on a cluster that CloudFormation does not know, and in the sandbox.
+
+    It has the same time limits as Millrace's topics; on brokers that are too old for them, none.
+
+    Raises
+    ------
+    DrillError
+        The brokers refuse.
+    """
+    admin = admin_client(settings)
+    try:
+        if topic in admin.list_topics(timeout=seconds).topics:
+            return
+        try:
+            _create(admin, topic, partitions, TIME_LIMITS, seconds)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_CONFIG:
+                raise
+            _create(admin, topic, partitions, {}, seconds)
+    except KafkaException as error:
+        raise DrillError(f"topic {topic} could not be made: {error.args[0].str()}") from error
+
+
+def _create(
+    admin: AdminClient, topic: str, partitions: int, settings: Mapping[str, str], seconds: float
+) -> None:
+    wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
+    admin.create_topics([wanted], operation_timeout=seconds)[topic].result()
+
+
+def drop_topics(settings: Settings, scope: VerificationScope, seconds: float) -> list[str]:
+    """Delete all topics of a verification on a cluster; return their names.
+
+    Raises
+    ------
+    DrillError
+        The brokers do not answer, or refuse.
+    """
+    admin = admin_client(settings)
+    try:
+        own = sorted(topic for topic in admin.list_topics(timeout=seconds).topics if scope.owns(topic))
+    except KafkaException as error:
+        raise DrillError(
+            f"the brokers of {scope.cluster} do not answer this machine ({error.args[0].str()}); repeat the command "
+            "inside the VPC of the cluster"
+        ) from error
+    for topic in own:
+        drop_topic(settings, scope, topic, seconds)
+    return own
+
+
+def drop_topic(settings: Settings, scope: VerificationScope, topic: str, seconds: float) -> bool:
+    """Delete a verification's topic, if it still exists; return whether it did.
+
+    Raises
+    ------
+    DrillError
+        The topic belongs to somebody else, or the brokers refuse.
+    """
+    if not scope.owns(topic) or not re.fullmatch(r"[A-Za-z0-9._-]+", topic):
+        raise DrillError(
+            f"topic {topic} is not deleted, because its name does not begin with {scope.prefix}-"
+        )
+    admin = admin_client(settings)
+    try:
+        if topic not in admin.list_topics(timeout=seconds).topics:
+            return False
+        admin.delete_topics([topic], operation_timeout=seconds)[topic].result()
+    except KafkaException as error:
+        raise DrillError(f"topic {topic} was not deleted: {error.args[0].str()}") from error
+    return True

@@ -1,0 +1,208 @@
+"""Scope of a verification: the only resources that one ever deletes.
+
+Two marks must agree, and the verification sets both: the stack's tags, which CloudFormation stores and nobody sets by
+accident, and the names, which start with a prefix that only that verification has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.config.model import Environment
+from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
+from millrace.lifecycle.problems import translate_aws_errors
+from millrace.verify.environment import CLUSTER_TAG, NAME, TAG, environment_mark
+
+_GONE = ("DELETE_COMPLETE",)
+STACK, BUCKET, STREAM, LOG_GROUP, PARAMETER = "stack ", "bucket ", "stream ", "log group ", "parameter "
+"""Prefixes of lines about what is left, before its name."""
+
+_PENDING = ("PendingDeletion", "PendingReplicaDeletion")
+
+
+@dataclass(frozen=True)
+class VerificationScope:
+    """All resources of one verification.
+
+    Attributes
+    ----------
+    mark
+        Mark of the verified environment (:func:`millrace.verify.environment.environment_mark`).
+    name
+        Name of the verification's own environment.
+    prefix
+        Prefix of every name in it.
+    cluster
+        Cluster of the verified environment with a topic that no stack knows; empty without one.
+    """
+
+    mark: str
+    name: str
+    prefix: str
+    cluster: str = ""
+
+    @property
+    def environment(self) -> str:
+        """Name of the verified environment."""
+        return self.mark.rpartition("/")[2]
+
+    def owns(self, name: str) -> bool:
+        """Check that a resource with this name belongs to it, if its tags agree, too."""
+        return name.startswith(f"{self.prefix}-")
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of all its resources."""
+        return {TAG: self.mark, ENVIRONMENT: self.name}
+
+
+def all_stacks(client: Callable[[str], Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield all stacks of the account and region."""
+    pages = client("cloudformation").get_paginator("describe_stacks").paginate()
+    return (stack for page in pages for stack in page["Stacks"])
+
+
+def tags_of(stack: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tags of a stack from ``DescribeStacks``."""
+    return {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
+
+
+def scope_of(stack: Mapping[str, Any], environment: Environment) -> VerificationScope | None:
+    """Return the verification of an environment to which a stack belongs; None for any other stack.
+
+    Parameters
+    ----------
+    stack
+        Stack from ``DescribeStacks``.
+    environment
+        The verified environment.
+    """
+    tags = tags_of(stack)
+    name, project = tags.get(ENVIRONMENT, ""), tags.get(PROJECT, "")
+    # Names contain only the start of a long project name; the mark has all of it.
+    if tags.get(TAG) != environment_mark(environment) or not NAME.fullmatch(name) or not project:
+        return None
+    if not environment.project.startswith(project):
+        return None
+    parts = (environment.governance.name_prefix, project, name)
+    found = VerificationScope(
+        environment_mark(environment),
+        name,
+        "-".join(part for part in parts if part),
+        tags.get(CLUSTER_TAG, ""),
+    )
+    return found if found.owns(stack["StackName"]) else None
+
+
+def find_verifications(
+    client: Callable[[str], Any], environment: Environment
+) -> dict[VerificationScope, list[str]]:
+    """Find the stacks that verifications of an environment left, by verification.
+
+    Raises
+    ------
+    AwsError
+        CloudFormation refuses the request.
+    """
+    found: dict[VerificationScope, list[str]] = {}
+    with translate_aws_errors("looking for what verifications left"):
+        for stack in all_stacks(client):
+            scope = None if stack["StackStatus"] in _GONE else scope_of(stack, environment)
+            if scope is not None:
+                found.setdefault(scope, []).append(stack["StackName"])
+    return found
+
+
+def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Order stacks for their removal: no remaining stack imports from a stack of the current wave.
+
+    Parameters
+    ----------
+    templates
+        Templates by stack.
+    """
+    exported = {
+        export: stack
+        for stack, template in templates.items()
+        for output in template.get("Outputs", {}).values()
+        if isinstance(export := output.get("Export", {}).get("Name"), str)
+    }
+    uses = {
+        stack: {exported[name] for name in _imports(template) if name in exported} - {stack}
+        for stack, template in templates.items()
+    }
+    left, order = set(templates), []
+    while left:
+        wanted = set[str]().union(*(uses[stack] for stack in left))
+        # CloudFormation lets no two stacks import from each other; if they did, all the rest would be deleted at once.
+        wave = sorted(left - wanted) or sorted(left)
+        order.append(wave)
+        left -= set(wave)
+    return order
+
+
+def _imports(node: Any) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        value = node.get("Fn::ImportValue")
+        if isinstance(value, str):
+            yield value
+        node = list(node.values())
+    if isinstance(node, list):
+        for each in node:
+            yield from _imports(each)
+
+
+def leftovers(client: Callable[[str], Any], scope: VerificationScope) -> list[str]:
+    """List what is left of a verification: by tag, and by name where a tag may be missing.
+
+    Keys that wait for their deletion do not count: they are disabled and cost nothing (KMS developer guide, "Deleting AWS
+    KMS keys").
+
+    Raises
+    ------
+    AwsError
+        A service refuses the request.
+    """
+    return sorted({*_by_name(client, scope), *_by_tag(client, scope)})
+
+
+def _by_tag(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
+    filters = [{"Key": key, "Values": [value]} for key, value in scope.tags.items()]
+    with translate_aws_errors("asking what still bears the verification's tag"):
+        pages = client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=filters)
+        for found in (each["ResourceARN"] for page in pages for each in page["ResourceTagMappingList"]):
+            if ":cloudformation:" in found or (":kms:" in found and _is_going(client("kms"), found)):
+                continue
+            yield found
+
+
+def _is_going(kms: Any, key: str) -> bool:
+    return kms.describe_key(KeyId=key)["KeyMetadata"]["KeyState"] in _PENDING
+
+
+def _by_name(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
+    with translate_aws_errors("asking what still has a name of the verification's"):
+        for stack in all_stacks(client):
+            if scope.owns(stack["StackName"]) and stack["StackStatus"] not in _GONE:
+                yield f"{STACK}{stack['StackName']}"
+        for bucket in client("s3").list_buckets()["Buckets"]:
+            if scope.owns(bucket["Name"]):
+                yield f"{BUCKET}{bucket['Name']}"
+        for page in client("kinesis").get_paginator("list_streams").paginate():
+            yield from (f"{STREAM}{name}" for name in page["StreamNames"] if scope.owns(name))
+        yield from (f"{LOG_GROUP}{name}" for name in log_groups(client("logs"), scope))
+        yield from (f"{PARAMETER}{name}" for name in parameters(client("ssm"), scope))
+
+
+def log_groups(logs: Any, scope: VerificationScope) -> list[str]:
+    """Return the log groups of a verification; Glue creates some itself, which no stack knows."""
+    pages = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=f"/{scope.prefix}/")
+    return [group["logGroupName"] for page in pages for group in page["logGroups"]]
+
+
+def parameters(ssm: Any, scope: VerificationScope) -> list[str]:
+    """Return the parameters of a verification, which its state machines write."""
+    pages = ssm.get_paginator("get_parameters_by_path").paginate(Path=f"/{scope.prefix}/", Recursive=True)
+    return [each["Name"] for page in pages for each in page["Parameters"]]

@@ -1,0 +1,161 @@
+"""Data rules: what becomes of records that break them, and that they are counted, in land and direct queries, with and without routes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
+
+from millrace.etl.formats.decoding.data_rules import STAGE, counts, with_rules
+from millrace.etl.formats.decoding.redact import RedactingDecoder
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.formats import JsonFormat
+from millrace.etl.launch.launch_document import ReplayRequest
+from millrace.etl.launch.settings import RouteSettings, RuleSettings
+from millrace.etl.record.errors import StartError, describe
+from millrace.etl.record.tables import Table
+from millrace.etl.repair.replay_dead_letters import Replayer
+from tests.spark.batches import DDL, KAFKA, Events, frame, good, ids, kafka_rows, lander
+from tests.spark.queries import test_direct, test_routed_direct
+
+Names = Callable[[str], Table]
+
+
+def rule(name: str, where: str, action: Any, landed: str | None = None) -> RuleSettings:
+    return RuleSettings(name, where, landed or where, action)
+
+
+EARLY = rule("early", "delay < 2", "warn")
+EVEN = rule("even", "flight % 2 = 0", "dead-letter")
+SMALL = rule("small", "flight < 4 AND _key IS NOT NULL", "dead-letter")
+NO_SEVEN = rule("no_seven", "flight <> 7", "fail")
+
+
+def unknown_delay(flight: int) -> bytes:
+    return json.dumps({"carrier": "AA", "flight": flight}).encode()
+
+
+def test_each_broken_rule_is_counted_and_dead_letters_keep_their_bytes(
+    spark: SparkSession, table: Names
+) -> None:
+    landing, events = table("landing"), Events()
+    write = lander(spark, landing, events, rules=(EARLY, EVEN, SMALL, NO_SEVEN))
+    payloads = [good(0), good(1), good(2), unknown_delay(2), good(5), good(6), b"{broken", None]
+    for batch in range(2):
+        write(frame(spark, kafka_rows(0, 0, payloads)), batch)
+    first, again = events.all()
+    # A delay that is null breaks the rule, and what is a dead letter warns no more.
+    assert first["rules"] == {"early": 1, "even": 2, "small": 2}
+    assert [first[each] for each in ("read", "landed", "good", "bad")] == [8, 8, 3, 5]
+    # Counted once: the second time nothing is landed.
+    assert again["rules"] == {"early": 0, "even": 0, "small": 0}
+    rows = {r["_position"].lstrip("0") or "0": r for r in spark.table(str(landing)).collect()}
+    told = {
+        n: (r["_stage"], r["_error"], bytes(r["_bytes"])) for n, r in rows.items() if r["_stage"] == STAGE
+    }
+    assert told == {
+        "1": (STAGE, "even", good(1)),
+        "4": (STAGE, "even, small", good(5)),
+        "5": (STAGE, "small", good(6)),
+    }
+    assert all(rows[n]["flight"] is None and rows[n]["carrier"] is None for n in told)
+    assert [rows[n]["flight"] for n in ("0", "2", "3")] == [0, 2, 2]
+    assert rows["6"]["_stage"] == "decode"
+
+
+def test_a_record_that_must_not_be_fails_the_batch_before_it_is_committed(
+    spark: SparkSession, table: Names
+) -> None:
+    landing = table("landing")
+    write = lander(spark, landing, Events(), rules=(NO_SEVEN, EVEN))
+    with pytest.raises((Py4JJavaError, CapturedException)) as failed:
+        write(frame(spark, kafka_rows(0, 0, [good(1), good(7)])), 0)
+    assert "rule no_seven (action fail) is broken by record flights-topic/0/1" in describe(failed.value)
+    assert ids(spark, landing) == []
+
+
+def test_what_breaks_no_rule_any_more_is_replayed(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    lander(spark, landing, events, rules=(EVEN,))(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
+    decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    for rules, settled in (((EVEN,), 0), ((), 1)):
+        replayer = Replayer("land", "flights", landing, with_rules(spark, decoder, rules), events.reporter)
+        assert replayer(spark, ReplayRequest("land", (), None)) == 0
+        assert events.last()["good"] == settled
+    rows = spark.table(str(landing)).where("_error IS NULL").collect()
+    assert sorted(r["flight"] for r in rows) == [1, 2]
+
+
+def test_redacted_fields_are_not_in_dead_letters_of_a_rule(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    write = lander(spark, landing, events, rules=(EVEN,))
+    write.decoder = RedactingDecoder(write.decoder, ("carrier",))
+    write(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
+    assert events.last()["rules"] == {"even": 1}
+    (bad,) = spark.table(str(landing)).where("_error IS NOT NULL").collect()
+    assert json.loads(bytes(bad["_bytes"])) == {"carrier": None, "flight": 1, "delay": 0.5}
+
+
+@pytest.mark.parametrize("rules", [(EARLY,), (EARLY, EVEN)])
+def test_a_direct_query(
+    spark: SparkSession, table: Names, tmp_path: Path, rules: tuple[RuleSettings, ...]
+) -> None:
+    pipe = test_direct.Pipeline(spark, table, tmp_path)
+    route = RouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=rules)
+    pipe.director = replace(
+        pipe.director, decoder=with_rules(spark, pipe.decoder, rules), rules=counts([route])
+    )
+    pipe.batch(0, 0, [good(1), good(4), good(6), b"{"])
+    acting = len(rules) == 2
+    assert pipe.events.last()["rules"] == {"early": 2} | ({"even": 1} if acting else {})
+    assert pipe.bad() == [
+        *([("flights-topic/0/0", good(1))] if acting else []),
+        ("flights-topic/0/3", b"{"),
+    ]
+
+
+def test_routes(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    pipe = test_routed_direct.Pipeline(spark, table, tmp_path)
+    long = rule("long", "length(text) > 6", "warn", "length(`gates`.text) > 6")
+    known = rule("known", "text <> 'gate 1'", "dead-letter", "`gates`.text <> 'gate 1'")
+    gates, clicks = pipe.router.routes
+    rules = (long, known)
+    router = replace(
+        pipe.router, routes=(replace(gates, decoder=with_rules(spark, gates.decoder, rules)), clicks)
+    )
+    route = RouteSettings(
+        "gates", "gates", test_routed_direct.GATES, JsonFormat(), "x", None, (), rules=rules
+    )
+    pipe.director = replace(pipe.director, decoder=router, rules=counts([route]))
+    rows = [
+        *(test_routed_direct.record("gates", "gates", n, f"gate {n}".encode()) for n in range(3)),
+        test_routed_direct.record("gates", "gates", 3, b"gate 13"),
+        test_routed_direct.record("web", "web.clicks", 0, b"gate 1"),
+    ]
+    pipe.batch(0, rows, 4, test_routed_direct.web(1))
+    assert pipe.events.last()["rules"] == {"gates.long": 2, "gates.known": 1}
+    assert pipe.bad() == {"gates/0/1": (STAGE, b"gate 1")}
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("no_such > 1", "no_such"),
+        ("flight + 1", "has type int; it must be BOOLEAN"),
+        ("flight >", "PARSE_SYNTAX_ERROR"),
+    ],
+)
+def test_a_condition_that_spark_cannot_evaluate_stops_the_start(
+    spark: SparkSession, where: str, told: str
+) -> None:
+    decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    with pytest.raises(StartError, match=told):
+        with_rules(spark, decoder, (rule("bad", where, "warn"),))

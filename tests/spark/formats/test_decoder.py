@@ -1,0 +1,78 @@
+"""Rows that are observed on their way through a decoder: all of them, told good from bad, and none parsed twice."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from millrace.etl.formats.base import Decoder, PrecheckingDecoder, decode_and_observe
+from millrace.etl.formats.csv import CsvDecoder
+from millrace.etl.formats.decoding.redact import RedactingDecoder
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.formats import CsvFormat
+from millrace.etl.record.batch_accounts import ObservedFigures, row_count
+from tests.spark.formats.test_decode import BAD, DDL, GOOD
+
+PAYLOADS = [GOOD + b"}", b"AA,1", *(payload for payload, _, _ in BAD.values()), GOOD + b',"delay":1}']
+
+
+def decoders(spark: SparkSession) -> dict[str, Decoder]:
+    json = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    flat = parse_schema(spark, "carrier STRING, flight INT", "test.ddl")
+    csv = CsvDecoder(flat, CsvFormat(",", '"', ""))
+    return {
+        "json": json,
+        "json, redacted": RedactingDecoder(json, ("carrier",)),
+        "csv": csv,
+        "csv, redacted": RedactingDecoder(csv, ("carrier",), readable=False),
+    }
+
+
+@pytest.mark.parametrize("name", ["json", "json, redacted", "csv", "csv, redacted"])
+def test_every_row_is_observed_once_and_as_good_as_it_comes_out(spark: SparkSession, name: str) -> None:
+    decoder = decoders(spark)[name]
+    numbered = [(n, None if p is None else bytearray(p)) for n, p in enumerate(PAYLOADS)]
+    rows = spark.createDataFrame(numbered, "n INT, payload BINARY")
+    seen = ObservedFigures(row_count("read"))
+
+    def observe(passing: DataFrame, error: str) -> DataFrame:
+        bad = f"collect_list(CASE WHEN {error} IS NOT NULL THEN n END)"
+        return seen.observe(passing, F.expr(f"array_join(sort_array({bad}), ' ') AS bad"))
+
+    plain = decoder.decode(rows)
+    observed = decode_and_observe(decoder, rows, observe)
+    assert observed.schema == plain.schema
+    found = sorted(observed.collect(), key=lambda r: r["n"])
+    assert found == sorted(plain.collect(), key=lambda r: r["n"])
+    figures = seen.values()
+    assert figures["read"] == len(PAYLOADS)
+    bad = [r["n"] for r in found if r["_error"] is not None]
+    assert figures["bad"] == " ".join(map(str, bad))
+    assert 0 < len(bad) < len(PAYLOADS), "some of both kinds"
+
+
+def parsing(rows: DataFrame) -> list[str]:
+    """Steps of a plan that parse JSON."""
+    frame: Any = rows
+    plan = str(frame._jdf.queryExecution().executedPlan().toString())
+    # The ends of lines that a payload may have are in the plan as they are.
+    return [step for step in re.split(r"\n *(?=[*:+] )|\n *\+- ", plan) if "from_json" in step]
+
+
+def test_good_ones_alone_are_parsed_in_one_step(spark: SparkSession) -> None:
+    decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    assert isinstance(decoder, PrecheckingDecoder)
+    # Not out of a list, whose rows Spark computes on while it plans.
+    rows = spark.range(9).selectExpr("id AS n", "CAST(concat('{\"flight\":', id, '}') AS BINARY) AS payload")
+    good = "_error IS NULL"
+    observed = decode_and_observe(
+        decoder, rows, lambda passing, _: ObservedFigures(row_count("read")).observe(passing)
+    )
+    assert len(parsing(observed.where(good))) == 1
+    # What a filter costs that nothing keeps above the parse: Spark asks it first, and parses for it.
+    assert len(parsing(decoder.decode(rows).where(good))) == 2

@@ -1,0 +1,108 @@
+"""Changes of a database, landed and derived: the table is that of a dict, whatever the connector, order and repetitions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from millrace.etl.formats import schemas
+from millrace.etl.formats.changes import debezium, dms
+from millrace.etl.formats.changes.decoder import ChangeDecoder
+from millrace.etl.queries import change_order, land
+from millrace.etl.queries.derive import EnrichThenTransform, good_records
+from millrace.etl.record import tables
+from millrace.etl.record.tables import Table
+from tests.spark.batches import Events, frame, lander
+from tests.spark.change_ledger import DDL, Ledger
+from tests.spark.queries import test_order
+
+Names = Callable[[str], Table]
+CONNECTORS = ("postgresql", "mysql", "sqlserver", "oracle", "dms")
+
+
+def decoder_of(spark: SparkSession, ddl: str, connector: str) -> ChangeDecoder:
+    row = schemas.parse_schema(spark, ddl, "test.ddl")
+    return ChangeDecoder(row, dms.EVENTS if connector == "dms" else debezium.events())
+
+
+def by_code(records: DataFrame) -> DataFrame:
+    """Rows by a column that is no primary key: an update moves a row to another."""
+    return records.select("_position", "_deleted", F.col("code").alias("k"), "id", "n")
+
+
+def played(
+    spark: SparkSession, table: Names, home: Path, ledger: Ledger, key: str
+) -> dict[Any, tuple[Any, ...]]:
+    """Land and derive the records of a ledger, with a kill; the rows of the sink by their key."""
+    landing, out = table("landing"), table("latest")
+    decoder = decoder_of(spark, DDL, ledger.connector)
+    write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
+    tables.ensure(spark, landing, land.table_schema(decoder.schema))
+    named = {"latest_by": [key], "transform": None if key == "id" else f"{__name__}:by_code"}
+    what = {**test_order.query(landing, out, "none"), **named}
+    commits = ledger.commits()
+    for number, commit in enumerate(commits):
+        write(frame(spark, commit), number)
+        if number % 2 == 0 or number == len(commits) - 1:
+            test_order.played(spark, what, home, dies=number if number == 2 else None)
+    assert spark.table(str(landing)).where("_error IS NOT NULL").count() == 0
+    held = spark.table(str(out)).collect()
+    return {row[key]: (row["id"], row["n"]) for row in held}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("connector", "key"),
+    [
+        ("postgresql", "id"),
+        pytest.param("postgresql", "k", marks=pytest.mark.slow),
+        pytest.param("dms", "id", marks=pytest.mark.slow),
+    ],
+)
+def test_the_table_is_that_of_the_database(
+    spark: SparkSession, table: Names, tmp_path: Path, connector: str, key: str
+) -> None:
+    ledger = Ledger(5, connector).play(160)
+    wanted = {row["id" if key == "id" else "code"]: (row["id"], row["n"]) for row in ledger.rows.values()}
+    assert played(spark, table, tmp_path, ledger, key) == wanted
+    happened = ["insert", "update", "delete", "truncate", "restart"]
+    happened += ["second snapshot", "open in it"] if connector != "dms" else []
+    assert all(ledger.done[each] for each in happened), ledger.done
+
+
+def differences(spark: SparkSession, connector: str, key: str) -> dict[Any, Any]:
+    """What a batch with the shuffled records of twelve databases leaves, where it is not what they hold."""
+    ledgers = [Ledger(seed, connector, truncates=False).play(120) for seed in range(12)]
+    records = [each for ledger in ledgers for each in ledger.records]
+    random.Random(1).shuffle(records)
+    rows = frame(spark, records).withColumn("_landed_at", F.col("_arrived_at"))
+    # As a table: its plan ends here.
+    landed = decoder_of(spark, DDL, connector).decode(rows).localCheckpoint()
+    compose = EnrichThenTransform((), lambda out: out, "none", latest_by=(key,))
+    found = compose(good_records(landed, deletes=True)).collect()
+    held = {row[key]: (row["id"], row["code"], row["n"]) for row in found if not row["_deleted"]}
+    wanted = {row[key]: (row["id"], row["code"], row["n"]) for each in ledgers for row in each.rows.values()}
+    return {k: (held.get(k), wanted.get(k)) for k in held | wanted if held.get(k) != wanted.get(k)}
+
+
+@pytest.mark.parametrize("key", ["id", pytest.param("code", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_random_transactions_of_each_connector_in_any_order(
+    spark: SparkSession, connector: str, key: str
+) -> None:
+    assert differences(spark, connector, key) == {}
+
+
+@pytest.mark.slow
+def test_without_the_place_in_the_log_it_would_be_noticed(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_order, "_place", lambda: F.col("_position"))
+    assert differences(spark, "postgresql", "id") != {}

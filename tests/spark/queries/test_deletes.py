@@ -1,0 +1,49 @@
+"""A null payload that deletes, whatever the format is and whatever else is done to a payload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import SparkSession
+
+from millrace.etl.formats import avro, protobuf
+from millrace.etl.formats.base import Decoder
+from millrace.etl.formats.csv import CsvDecoder
+from millrace.etl.formats.decoding.decompress import DecompressingDecoder
+from millrace.etl.formats.decoding.redact import RedactingDecoder
+from millrace.etl.formats.decoding.routes import DELETE as STAGE
+from millrace.etl.formats.decoding.routes import TombstoneDecoder
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.text import TextDecoder
+from tests import orders
+from tests.spark.formats.test_formats import AVSC, COMMA, PLAIN, decode
+
+DDL = "carrier STRING NOT NULL, flight INT"
+
+FORMATS: dict[str, tuple[Callable[[SparkSession], Decoder], str]] = {
+    "json": (lambda spark: JsonDecoder(parse_schema(spark, DDL, "test.ddl")), "carrier"),
+    "csv": (lambda spark: CsvDecoder(parse_schema(spark, DDL, "test.ddl"), COMMA), "carrier"),
+    "text": (lambda spark: TextDecoder(parse_schema(spark, "line STRING", "test.ddl")), "line"),
+    "avro": (lambda spark: avro.decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc"), "carrier"),
+    "protobuf": (lambda _: protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc"), "title"),
+}
+AROUND: dict[str, Callable[[Decoder, str], Decoder]] = {
+    "alone": lambda decoder, _: TombstoneDecoder(decoder),
+    "opened": lambda decoder, _: TombstoneDecoder(DecompressingDecoder(decoder, 1000)),
+    "redacted": lambda decoder, field: RedactingDecoder(TombstoneDecoder(decoder), (field,), readable=False),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_null_payload_deletes_and_a_bad_one_does_not(spark: SparkSession, name: str, around: str) -> None:
+    make, field = FORMATS[name]
+    decoder = AROUND[around](make(spark), field)
+    deleted, other = decode(spark, decoder, [None, b"\xff\xff\xff"])
+    assert (deleted["_stage"], deleted["_error"], deleted["_bytes"]) == (STAGE, None, None)
+    assert [deleted[each] for each in decoder.schema.fieldNames()] == [None] * len(decoder.schema)
+    assert other["_stage"] == "decode"
+    assert other["_error"] is not None

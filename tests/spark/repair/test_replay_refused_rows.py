@@ -1,0 +1,191 @@
+"""What a derive query's sink refused is offered to it again: once, and nothing that was good with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from millrace.etl.job import run
+from millrace.etl.launch.launch_document import ReplayRequest
+from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
+from millrace.etl.repair import commands
+from millrace.etl.sinks.base import dead_letters_of
+from millrace.etl.sinks.dead_letters import DeadLetters
+from tests.faults import jobs
+from tests.faults.services import make_table, moto
+from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
+from tests.spark.sink_rows import place
+
+Names = Callable[[str], Table]
+REGION = "us-east-1"
+LARGE = 410_000
+"""More than an item of DynamoDB may have."""
+
+NOTE = [LARGE]
+"""Characters of the note on flights 4 and 7: what is changed where a transform is mended."""
+
+
+def noted(rows: DataFrame) -> DataFrame:
+    """Leaves out flights of three; of flight 7 there are two rows, the second too large, as flight 4's is."""
+    copies = F.when(F.col("flight") == 7, F.array(F.lit("/0"), F.lit("/1"))).otherwise(F.array(F.lit("")))
+    made = rows.where(f"flight % 3 <> 0 AND flight < {NOTE[0]}").withColumn("copy", F.explode(copies))
+    large = (F.col("flight") == 4) | (F.col("copy") == "/1")
+    note = F.when(large, F.repeat(F.lit("x"), NOTE[0])).otherwise(F.lit("short"))
+    return made.select(F.concat("_id", "copy").alias("_id"), *CARRIED[1:], "flight", note.alias("note"))
+
+
+def by_flight(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("flight", F.window("_arrived_at", "1 minute")).agg(F.count(F.lit(1)).alias("n"))
+
+
+@pytest.fixture(scope="module")
+def dynamodb() -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        with moto() as server:
+            yield server.endpoint
+
+
+class Refusing:
+    """A derive query into DynamoDB, over nine flights of which two rows are too large."""
+
+    def __init__(self, spark: SparkSession, table: Names, folder: Path, endpoint: str, **state: Any) -> None:
+        self.spark, self.folder, self.events = spark, folder, Events()
+        self.landing, self.letters = table("landing"), table("letters")
+        self.binds, self.state = {"dynamodb.endpoint": endpoint}, state
+        resource = boto3.resource("dynamodb", endpoint_url=endpoint, region_name=REGION)
+        self.items = make_table(resource, self.letters.name)
+        land = lander(spark, self.landing, Events())
+        land(frame(spark, kafka_rows(0, 0, [*(good(n) for n in range(9)), b"bad"])), 0)
+        NOTE[0] = LARGE
+        (query,) = run.build(spark, self.job(), self.binds, self.events.reporter)
+        drained(query.rows, query.handle, query.checkpoint)
+
+    def job(self, **changed: Any) -> JobSettings:
+        state: dict[str, Any] = {
+            "watermark": {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600},
+            "distinct": [],
+            "key": [],
+        }
+        state |= {"join": None, "output_mode": "update", **self.state}
+        query = {
+            "kind": "derive", "name": "noted", "source_table": f"tests.{self.landing.name}", "enrich": [],
+            "transform": f"{__name__}:noted", "trigger_seconds": 0.0, "route": None, "latest_by": [],
+            "sink": {"kind": "dynamodb", "table": self.letters.name, "region": REGION},
+            "state": state if self.state else None, "dead_letters": f"tests.{self.letters.name}", **changed,
+        }  # fmt: skip
+        return parse(jobs.settings("flights", [query], str(self.folder), None))
+
+    def replay(self, *ids: str, corrected: Path | None = None, **changed: Any) -> tuple[int, ...]:
+        """Exit status, then letters, good, filtered, bad, already, landed."""
+        replayer = commands.replayer(
+            self.spark, self.job(**changed), "noted", self.events.reporter, self.binds
+        )
+        status = replayer(self.spark, ReplayRequest("noted", ids, str(corrected) if corrected else None))
+        keys = ("letters", "good", "filtered", "bad", "already", "landed")
+        return (status, *(self.events.last()[k] for k in keys))
+
+    def held(self) -> dict[str, str]:
+        """Note by identity, of all items."""
+        return {item["_id"]: item["note"] for item in self.items.scan()["Items"]}
+
+    def forget(self, identity: str) -> None:
+        """Take a good item away: whoever writes it again is found out."""
+        self.items.delete_item(Key={"_id": identity, "_source": "flights"})
+
+
+def letter(n: int, more: str = "") -> str:
+    return f"flights-topic/0/{n}{more}"
+
+
+GOOD = {letter(1), letter(2), letter(5), letter(7, "/0"), letter(8)}
+
+
+@pytest.mark.slow
+def test_a_mended_transform_makes_them_good_and_nothing_else_is_written(
+    spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
+) -> None:
+    pipe = Refusing(spark, table, tmp_path, dynamodb)
+    assert pipe.held().keys() == GOOD
+    # As it was, it is refused again: that says nothing new.
+    assert pipe.replay() == (0, 2, 0, 0, 2, 0, 0)
+    pipe.forget(letter(1))
+    pipe.forget(letter(7, "/0"))
+    NOTE[0] = 10
+    assert pipe.replay(letter(4), letter(5)) == (1, 1, 1, 0, 0, 0, 1)
+    assert pipe.events.last()["unknown_ids"] == [letter(5)]
+    assert pipe.replay() == (0, 2, 1, 0, 0, 1, 1)
+    assert pipe.replay() == (0, 2, 0, 0, 0, 2, 0)
+    # What was good and is gone was not written again; a row of its record that was refused was.
+    assert pipe.held().keys() == GOOD - {letter(1), letter(7, "/0")} | {letter(4), letter(7, "/1")}
+    assert pipe.held()[letter(7, "/1")] == "x" * 10
+    rows = {r["_id"]: r["_error"] for r in spark.table(str(pipe.letters)).collect()}
+    assert {i for i, error in rows.items() if error is None} == {letter(4, "#sent"), letter(7, "/1#sent")}
+
+
+@pytest.mark.slow
+def test_what_the_transform_leaves_out_now_is_settled_and_what_lost_its_record_is_not(
+    spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
+) -> None:
+    pipe = Refusing(spark, table, tmp_path, dynamodb)
+    spark.sql(f"DELETE FROM {pipe.landing} WHERE _id = '{letter(7)}'")  # noqa: S608 - ours
+    NOTE[0] = 4
+    assert pipe.replay() == (0, 2, 0, 1, 1, 0, 1)
+    assert pipe.held().keys() == GOOD
+
+
+@pytest.mark.slow
+def test_a_corrected_row_takes_the_refused_ones_place(
+    spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
+) -> None:
+    """Of a query that keeps state, whose row is of no single record."""
+    pipe = Refusing(spark, table, tmp_path, dynamodb, distinct=["carrier", "flight"])
+    fixed = tmp_path / "fixed.jsonl"
+    lines = {letter(4): {"_id": "forged", "flight": 4, "note": "mended"}, letter(7, "/1"): "no row"}
+    fixed.write_text(
+        "".join(json.dumps({"id": i, "payload": json.dumps(p)}) + "\n" for i, p in lines.items())
+    )
+    assert pipe.replay(corrected=fixed) == (0, 2, 1, 0, 1, 0, 2)
+    assert pipe.held().keys() == GOOD | {letter(4)}
+    assert pipe.held()[letter(4)] == "mended"
+    # Without a correction the row is what its letter holds: no row at last.
+    assert pipe.replay() == (0, 2, 0, 0, 1, 1, 0)
+    (item,) = (i for i in pipe.items.scan()["Items"] if i["_id"] == letter(4))
+    assert (item["_arrived_at"], int(item["flight"])) == ("2026-01-01T12:00:04.000000Z", 4)
+
+
+def test_results_of_many_records_are_not_replayed(
+    spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
+) -> None:
+    pipe = Refusing(spark, table, tmp_path, dynamodb)
+    mark = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
+    state = {"watermark": mark, "distinct": [], "key": ["flight"], "join": None, "output_mode": "update"}
+    with pytest.raises(StartError, match="which later results replace"):
+        pipe.replay(state=state, transform=f"{__name__}:by_flight")
+    with pytest.raises(StartError, match=r"the job has no such query with dead letters; it has: none"):
+        pipe.replay(dead_letters=None)
+
+
+def test_rows_that_no_record_identifies_are_letters_once_however_often_their_batch_comes(
+    spark: SparkSession, table: Names
+) -> None:
+    """A result has no source; a transform may lose an identity. The time of the write is another one each time."""
+    letters = DeadLetters(table("letters"), "totals")
+    letters.prepare(spark)
+    for hour in (1, 2):
+        held = [("k", None, 1), ("k", None, 2), (None, "flights", 1), (None, "flights", 2)]
+        rows = spark.createDataFrame(held, "_id STRING, _source STRING, n INT")
+        rows = rows.withColumn("_written_at", F.expr(f"TIMESTAMP'2026-01-01 0{hour}:00:00'"))
+        letters.of(place(0))(dead_letters_of(rows, F.lit("refused")))
+    assert spark.table(str(letters.table)).count() == 4

@@ -1,0 +1,167 @@
+"""Parquet: a batch is in its folder once, whatever comes again; who reads by the manifests sees nothing else."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from millrace.etl.launch.sinks import ParquetSinkSettings
+from millrace.etl.record.errors import SinkError, StartError
+from millrace.etl.sinks.base import BatchPlace, WriteCounts
+from millrace.etl.sinks.delivery import folder_manifest
+from millrace.etl.sinks.parquet import ParquetSink, committed_files
+from tests.spark.sink_rows import NOON, breaking, none_refused, place, row, rows
+
+
+def sink(path: Path, files: int = 1) -> ParquetSink:
+    return ParquetSink(ParquetSinkSettings(str(path), files))
+
+
+def flights(spark: SparkSession, path: Path) -> list[int]:
+    """What a reader of the manifests reads."""
+    files = committed_files(spark, str(path))
+    return sorted(r["flight"] for r in spark.read.parquet(*files).collect()) if files else []
+
+
+def folder(spark: SparkSession, path: Path) -> list[int]:
+    """What a reader reads who knows of no manifests."""
+    return sorted(r["flight"] for r in spark.read.parquet(str(path)).collect())
+
+
+def test_a_batch_is_one_file_and_a_replay_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    one, batch = sink(tmp_path), rows(spark, [row(n) for n in range(6)], parts=2)
+    one.prepare(spark, batch.schema)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(6, 6)
+    assert sink(tmp_path).write(batch, place(0), none_refused) == WriteCounts(6, 0)
+    assert one.write(rows(spark, []), place(1), none_refused) == WriteCounts(0, 0)
+    assert flights(spark, tmp_path) == folder(spark, tmp_path) == list(range(6))
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+    one.prepare(spark, batch.schema)
+    with pytest.raises(StartError, match="it holds rows of _id string"):
+        one.prepare(spark, batch.drop("seat").schema)
+
+
+@pytest.mark.slow
+def test_a_name_with_a_dot_is_one_column_when_rows_are_looked_up(spark: SparkSession, tmp_path: Path) -> None:
+    one = sink(tmp_path)
+    batch = rows(spark, [row(n) for n in range(3)]).withColumnRenamed("gate", "seat.row")
+    one.prepare(spark, batch.schema)
+    assert one.write(batch.where("flight < 2"), place(0), none_refused) == WriteCounts(2, 2)
+    assert one.write(batch, place(0, "run-2"), none_refused) == WriteCounts(3, 1)
+    found = (
+        spark.read.parquet(*committed_files(spark, str(tmp_path))).select("`seat.row`", "seat.row").collect()
+    )
+    assert sorted(map(tuple, found)) == [(n, n) for n in range(3)]
+
+
+@pytest.mark.faults
+def test_killed_in_the_write_or_before_the_manifest_the_batch_takes_its_own_place(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, batch = sink(tmp_path, files=2), rows(spark, [row(n) for n in range(20)], parts=4)
+    one.prepare(spark, batch.schema)
+    with pytest.raises(Exception, match="the executor was lost"):
+        one.write(breaking(batch, 19), place(0), none_refused)
+    assert flights(spark, tmp_path) == []
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_manifest.FolderManifests, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            one.write(batch, place(0), none_refused)
+    assert flights(spark, tmp_path) == []
+    assert folder(spark, tmp_path) == list(range(20))  # the weaker promise: seen before it is committed
+    assert sink(tmp_path, files=2).write(batch, place(0), none_refused) == WriteCounts(20, 20)
+    assert flights(spark, tmp_path) == folder(spark, tmp_path) == list(range(20))
+
+
+def test_a_reset_checkpoint_neither_skips_nor_overwrites_nor_doubles(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    one = sink(tmp_path)
+    one.prepare(spark, rows(spark, []).schema)
+    one.write(rows(spark, [row(1), row(2)]), place(0), none_refused)
+    one.write(rows(spark, [row(3)]), place(1), none_refused)
+    again = sink(tmp_path)
+    # Numbers begin again, and the batch reaches over what is there; one record came with an old time.
+    late = row(5, _arrived_at=NOON - timedelta(days=1))
+    assert again.write(
+        rows(spark, [row(2), row(3), row(4), late]), place(0, "run-2"), none_refused
+    ) == WriteCounts(4, 2)
+    assert again.write(rows(spark, [row(6)]), place(1, "run-2"), none_refused) == WriteCounts(1, 1)
+    assert flights(spark, tmp_path) == [1, 2, 3, 4, 5, 6]
+    # A replay of dead letters is of no batch.
+    for new in (1, 0):
+        assert again.write(rows(spark, [row(7)]), None, none_refused) == WriteCounts(1, new)
+
+
+def test_one_number_with_other_offsets_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    one, batch = sink(tmp_path), rows(spark, [row(1)])
+    one.prepare(spark, batch.schema)
+    one.write(batch, place(0), none_refused)
+    other = BatchPlace("run-1", 0, "{}", '{"0":9}')
+    with pytest.raises(
+        SinkError,
+        match=re.escape('batch 0 of checkpoint run-1 is committed with offsets {"0":0} to {"0":1}'),
+    ):
+        one.write(batch, other, none_refused)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_manifest_that_is_cut_short_is_told_and_its_batch_written_anew_without_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    one, batch = sink(tmp_path), rows(spark, [row(1), row(2)])
+    one.prepare(spark, batch.schema)
+    one.write(batch, place(0), none_refused)
+    (file,) = (tmp_path / "_manifests").glob("run-1-*.json")
+    for part in (b"", file.read_bytes()[: file.stat().st_size // 2], b'{"run": "\xff"}'):
+        file.write_bytes(part)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        with pytest.raises(SinkError, match=f"{file} records what batch 0 wrote, but cannot be read"):
+            sink(tmp_path).write(batch, place(0), none_refused)
+        file.unlink()
+        assert sink(tmp_path).write(batch, place(0), none_refused) == WriteCounts(2, 2)
+    assert flights(spark, tmp_path) == folder(spark, tmp_path) == [1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_damaged_manifest_of_another_checkpoint_is_told_and_never_passed_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Without what it says, its rows would be written again, and readers would miss them until then."""
+    one = sink(tmp_path)
+    one.prepare(spark, rows(spark, []).schema)
+    for number in range(2):
+        one.write(rows(spark, [row(number)]), place(number), none_refused)
+    files = sorted((tmp_path / "_manifests").glob("run-1-*.json"))
+    again = sink(tmp_path)
+    assert again.write(rows(spark, [row(1)]), place(0, "run-2"), none_refused) == WriteCounts(1, 0)
+    whole = files[1].read_bytes()
+    files[1].with_name(f".{files[1].name}.crc").unlink(missing_ok=True)  # S3 keeps no sum beside a file
+    told = f"_manifests: {files[1].name}: these manifests of another checkpoint"
+    for part in (b"", b"{}", whole + b"\n" + whole, whole[: len(whole) // 2]):
+        files[1].write_bytes(part)
+        with pytest.raises(SinkError, match=told):
+            committed_files(spark, str(tmp_path))
+    # In a run that knows already up to which arrival the other one wrote, and in a new one.
+    for writer, where in ((again, place(1, "run-2")), (sink(tmp_path), place(0, "run-3"))):
+        with pytest.raises(SinkError, match=told):
+            writer.write(rows(spark, [row(1)]), where, none_refused)
+    files[1].write_bytes(whole)
+    assert sink(tmp_path).write(rows(spark, [row(1)]), place(0, "run-3"), none_refused) == WriteCounts(1, 0)
+    assert flights(spark, tmp_path) == [0, 1]
+
+
+def test_a_folder_of_somebody_else_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "part-0.parquet").write_bytes(b"theirs")
+    with pytest.raises(StartError, match="holds files that Millrace did not write"):
+        sink(tmp_path).prepare(spark, rows(spark, []).schema)
