@@ -386,8 +386,15 @@ def _spread(demand: QueryDemand, source: Source) -> CoreSpread:
     overhead = limits()["spark.repartition.overhead"]
     if not demand.lands:
         return _evenly(demand)
+    # A pinned trigger that is longer than the longest batch brings more records than that batch has time for.
+    work = demand.work
+    longer = work.overhead_factor * (1 - work.overhead / work.longest_batch)
     return choose_cores(
-        source.partitions, demand.needed, overhead, steady=source.steady, read_at_once=demand.read_at_once
+        source.partitions,
+        demand.needed,
+        overhead,
+        steady=source.steady,
+        read_at_once=demand.read_at_once * max(1.0, longer),
     )
 
 

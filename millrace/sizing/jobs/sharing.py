@@ -62,8 +62,8 @@ def largest_batch(demand: QueryDemand, spread_: CoreSpread, partitions: int) -> 
     at_once = spread_.read_at_once if spread_.repartition is not None else float(partitions)
     if work.hand_over:
         read = demand.read_at_once * work.overhead_factor * room
-        # Where others read the shards too, they deliver during the fixed cost what this query takes afterwards.
-        delivered = read / at_once - (0.0 if work.alone else work.overhead)
+        # Where others read the shards too, or this query reads them in turn, they deliver during the fixed cost what it takes afterwards.
+        delivered = read / at_once - (0.0 if work.alone and spread_.waves == 1 else work.overhead)
     seconds = max(demand.needed * room * extra / tasks, delivered)
     return Batch(tasks, seconds, room, work.planned_trigger, work.overhead, at_once)
 

@@ -146,6 +146,7 @@ def test_findings_in_json_are_whole():
     assert set(finding) == {
         "kind",
         "query",
+        "severity",
         "words",
         "evidence",
         "batches",

@@ -102,7 +102,10 @@ def test_costs_of_a_change_in_dollars_and_machines(twins):
 def test_two_jobs_in_one_share_its_cores(twins):
     merged = twins[CALM].what_if(parse("merge=2", []), draws=1).queries["land"]
     alone = twins[CALM].what_if(parse("cores=1", []), draws=1).queries["land"]
-    assert merged.figures["duration"].value == pytest.approx(alone.figures["duration"].value, rel=0.02)
+    before = twins[CALM].replay(1).queries["land"]
+    # Where one of them waits, the other has its core too.
+    assert before.figures["duration"].value < merged.figures["duration"].value
+    assert merged.figures["duration"].value <= alone.figures["duration"].value * 1.02
 
 
 def test_rows_that_are_held_are_read_once():

@@ -7,6 +7,7 @@ CLICKS_RATE = "      records_per_second: 800\n"
 CLICKS_SIZE = "      record_size: 500B\n"
 CLUSTER_KIND = "    kind: msk\n"
 LATENCY = "    latency: 60s\n"
+RATE = "    rate: {records_per_second_per_core: 5000, batch_overhead: 2s}\n"
 LAND_SCHEMA = "        table: clicks_landed\n        schema: pipelines/shop/schemas/click.ddl\n"
 SINK = "        sink: {kind: iceberg, table: clicks_counted}\n"
 REGION = "region: us-east-1\n"
@@ -24,14 +25,14 @@ ROWS = {
     ),
     "a limit that the SLA makes impossible": (
         LAND_SCHEMA, LAND_SCHEMA + "        records_per_batch: 1000000 #!\n", f"{LAND}.records_per_batch", "1000000",
-        "12001 to 54525: more and a full batch takes longer than 15 s", None,
+        "12001 to 27055: more and a full batch takes longer than 15 s", None,
     ),
     "shards below the traffic": (
         CLICKS_RATE + CLICKS_SIZE, "      records_per_second: 1800\n      record_size: 500B\n    shards: 1 #!\n", f"{STREAM}.shards", "1",
         "at least 2: 1,800 records/s in at peak, 1,000 a shard", None,
     ),
     "cores below the work": (
-        LATENCY, LATENCY + "    cores: 1 #!\n", "jobs.clicks.cores", "1", "at least 2", None,
+        LATENCY + RATE, LATENCY + "    cores: 1 #!\n" + RATE.replace("5000", "800"), "jobs.clicks.cores", "1", "at least 4", None,
     ),
     "workers below the cores": (
         LATENCY, LATENCY + "    cores: 12\n    max_workers: 3 #!\n", "jobs.clicks.max_workers", "3",
