@@ -103,7 +103,7 @@ def test_so_are_they_before_a_message_is_sent(spark: SparkSession, column: str) 
 class Taken:
     """Takes every row, as Kinesis would."""
 
-    written = 0
+    written = unordered = 0
 
     def add(self, record: Record) -> list[Refused]:
         assert int(record.id.rpartition("/")[2]) in TAKEN
