@@ -72,7 +72,7 @@ def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
 
 SERVERS = """
 import time
-from millrace.sandbox import child_processes, kafka, localstack
+from millrace.sandbox.programs import child_processes, kafka, localstack
 from tests import postgres
 with child_processes.only_one(), localstack.running() as cloud, kafka.running(), postgres.running():
     cloud.client("kinesis").create_stream(StreamName="s", ShardCount=1)

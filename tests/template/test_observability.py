@@ -149,8 +149,8 @@ def test_what_grows_with_topics_and_queries_is_as_long_as_aws_takes_it(synthesis
     assert len(found.the("AWS::Glue::Job", f"job-{name}")["Description"]) <= 2048
     # CloudFormation takes 1 MB; 450 alarms in one stack are allowed here.
     template = found.folder / f"{found.names.stack('observability')}.template.json"
-    assert len(alarms(found)) == 387
-    assert template.stat().st_size < 1_000_000 * 387 / 450
+    assert len(alarms(found)) == 379
+    assert template.stat().st_size < 1_000_000 * 379 / 450
 
 
 def test_no_dashboard_holds_more_than_cloudwatch_shows(each: Synthesis) -> None:

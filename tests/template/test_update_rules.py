@@ -153,7 +153,7 @@ def test_traffic_that_is_measured_and_edited_never_leads_to_what_aws_refuses(zon
         environment = of(*base, put(RATE, rate))
         names = Names(environment, "111122223333")
         kafka = {} if not deployed else deployed[names.stack("kafka")]
-        new = synthesised(environment.with_deployed(sizes(names, kafka, {})))
+        new = synthesised(environment.with_deployed(sizes(names, kafka, {}, {})))
         if deployed:
             assert list(refusals(deployed, new)) == []
             for stack, template in new.items():

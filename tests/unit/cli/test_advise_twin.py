@@ -90,7 +90,7 @@ def test_a_change_is_written_shown_and_planned_and_then_no_longer_applies(logs, 
     low = "traffic: {records_per_second: 4000, peak_factor: 2.5,"
     text = prod.read_text().replace(low, "traffic: {records_per_second: 300, peak_factor: 1,")
     kind = "kind: land\n        source: departures\n"
-    prod.write_text(text.replace(kind, f"{kind}        records_per_batch: 12000 # enough?\n"))
+    prod.write_text(text.replace(kind, f"{kind}        records_per_batch: 10000 # enough?\n"))
     before = prod.read_text()
     asked = ("advise", str(logs / "short"), "--env", "prod", "--job", "departures", "--apply")
     done = run_in(tmp_path, *asked)
@@ -98,7 +98,7 @@ def test_a_change_is_written_shown_and_planned_and_then_no_longer_applies(logs, 
     new = re.search(r"^\+        records_per_batch: (\d+) # enough\?$", done.stdout, re.M)
     assert new, done.stdout
     assert int(new[1]) > 6000
-    assert prod.read_text() == before.replace("batch: 12000", f"batch: {new[1]}")
+    assert prod.read_text() == before.replace("batch: 10000", f"batch: {new[1]}")
     assert "the plan: $" in done.stdout
     planned = run_in(tmp_path, "plan", "--env", "prod", "--json")
     query = json.loads(planned.stdout)["jobs"]["departures"]["queries"]["land-departures"]

@@ -179,7 +179,7 @@ def test_what_is_to_be_kept_is_stopped_where_what_it_is_for_fails(tmp_path, erro
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from millrace.sandbox import child_processes as processes
+from millrace.sandbox.programs import child_processes as processes
 from millrace.sandbox.programs.child_processes import Process
 folder = Path(sys.argv[1])
 processes._RECORDS = folder / "processes"
