@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import Phase, event, given, settings
+from hypothesis import Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import Environment
@@ -66,16 +66,30 @@ def an_easier_environment_is_no_worse(document: Document, factor: float) -> None
     for easier in (looser(document, factor), quieter(document, factor)):
         after, second = verdict(easier)
         assert after >= before
-        if first is None or second is None:
-            continue
-        # Queries that share cores wait for each other's batches, which grow with an SLA and shrink with shards: the plan finds a
-        # design that is kept, not the cheapest of all. What that costs is in docs/design/simulation.md.
-        if any(len(job["queries"]) > 1 for job in easier["jobs"].values()):
-            continue
-        assert total(second).value <= total(first).value * (1 + 1e-9)
-        if easier["jobs"] == document["jobs"]:
-            for name, job in first.jobs.items():
-                assert second.jobs[name].cores.value <= job.cores.value
+        if first is not None and second is not None and not shares_cores(document):
+            no_dearer(document, first, easier, second)
+
+
+def shares_cores(document: Document) -> bool:
+    return any(len(job["queries"]) > 1 for job in document["jobs"].values())
+
+
+def no_dearer(document: Document, first: Plan, easier: Document, second: Plan) -> None:
+    assert total(second).value <= total(first).value * (1 + 1e-9)
+    if easier["jobs"] == document["jobs"]:
+        for name, job in first.jobs.items():
+            assert second.jobs[name].cores.value <= job.cores.value
+
+
+def an_easier_environment_of_shared_cores_is_no_dearer(document: Document, factor: float) -> None:
+    first = sized(document)[1]
+    assume(shares_cores(document))
+    assume(first is not None)
+    assert first is not None
+    for easier in (looser(document, factor), quieter(document, factor)):
+        second = sized(easier)[1]
+        if second is not None:
+            no_dearer(document, first, easier, second)
 
 
 def a_pin_changes_nothing(document: Document) -> None:
@@ -254,6 +268,19 @@ def test_it_holds(relation: Callable[..., None], drawn: tuple[st.SearchStrategy[
     # That one simulates each draw six times, and each time twice.
     examples = 20 if relation is a_steady_state_is_what_each_batch_gives else 60
     settings(max_examples=examples, phases=PHASES)(given(*drawn)(relation))()
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="the plan of shared cores is kept, not the cheapest: docs/design/simulation.md",
+)
+def test_shared_cores_cost_no_more_where_less_is_asked() -> None:
+    """It must hold, and does not yet: a longer trigger of one query makes larger bursts for another."""
+    drawn = (documents(), st.sampled_from([1.01, 1.3, 2, 8]))
+    settings(max_examples=200, phases=PHASES)(
+        given(*drawn)(an_easier_environment_of_shared_cores_is_no_dearer)
+    )()
 
 
 @pytest.mark.slow
