@@ -66,8 +66,16 @@ def an_easier_environment_is_no_worse(document: Document, factor: float) -> None
     for easier in (looser(document, factor), quieter(document, factor)):
         after, second = verdict(easier)
         assert after >= before
-        if first is not None and second is not None and not shares_cores(document):
-            no_dearer(document, first, easier, second)
+        if first is None or second is None:
+            continue
+        # Queries that share cores wait for each other's batches, which grow with an SLA and shrink with shards: the plan finds a
+        # design that is kept, not the cheapest of all. What that costs is in docs/design/simulation.md.
+        if any(len(job["queries"]) > 1 for job in easier["jobs"].values()):
+            continue
+        assert total(second).value <= total(first).value * (1 + 1e-9)
+        if easier["jobs"] == document["jobs"]:
+            for name, job in first.jobs.items():
+                assert second.jobs[name].cores.value <= job.cores.value
 
 
 def shares_cores(document: Document) -> bool:
@@ -268,6 +276,24 @@ def test_it_holds(relation: Callable[..., None], drawn: tuple[st.SearchStrategy[
     # That one simulates each draw six times, and each time twice.
     examples = 20 if relation is a_steady_state_is_what_each_batch_gives else 60
     settings(max_examples=examples, phases=PHASES)(given(*drawn)(relation))()
+
+
+@pytest.mark.xfail(
+    strict=True, reason="found by another draw: fixed workers whose derive queries share cores are late"
+)
+def test_a_plan_of_shared_cores_keeps_its_own_sla() -> None:
+    traffic = {"records_per_second": 19.0, "peak_factor": 2, "record_size": "100KiB", "basis": "measured"}
+    route = {"source": "stream", "schema": "pipelines/clicks/schemas/click.ddl"}
+    derived = [{"kind": "iceberg", "table": f"derived_{n}"} for n in range(2)]
+    queries = {"land": {"kind": "route", "routes": {"all": route}, "table": "landed"}}
+    queries |= {
+        f"derive-{n}": {"kind": "derive", "source": "landed", "sink": sink} for n, sink in enumerate(derived)
+    }
+    rate = {"records_per_second_per_core": 1570, "batch_overhead": "3593ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "21905ms", "scaling": "fixed", "rate": rate, "queries": queries}
+    streams = {"stream": {"kind": "kinesis", "mode": "on-demand", "traffic": traffic}}
+    document = {"name": "drawn", "project": "drawn", "region": "us-east-1", "account": "111122223333"}
+    assert verdict(document | {"streams": streams, "jobs": {"job": job}})[0] != MISSED
 
 
 @pytest.mark.xfail(
