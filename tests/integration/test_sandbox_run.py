@@ -65,5 +65,5 @@ def test_jobs_of_another_region_that_share_a_table_start_together(tmp_path: Path
     assert "clicks_copied: " in done.stdout
     for run in ("clicks-1", "clicks-2"):
         assert '"landed"' in (sandbox / f"jobs/{run}/driver.log").read_text()
-    assert "eu-central-1" in (sandbox / "cdk-bootstrap.log").read_text()
+        assert "eu-central-1" in (sandbox / f"jobs/{run}/spark.properties").read_text()
     assert '"waiting_for_table"' in (sandbox / "jobs/pages-1/driver.log").read_text()
