@@ -25,6 +25,8 @@ from millrace.lifecycle.problems import AwsError
 from millrace.sandbox import running_sandbox
 from millrace.sandbox.deployment import Sandbox
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "audited"
 ROWS = pa.schema(
     [

@@ -62,6 +62,7 @@ def test_an_account_is_needed(
     assert "999988887777" in (tmp_path / "out" / "manifest.json").read_text()
 
 
+@pytest.mark.slow
 def test_cdk_synthesises_without_credentials(tmp_path: Path) -> None:
     cdk = ROOT / "node_modules" / ".bin" / "cdk"
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CDK_"))}

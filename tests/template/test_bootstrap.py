@@ -56,6 +56,7 @@ def by_context(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     return synthesised(tmp_path_factory.mktemp("context"), BOUNDARY | QUALIFIER)
 
 
+@pytest.mark.slow
 def test_cdks_own_context_reaches_every_role_and_every_stack(by_context: Synthesis) -> None:
     assert len(boundaries(by_context)) == 1
     assert "policy/CompanyBoundary" in boundaries(by_context).pop()

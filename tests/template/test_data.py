@@ -53,6 +53,7 @@ def policies(synthesis: Synthesis) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_deletion_takes_both_keys(prod: Synthesis, dev: Synthesis, synthesise: Synthesise) -> None:
     assert set(policies(dev).values()) == {"Delete"}, "removal: destroy, and everything marked"
     first_key = synthesise(prod.environment.model_copy(update={"removal": "destroy"}))
@@ -218,6 +219,7 @@ def test_topics_carry_retention_and_compression(prod: Synthesis) -> None:
         assert f"compression.type={settings.compression}" in written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", ["express", "serverless"])
 def test_other_tiers_of_msk(synthesise: Synthesise, tier: str) -> None:
     environment = load("prod", root=ROOT)

@@ -241,6 +241,7 @@ def test_zones_of_given_subnets_reach_glue(existing: Synthesis) -> None:
     assert zones == ["us-east-1a", "us-east-1b"]
 
 
+@pytest.mark.slow
 def test_a_topic_of_ours_may_stand_on_a_cluster_that_is_not(synthesise: Synthesise) -> None:
     environment = load("prod", root=ROOT)
     cluster = MskCluster(kind="msk", existing=EXISTING["cluster"])

@@ -19,6 +19,8 @@ from tests.template.cloudformation import Template, deploy, exports, producers_f
 from tests.template.conftest import ROOT
 from tests.template.test_existing import EXISTING
 
+pytestmark = pytest.mark.slow
+
 Plain = dict[str, Any]
 Change = Callable[[Plain], None]
 

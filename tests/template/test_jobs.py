@@ -196,6 +196,7 @@ def test_emr_names_its_interpreter_wherever_one_is_looked_for(prod: Synthesis) -
     )
 
 
+@pytest.mark.slow
 def test_an_emr_job_on_an_image_of_ones_own(prod: Synthesis, synthesise: Synthesise) -> None:
     image = f"{prod.names.account}.dkr.ecr.us-east-1.amazonaws.com/streams@sha256:{'0' * 64}"
     job = prod.environment.jobs["flights"].model_copy(
@@ -248,6 +249,7 @@ def test_fixed_scaling_holds_all_workers(prod: Synthesis, synthesise: Synthesise
     assert application["MaximumCapacity"] == before["MaximumCapacity"], "what is held is what it may have"
 
 
+@pytest.mark.slow
 def test_a_cluster_behind_another_address_is_named_in_the_role(
     prod: Synthesis, synthesise: Synthesise
 ) -> None:

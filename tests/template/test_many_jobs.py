@@ -14,6 +14,8 @@ from tests.template.cloudformation import Template
 from tests.template.conftest import ROOT
 from tests.template.test_exports import synthesised
 
+pytestmark = pytest.mark.slow
+
 JOB = """\
   j{0}:
     engine: glue

@@ -12,6 +12,8 @@ from rich.console import Console
 from tests.policy import scan
 from tests.policy.findings import Accepted, Finding, accepted, stale, unexplained
 
+pytestmark = pytest.mark.slow
+
 LAKE = Finding("checkov", "CKV_AWS_21", "storage/Lake", "versions")
 VERSIONS = Accepted(check="CKV_AWS_21", at="storage/Lake", reason="a reason of twenty letters")
 

@@ -69,6 +69,7 @@ ORDINARY: dict[str, Change] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ORDINARY)
 def test_a_job_like_its_neighbours_needs_no_word_more(name: str) -> None:
     new = synthesised(environment(ORDINARY[name]))

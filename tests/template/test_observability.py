@@ -125,6 +125,7 @@ def test_a_row_of_a_chart_repeats_nothing_of_the_row_before(dev: Synthesis) -> N
     assert {row[-1]["stat"] for row in rows} == {"p50", "p95", "p99"}
 
 
+@pytest.mark.slow
 def test_what_grows_with_topics_and_queries_is_as_long_as_aws_takes_it(synthesise: Synthesise) -> None:
     """A cluster's alarm names all its topics, a Glue job all its queries: 1,024 and 2,048 characters (botocore's models)."""
     environment = load("dev", root=ROOT)

@@ -12,6 +12,8 @@ from millrace.config import load
 from millrace.config.aws.regions import REGIONS, domain, partition
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
+pytestmark = pytest.mark.slow
+
 OURS = ("aws", "aws-cn", "aws-us-gov")
 
 

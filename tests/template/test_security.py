@@ -281,6 +281,7 @@ def test_endpoints_serve_this_account_only(prod: Synthesis) -> None:
         assert first["Condition"]["StringEquals"]["aws:PrincipalAccount"] == prod.names.account, path
 
 
+@pytest.mark.slow
 def test_a_vpc_of_ones_own_is_left_as_it_is(synthesise: Synthesise) -> None:
     network = Network(
         vpc="vpc-0123456789abcdef0", subnets=("subnet-0123456789abcdef0", "subnet-0123456789abcdef1")

@@ -14,6 +14,7 @@ from millrace.config.engines.versions import VERSIONS, Version, jar_set
 from tests.template.conftest import ROOT, Synthesise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 def test_a_kafka_job_has_the_jars_that_its_engine_lacks(
     version: Version, synthesise: Synthesise, tmp_path: Path

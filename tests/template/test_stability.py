@@ -47,6 +47,7 @@ def with_fan_out_and_clusters(environment: Environment, version: str, tags: dict
     return Environment.model_validate_json(json.dumps({"name": "dev", **plain}))
 
 
+@pytest.mark.slow
 def test_tags_and_kafka_versions_change_without_making_anything_anew(synthesise: Synthesise) -> None:
     dev = load("dev", root=ROOT)
     before = synthesise(with_fan_out_and_clusters(dev, "3.8.x", {"owner": "alice"}))
@@ -72,6 +73,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_another_stream_leaves_every_other_resource_alone(prod: Synthesis, synthesise: Synthesise) -> None:
     environment = prod.environment
     streams = {"arrivals": environment.streams["departures"], **environment.streams}

@@ -19,6 +19,8 @@ from millrace.sandbox.programs.history_server import (
 )
 from tests.integration.lifecycle.conftest import Machines
 
+pytestmark = pytest.mark.slow
+
 RUN = "local-1795242547867"
 """A run of the example, whose log the advisor's tests read as well."""
 

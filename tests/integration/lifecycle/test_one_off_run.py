@@ -17,6 +17,8 @@ from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
 from tests.unit.benchmark.made import B, session
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def running(shop: Shop, engines: Engines) -> None:

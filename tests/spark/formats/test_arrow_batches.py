@@ -80,6 +80,7 @@ def test_payloads_of_a_mib_come_in_portions(spark: SparkSession, handed: Callabl
     assert sum(sizes) > 2000 * MIB
 
 
+@pytest.mark.slow
 def test_keys_headers_and_a_second_copy_count_too(
     spark: SparkSession, handed: Callable[[], list[int]]
 ) -> None:
@@ -110,6 +111,7 @@ def test_ordinary_records_come_as_many_at_once_as_before(
     assert len(handed()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_arrow", [True, False])
 def test_compressed_messages_come_in_portions_and_each_is_opened_once(
     spark: SparkSession, handed: Callable[[], list[int]], by_arrow: bool, monkeypatch: pytest.MonkeyPatch

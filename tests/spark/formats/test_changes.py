@@ -27,6 +27,8 @@ from millrace.sandbox.schemas.traffic_values import Generator
 from tests.spark.change_events import Event, postgres, unscaled, wrapped
 from tests.spark.change_events import dms as of_dms
 
+pytestmark = pytest.mark.slow
+
 DDL = """id BIGINT NOT NULL, price DECIMAL(10,2), day DATE, at TIMESTAMP COMMENT 'epoch microseconds', zoned TIMESTAMP,
 note STRING, tags ARRAY<STRING>, image BINARY, prices ARRAY<DECIMAL(6,1)>"""
 ROW: Event = {

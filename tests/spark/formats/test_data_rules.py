@@ -82,6 +82,7 @@ def test_a_record_that_must_not_be_fails_the_batch_before_it_is_committed(
     assert ids(spark, landing) == []
 
 
+@pytest.mark.slow
 def test_what_breaks_no_rule_any_more_is_replayed(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     lander(spark, landing, events, rules=(EVEN,))(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
@@ -104,6 +105,7 @@ def test_redacted_fields_are_not_in_dead_letters_of_a_rule(spark: SparkSession, 
     assert json.loads(bytes(bad["_bytes"])) == {"carrier": None, "flight": 1, "delay": 0.5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", [(EARLY,), (EARLY, EVEN)])
 def test_a_direct_query(
     spark: SparkSession, table: Names, tmp_path: Path, rules: tuple[RuleSettings, ...]
@@ -122,6 +124,7 @@ def test_a_direct_query(
     ]
 
 
+@pytest.mark.slow
 def test_routes(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     pipe = test_routed_direct.Pipeline(spark, table, tmp_path)
     long = rule("long", "length(text) > 6", "warn", "length(`gates`.text) > 6")

@@ -107,6 +107,7 @@ def test_a_bad_record_is_a_dead_letter_with_bytes_stage_and_error(
         assert all(row[name] is None for name in row.asDict() if not name.startswith("_") and name != "n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_compressed_one_is_opened_where_the_query_says_so(
     spark: SparkSession, tmp_path: Path, kind: str
@@ -132,6 +133,7 @@ def test_what_is_redacted_is_in_no_row(spark: SparkSession, tmp_path: Path, kind
     assert rows[1]["_error"].endswith(WITHHELD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_name_in_the_bytes_is_shown_where_the_format_says_that_they_have_names(
     spark: SparkSession, tmp_path: Path, kind: str

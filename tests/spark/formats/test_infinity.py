@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.csv import CsvDecoder
@@ -46,6 +47,7 @@ NOT_INFINITE: dict[bytes, Mapping[str, Any]] = {
 NO_NUMBERS = [b'{"ratio":"Infinity"}', b'{"ratio":"NaN"}', b'{"ratio":"1e400"}', b'{"list":["Infinity"]}']
 
 
+@pytest.mark.slow
 def test_what_would_be_infinity_is_a_dead_letter(spark: SparkSession) -> None:
     decoder = JsonDecoder(parse_schema(spark, DOUBLES, "test.ddl"))
     rows = decode(spark, decoder, list(INFINITE))

@@ -130,6 +130,7 @@ REPEATED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", REPEATED)
 def test_a_long_dead_letter_takes_as_long_as_many_short_ones(
     spark: SparkSession, decoder: RedactingDecoder, part: bytes

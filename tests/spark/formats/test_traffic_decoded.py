@@ -66,6 +66,7 @@ FORMATS: dict[str, tuple[str, bytes, PayloadFormat]] = {
 NOW = datetime(2026, 5, 4, 3, 2, 1, 500_000, UTC)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: Path, name: str) -> None:
     file, schema, form = FORMATS[name]

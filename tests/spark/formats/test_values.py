@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import fastavro
+import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField
@@ -141,6 +142,7 @@ def test_avro(spark: SparkSession) -> None:
     assert differences(spark, decoder, cases) == {}
 
 
+@pytest.mark.slow
 def test_the_longest_text_of_json_is_alike_on_each_line(spark: SparkSession) -> None:
     """The payloads are made by Spark, one at a time: of the limit, and one character longer."""
     lengths = spark.createDataFrame([(20_000_000,), (20_000_001,)], "n INT").repartition(2)

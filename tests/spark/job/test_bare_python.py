@@ -91,6 +91,7 @@ print(sorted(aws.client(name, "us-east-1", None).meta.service_model.service_name
 """
 
 
+@pytest.mark.slow
 def test_every_module_and_the_lease_need_pyspark_alone(
     python: Path, environ: dict[str, str], s3: str
 ) -> None:

@@ -14,6 +14,8 @@ from millrace.etl.record.query import Query
 from tests.faults import jobs
 from tests.spark.batches import Events
 
+pytestmark = pytest.mark.slow
+
 
 def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
     source = {"name": "flights", "start": "earliest", "retention_seconds": 3600}

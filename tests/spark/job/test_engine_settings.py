@@ -72,6 +72,7 @@ def test_identities_and_types_do_not_depend_on_the_session(engine: SparkSession)
     assert identity == '{"a":1}'
 
 
+@pytest.mark.slow
 def test_a_stream_is_landed_once_when_it_is_read_again(
     engine: SparkSession, profile: Profile, table: Names
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_stream_is_landed_once_when_it_is_read_again(
     assert counted(engine, landing) == Counter({f"flights-stream/{n}": 1 for n in range(300)})
 
 
+@pytest.mark.slow
 def test_a_topic_is_landed_once_when_it_is_read_again(
     engine: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_topic_is_landed_once_when_it_is_read_again(
     assert set(counted(engine, landing).values()) == {1}
 
 
+@pytest.mark.slow
 def test_what_is_landed_is_derived_once_when_a_batch_comes_again(
     engine: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -116,6 +119,7 @@ def test_what_is_landed_is_derived_once_when_a_batch_comes_again(
     assert counted(engine, pipeline.sink) == Counter(wanted)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_keeps_the_number_of_tasks_of_its_first_start(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

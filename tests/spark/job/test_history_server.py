@@ -155,5 +155,6 @@ def test_an_environment_script_of_the_image_changes_nothing_of_that(
     assert '"name" : "departures"' in found
 
 
+@pytest.mark.slow
 def test_without_the_jars_the_server_ends_and_says_so(served: Callable[..., str]) -> None:
     assert "S3AFileSystem not found" in served()

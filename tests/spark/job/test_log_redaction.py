@@ -34,6 +34,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{}, {"spark.redaction.regex": "acme-only"}], ids=["ours", "joined"])
 def test_no_password_is_in_the_event_log_whatever_the_file_asks_to_leave_out(
     asked: dict[str, str], tmp_path: Path

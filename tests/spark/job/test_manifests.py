@@ -89,6 +89,7 @@ def test_a_later_version_is_written_down_after_its_first_batch(
     )
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_before_there_were_manifests_is_adopted(aggregate: Pipeline) -> None:
     aggregate.derive()
     (aggregate.folder / "_millrace" / "derive-flights.manifest.json").unlink()
@@ -128,6 +129,7 @@ def test_a_checkpoint_that_lost_its_identity_is_refused(aggregate: Pipeline) -> 
         aggregate.query()
 
 
+@pytest.mark.slow
 def test_a_manifest_that_cannot_be_read_is_no_leave_to_go_on(aggregate: Pipeline) -> None:
     aggregate.derive()
     (aggregate.folder / "_millrace" / "derive-flights.manifest.json").write_text('{"version": 2}')

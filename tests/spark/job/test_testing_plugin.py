@@ -29,6 +29,7 @@ def per_hour(records: DataFrame) -> DataFrame:
     return counted.select(col("window.start").alias("hour"), "depot", "scans")
 
 
+@pytest.mark.slow
 def test_windows_count_what_is_in_time_and_leave_out_what_is_late(spark: SparkSession) -> None:
     batches = [scans(8, 8, 9), scans(8), scans(14), scans(8), scans(14)]
     rows = Bench(spark).windows(per_hour, batches, SCHEMA, time="at", delay="1 hour", key=["hour", "depot"])

@@ -130,6 +130,7 @@ def home(tmp_path: Path) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_a_mistake_in_it_is_told_as_any_other(home: Path) -> None:
     file = home / "environments" / "toy.yaml"
     file.write_text(ENVIRONMENT.replace("engine: toy", "engine: toy\n    worker: 6\n    colour: red"))

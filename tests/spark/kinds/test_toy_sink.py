@@ -143,6 +143,7 @@ def home(tmp_path: Path) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_a_mistake_in_it_is_told_as_any_other(home: Path) -> None:
     file = home / "environments" / "toy.yaml"
     file.write_text(ENVIRONMENT.format(folder="here, colour: red"))

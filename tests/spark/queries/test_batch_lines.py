@@ -22,6 +22,8 @@ from tests.spark.queries import test_derive, test_direct, test_routed_direct
 from tests.spark.queries import test_other_sinks as test_outward
 from tests.spark.queries.test_routed_direct import click, gate, record, web
 
+pytestmark = pytest.mark.slow
+
 Names = Callable[[str], Table]
 Line = dict[str, Any]
 RECORDS: list[bytes | None] = [*(good(n) for n in range(1, 7)), b"bad"]

@@ -115,6 +115,7 @@ def test_good_records_are_derived_once(spark: SparkSession, table: Names, tmp_pa
     assert pipe.accounts()[1:] == [(3, 0, 1, 2)]
 
 
+@pytest.mark.slow
 def test_a_transform_that_the_optimizer_empties_is_counted(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_replayed_dead_letter_is_derived_once(spark: SparkSession, table: Name
     assert found == {"flights-topic/0/0": 2, "flights-topic/0/1#replay": 4}
 
 
+@pytest.mark.slow
 def test_a_new_checkpoint_does_not_double(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     pipe = Pipeline(spark, table, tmp_path)
     pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(6)])), 0)
@@ -183,6 +185,7 @@ def test_a_new_checkpoint_does_not_double(spark: SparkSession, table: Names, tmp
     assert pipe.accounts() == [(6, 0, 2, 4), (6, 4, 2, 0)]
 
 
+@pytest.mark.slow
 def test_compaction_of_the_landing_table_makes_no_records(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -256,6 +259,7 @@ def test_an_ambiguous_key_does_not_double_records_and_is_reported(
     assert said == [1]
 
 
+@pytest.mark.slow
 def test_keys_that_are_one_to_the_stream_do_not_double_records(spark: SparkSession, airlines: Table) -> None:
     insert(spark, airlines, ("007", "Bond Air", 1), ("7", "Seven", 1), ("7.0", "Float", 1), ("x", "None", 1))
     said: list[int] = []

@@ -129,6 +129,7 @@ def test_good_and_bad_part_ways(pipe: Pipeline) -> None:
     assert pipe.plans() == [True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "empty", ["false", "flight IN (SELECT 1 WHERE false)", "current_date() < '2020-01-01'"]
 )
@@ -265,6 +266,7 @@ def test_an_empty_batch_is_one(pipe: Pipeline) -> None:
     assert pipe.accounts() == (0, 0, 0, 0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_corrected_letter_goes_on_to_the_sink_once(pipe: Pipeline, tmp_path: Path) -> None:
     pipe.batch(0, 0, [good(1), BAD])
     corrected = tmp_path / "corrected.jsonl"

@@ -89,6 +89,7 @@ def growing_shard(spark: SparkSession, reads: Path, first: int, now: Any) -> Dat
     return spark.createDataFrame(spark.sparkContext.parallelize([0], 1).mapPartitions(shard), schema)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_an_executor_lost_behind_the_join_loses_nothing(
     spark: SparkSession, table: Names, tmp_path: Path, regime: str
@@ -182,6 +183,7 @@ def test_thousands_of_partitions_are_a_bound_of_a_few_conditions(spark: SparkSes
         assert spark.table(str(landing)).where(offset_bound("flights", held)).count() == 1
 
 
+@pytest.mark.slow
 def test_a_job_of_five_thousand_partitions_starts_again(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

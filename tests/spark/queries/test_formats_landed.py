@@ -29,6 +29,8 @@ from tests.serving import Handler, served
 from tests.spark.batches import Events, frame, kafka_rows, lander
 from tests.spark.formats.test_formats import AVSC, OLDER, PLAIN, decode
 
+pytestmark = pytest.mark.slow
+
 # PySpark 3.5 compares versions of pandas in a way that Python calls old.
 
 Names = Callable[[str], Table]

@@ -134,6 +134,7 @@ def test_a_new_checkpoint_looks_only_at_the_offsets_that_its_batch_can_hold(
     assert planned_bytes(seen.select("_id")) < planned_bytes(whole)
 
 
+@pytest.mark.slow
 def test_a_batch_is_looked_up_only_where_somebody_else_has_landed_its_offsets(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -297,6 +298,7 @@ def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -
     assert added_records(spark, landing) == []
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_task_that_is_tried_again_is_counted_once(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()

@@ -16,6 +16,8 @@ from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.batches import Events
 from tests.spark.sink_rows import none_refused
 
+pytestmark = pytest.mark.slow
+
 DAYS = 40
 
 

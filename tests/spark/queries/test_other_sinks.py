@@ -46,6 +46,8 @@ from tests.faults import jobs
 from tests.faults.services import make_table, moto
 from tests.spark.batches import DDL, KAFKA, Events, drained, frame, good, kafka_rows, lander, log_offsets
 
+pytestmark = pytest.mark.slow
+
 Names = Callable[[str], Table]
 REGION = "us-east-1"
 

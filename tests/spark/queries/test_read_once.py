@@ -17,6 +17,8 @@ from millrace.etl.record.tables import Table
 from tests.spark.batches import frame, good, kafka_rows
 from tests.spark.queries.test_state import Pipeline
 
+pytestmark = pytest.mark.slow
+
 Names = Callable[[str], Table]
 ROWS = 50
 

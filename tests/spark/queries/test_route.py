@@ -241,6 +241,7 @@ def check_routes(landing: Landing) -> None:
         rows_of_route(flights, "flights", "t")
 
 
+@pytest.mark.slow
 def test_all_sources_land_in_one_action_once(landing: Landing) -> None:
     landing.log(0, 4, {"web.clicks": 1, "web.new": 1}, None)
     landing.write(frame(landing.spark, first_batch()), 0)
@@ -263,6 +264,7 @@ def test_all_sources_land_in_one_action_once(landing: Landing) -> None:
         landing.write(frame(landing.spark, [record("flights", "air.flights", 5, flight(5))]), 2)
 
 
+@pytest.mark.slow
 def test_a_topic_of_any_age_does_not_widen_the_bound_of_a_stream(landing: Landing) -> None:
     """Producers write any time they like into Kafka: that is none of the stream's business."""
     landing.log(0, 1, {}, None)

@@ -155,6 +155,7 @@ def test_each_record_ends_where_its_route_does_and_the_batch_is_read_once(pipe: 
     assert set(jsc.getPersistentRDDs()) <= held, "the batch is held forever"
 
 
+@pytest.mark.slow
 def test_a_sink_that_fails_brings_the_batch_again_and_the_others_know_it(pipe: Pipeline) -> None:
     class Killed(ParquetSink):
         def write(self, *_: Any, **__: Any) -> Any:

@@ -61,6 +61,7 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
     assert Checkpoint(str(pipe.checkpoint)).has_batches(spark)
 
 
+@pytest.mark.slow
 def test_a_running_query_is_built_again_when_its_landing_table_grows(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

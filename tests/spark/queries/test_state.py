@@ -175,6 +175,7 @@ def test_killed_after_the_write_the_batch_comes_again_and_changes_nothing(aggreg
     assert aggregate.rows() == aggregate.at_once()
 
 
+@pytest.mark.slow
 def test_a_record_beyond_the_watermark_is_left_out(aggregate: Pipeline) -> None:
     for number, first in enumerate((0, 600, 601)):  # each batch moves the watermark for the next
         aggregate.land(frame(aggregate.spark, kafka_rows(0, first, [good(first)])), number)
@@ -262,6 +263,7 @@ def test_a_file_of_state_with_the_changes_of_another_ends_the_query(aggregate: P
     assert aggregate.rows() == before
 
 
+@pytest.mark.slow
 def test_of_equal_records_the_first_is_taken(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     pipe = Pipeline(spark, table, tmp_path, {"distinct": ["carrier", "flight"]}, None)
     pipe.land(frame(spark, kafka_rows(0, 0, [good(1), good(2), good(1)])), 0)

@@ -17,6 +17,8 @@ from millrace.etl.record.tables import Table
 from tests.spark.batches import DDL, EPOCH, Events, frame, kafka_rows, lander
 from tests.spark.queries.test_state import Pipeline
 
+pytestmark = pytest.mark.slow
+
 MARK = {"time": "at", "delay_seconds": 60, "ahead_seconds": 3600}
 FAR = "9999-12-30T00:00:00Z"
 

@@ -67,6 +67,7 @@ def test_only_what_is_missing_is_written_and_a_second_time_nothing(pipe: Pipelin
     assert flights(pipe) == [*range(12), 13]
 
 
+@pytest.mark.slow
 def test_what_lies_outside_of_the_range_is_left_alone(pipe: Pipeline) -> None:
     arrived = sorted(row["_arrived_at"] for row in pipe.spark.table(str(pipe.landing)).collect())
     since, until = (moment.astimezone(UTC) for moment in (arrived[0], arrived[4]))
@@ -108,6 +109,7 @@ def test_rows_are_replaced_in_files_that_hold_other_hours_too(pipe: Pipeline) ->
         )
 
 
+@pytest.mark.slow
 def test_an_hour_in_which_nothing_landed_is_left_as_it_is(pipe: Pipeline) -> None:
     before = EPOCH - timedelta(days=3)
     said = backfill(pipe, before, before + timedelta(hours=2), replaces=True)

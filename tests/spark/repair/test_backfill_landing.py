@@ -25,6 +25,8 @@ from tests.faults import jobs
 from tests.kinesalite import REGION
 from tests.spark.batches import DDL, Events, good, lander
 
+pytestmark = pytest.mark.slow
+
 Names = Callable[[str], Table]
 HOUR = timedelta(hours=1)
 

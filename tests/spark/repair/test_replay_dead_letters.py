@@ -81,6 +81,7 @@ def corrections(path: Path, **lines: bytes | str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_what_is_still_bad_with_the_same_bytes_lands_nothing(spark: SparkSession, table: Names) -> None:
     landed = Landed(spark, table)
     for _ in range(2):
@@ -156,6 +157,7 @@ def test_a_second_replay_doubles_nothing_and_goes_on_with_what_is_bad(
     assert len(rows) == 6 + 1 + 3
 
 
+@pytest.mark.slow
 def test_a_schema_that_now_takes_them_makes_letters_good(spark: SparkSession, table: Names) -> None:
     """As a job does it whose schema was altered: the table has the wider column, the letters their bytes."""
     landed = Landed(spark, table)

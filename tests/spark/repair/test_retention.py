@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.job.maintenance_schedule import Maintenance
@@ -16,6 +17,8 @@ from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
 from tests.spark.batches import EPOCH, Events, added_records, frame, good, kafka_rows, lander
 from tests.spark.queries.test_derive import Pipeline
+
+pytestmark = pytest.mark.slow
 
 Names = Callable[[str], Table]
 

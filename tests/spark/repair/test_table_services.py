@@ -33,7 +33,7 @@ from tests.spark.upkept import (
     wanted,
 )
 
-pytestmark = pytest.mark.usefixtures("forgetful")
+pytestmark = [pytest.mark.usefixtures("forgetful"), pytest.mark.slow]
 
 
 def test_a_reader_that_is_behind_reads_on_through_compaction_and_expiry(

@@ -19,6 +19,8 @@ from tests.spark import clusters
 from tests.spark.sink_rows import none_refused, place, row, rows
 from tests.tls import Authority, front
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:

@@ -176,6 +176,7 @@ def test_a_message_too_large_is_a_letter(spark: SparkSession, broker: Kafka) -> 
     assert refused.fields("flights-topic/0/2")["carrier"] == "x" * 3000
 
 
+@pytest.mark.slow
 def test_the_largest_message_is_taken(spark: SparkSession, broker: Kafka) -> None:
     """What counts as small enough passes the producer's own limit, too."""
     broker.create_topic("largest", 1)

@@ -108,6 +108,7 @@ def test_the_last_record_of_a_key_counts_and_a_null_payload_deletes(job: Custome
     assert {"_deleted", "_position", "_landed_at"}.isdisjoint(job.spark.table(job._full("out")).columns)
 
 
+@pytest.mark.slow
 def test_a_transform_that_the_optimizer_empties_goes_on(
     spark: SparkSession, broker: Kafka, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_killed_in_the_write_or_before_the_manifest_the_batch_takes_its_own_plac
     assert flights(spark, tmp_path) == folder(spark, tmp_path) == list(range(20))
 
 
+@pytest.mark.slow
 def test_a_reset_checkpoint_neither_skips_nor_overwrites_nor_doubles(
     spark: SparkSession, tmp_path: Path
 ) -> None:

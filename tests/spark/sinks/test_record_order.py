@@ -98,6 +98,7 @@ def test_whatever_batches_a_history_comes_in(spark: SparkSession, end: End, tmp_
     assert end.read() == {key: n for key, n in history.last.items() if n is not None}
 
 
+@pytest.mark.slow
 def test_a_lane_is_as_late_as_its_latest_record(spark: SparkSession, end: End) -> None:
     """The last record of a partition arrived before the one it replaces; one of another partition arrived between."""
     record = History(seed=1).records[0]
@@ -115,6 +116,7 @@ def test_a_lane_is_as_late_as_its_latest_record(spark: SparkSession, end: End) -
     assert end.read() == {"k0": 1}
 
 
+@pytest.mark.slow
 def test_a_key_that_comes_from_two_partitions_in_turn_is_counted(
     spark: SparkSession, end: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,8 @@ from tests.opensearch import OpenSearch
 from tests.spark.batches import Events, frame
 from tests.spark.queries.test_routed_direct import GATES, WEB, record
 
+pytestmark = pytest.mark.slow
+
 SECRET = "kim7731"
 DDL = "flight INT, email STRING, card STRUCT<number: STRING>"
 

@@ -35,6 +35,8 @@ from tests.opensearch import OpenSearch
 from tests.spark.sink_rows import Refused as RefusedRows
 from tests.spark.sink_rows import none_refused, place, row, rows
 
+pytestmark = pytest.mark.slow
+
 TAKEN = {1: "0001-01-01", 2: "1500-03-01", 3: "1899-12-31", 4: "9999-12-31"}
 REFUSED = {5: "-290000-01-01", 6: "-9999-06-01", 7: "0000-12-31", 8: "+10000-01-01", 9: "+287168-02-03"}
 

@@ -16,6 +16,8 @@ from tests.faults.bucket import Faults
 from tests.faults.crashed import PORTION, portion
 from tests.faults.in_process import Job
 
+pytestmark = pytest.mark.slow
+
 CATALOG = "rest"
 _numbers = iter(range(1000))
 

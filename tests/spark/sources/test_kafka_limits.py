@@ -10,6 +10,8 @@ from confluent_kafka import KafkaError, Producer
 from millrace.sandbox.programs.kafka import Kafka
 from millrace.verify.removals.removal import make_topic
 
+pytestmark = pytest.mark.slow
+
 
 def sent(broker: Kafka, topic: str, at: int) -> KafkaError | None:
     answers: list[KafkaError | None] = []

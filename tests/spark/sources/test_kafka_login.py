@@ -31,6 +31,8 @@ from tests.guarded import PASSWORD, Guarded
 from tests.spark.sink_rows import none_refused, place, row, rows
 from tests.tls import Authority
 
+pytestmark = pytest.mark.slow
+
 REGION = "us-east-1"
 
 

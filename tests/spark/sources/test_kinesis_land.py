@@ -62,6 +62,7 @@ def test_each_record_of_an_aggregate_has_an_identity_of_its_own(spark: SparkSess
     assert [(bytes(r["_key"]), r["flight"]) for r in rows] == [(b"a", 1), (b"a", 1), (b"a", 2), (b"b", 1)]
 
 
+@pytest.mark.slow
 def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     write = lander(spark, landing, events, source=KINESIS)
@@ -77,6 +78,7 @@ def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSes
     assert len(ids(spark, landing)) == 5
 
 
+@pytest.mark.slow
 def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -142,6 +144,7 @@ class NotesTasks:
         return self.decoder.decode(rows).withColumn("_key", noted("_key"))
 
 
+@pytest.mark.slow
 def test_records_are_decoded_by_the_tasks_that_read_them(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -157,6 +160,7 @@ def test_records_are_decoded_by_the_tasks_that_read_them(
 # ---- an executor lost between reading and writing ----
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
     spark: SparkSession, table: Names, tmp_path: Path
@@ -217,6 +221,7 @@ def test_a_batch_begins_where_the_one_before_was_landed(
     assert len(ids(spark, landing)) == held
 
 
+@pytest.mark.slow
 def test_an_entry_may_say_where_its_batch_ends(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     """As the sandbox's own reader writes them, where connectors write where it begins."""
     landing, events, now = table("landing"), Events(), batch_accounts.now()
@@ -256,6 +261,7 @@ def test_a_batch_goes_on_behind_a_record_that_came_again(
     assert ids(spark, landing) == [f"flights-stream/{n}" for n in (10, 50, 51)]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_an_aggregate(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
@@ -361,6 +367,7 @@ def test_a_shard_that_lags_adds_its_own_minutes_to_the_look_up(
     assert max(looks.rows[1:]) < 30
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_looks_around_its_positions_from_its_first_batch(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -384,6 +391,7 @@ def test_a_run_that_goes_on_looks_around_its_positions_from_its_first_batch(
     assert looks.rows[0] < 30
 
 
+@pytest.mark.slow
 def test_a_record_that_no_range_expects_is_landed_by_a_wider_look_up(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from millrace.etl.record.tables import Table
 from tests.spark.batches import KINESIS, Events, frame, kinesis_rows, lander
 from tests.spark.sources.test_kinesis_land import log_positions
 
+pytestmark = pytest.mark.slow
+
 Names = Callable[[str], Table]
 
 

@@ -97,6 +97,7 @@ def test_what_a_log_unpacks_to_has_a_ceiling_and_the_report_says_that_it_was_met
     assert "not read to its end: it unpacks to more than" in str(found.exception)
 
 
+@pytest.mark.slow
 def test_16_kib_that_unpack_to_gigabytes_are_read_in_bounded_memory(tmp_path):
     file = tmp_path / "local-1"
     file.write_bytes(_zstd(b"\n", 8 * GIB)[: 1 << 20])

@@ -74,6 +74,7 @@ def test_the_largest_limit_is_foretold_by_the_others() -> None:
     assert missed == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.slow
 def test_repetitions_that_disagree_are_evidence_against_the_run() -> None:
     made = points(drift=0.0)
     last = max(p.group for p in made)

@@ -108,6 +108,7 @@ def test_a_run_with_too_few_batches_is_left_out_where_another_has_enough() -> No
         settled_points([short(session(2), repetitions={0, 1, 2})], "a")
 
 
+@pytest.mark.slow
 def test_a_disturbance_shows_in_runs_that_are_too_short_for_the_fit() -> None:
     """A run that something slows has fewer batches: what is left of its cell is the quick one, every time."""
 

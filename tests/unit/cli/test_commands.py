@@ -95,6 +95,7 @@ def test_a_pipe_gets_plain_whole_lines(name: str) -> None:
         assert stream.expected_partitions.why in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_terminal_shows_every_number_whole(columns: int) -> None:
     shown = in_terminal(columns, "plan", "--env", "prod")

@@ -96,6 +96,7 @@ def test_what_guards_something_is_told_first_where_no_size_changes(project: Path
     assert json.loads(run("--diff", "HEAD", "--json"))["keys"][-1]["key"] == "tags.team"
 
 
+@pytest.mark.slow
 def test_what_the_templates_permit_is_compared_without_an_account(project: Path) -> None:
     """A boundary that goes, a stream of somebody else's that is read, buckets that are deleted: each costs nothing."""
     file = project / "environments" / "minimal.yaml"

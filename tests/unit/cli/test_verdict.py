@@ -288,6 +288,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
     )
 
 
+@pytest.mark.slow
 def test_it_comes_first_in_a_terminal_and_is_narrow_enough() -> None:
     for columns in (80, 120):
         lines = [line.rstrip("\r") for line in in_terminal(columns, "plan", "--env", "prod").split("\n")]

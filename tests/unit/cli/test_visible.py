@@ -27,6 +27,8 @@ from tests.drawn_page import drawn
 from tests.unit.advisor.made import history
 from tests.unit.advisor.written import write
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 EVIL = "e\x1b[2J\x1b]0;owned\x07\x9b31m\u202ea\u2066b\u2028c\u2029d\u200be\ufefff\x7fg\x00h\x85i\u061cj\rk\U000e0041l"
 BARE = [chr(code) for code in TABLE if not 0xD800 <= code <= 0xDFFF]
