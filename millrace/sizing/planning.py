@@ -23,7 +23,7 @@ from millrace.sizing.costs.shared_cost import shared_cost
 from millrace.sizing.costs.storage import unpriced_costs
 from millrace.sizing.jobs.advice import merge_advice
 from millrace.sizing.jobs.demand import QueryDemand, query_demands
-from millrace.sizing.jobs.job import divide_cores, fewest_cores
+from millrace.sizing.jobs.job import own_spread, source_of
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
@@ -142,6 +142,7 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
         readers = by_stream.get(name, [])
         pinned = bool(readers) and environment.jobs[Reading(name, stream, readers).main.job].cores is not None
         readings[name] = Reading(name, stream, readers, 0.0 if pinned else environment.partition_buffer)
+    planner.least = {name: each.least for name, each in readings.items()}
     given = {name: partitions(each, None)[0].value for name, each in readings.items() if not each.is_free}
     chosen = cheapest_partitions(planner, readings, given)
     cores = _pinned_cores(planner, readings, chosen)
@@ -177,23 +178,18 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
 def _pinned_cores(
     planner: JobPlanner, readings: Mapping[str, Reading], chosen: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the share of its job's pinned cores for the reader with the most work, by stream.
+    """Return the pinned cores of a query that has its job alone, by stream, where they are more than it needs.
 
-    A stream whose reader gets no more than without the pin keeps the number of partitions that is chosen.
+    Any other stream keeps the number of partitions that is chosen.
     """
     found: dict[str, int] = {}
-    sources = {name: planner.source(name, number) for name, number in chosen.items()}
     for name, reading in readings.items():
         cores = planner.environment.jobs[reading.main.job].cores if reading.readers else None
-        if cores is None:
-            continue
-        main, own = reading.main, planner.demands[reading.main.job]
-        least = [fewest_cores(demand, sources) for demand in own]
-        given = divide_cores(cores, own, sources)
-        (place,) = [number for number, demand in enumerate(own) if demand.query == main.query]
-        if given[place] > least[place]:
-            share = main.least_cores / own[place].least_cores
-            found[name] = max(1, math.ceil(given[place] * share))
+        own = planner.demands[reading.main.job] if cores is not None else []
+        if cores is not None and len(own) == 1:
+            fewest = own_spread(own[0], source_of(own[0], planner.sources(own, chosen))).cores
+            if cores > fewest:
+                found[name] = max(1, math.ceil(cores * reading.main.least_cores / own[0].least_cores))
     return found
 
 

@@ -145,6 +145,15 @@ class Reading:
         binding = self.binding(one_wave=one_wave)
         return max(1, math.ceil(binding.partitions * (1 + self.spare)) if self.spare else binding.fewest)
 
+    @cached_property
+    def least(self) -> float:
+        """The partitions that the traffic needs, as a real number; as a whole one where readers at exactly it never catch up."""
+        binding = self.binding(one_wave=True)
+        if self.stream.elastic_limits is None:
+            return max(1.0, float(binding.fewest) if binding.strictly else binding.partitions * (1 + self.spare))
+        first, headroom = (limits()[name] for name in self.stream.elastic_limits)
+        return max(first, binding.partitions * headroom)
+
     def options(self) -> dict[int, int]:
         """Return the fewest partitions by number of the main reader's cores, fewer partitions with more cores.
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.sizing.cost import HOURS, stream_cost
 from millrace.sizing.jobs.demand import QueryDemand
-from millrace.sizing.jobs.job import plan_job
+from millrace.sizing.jobs.job import plan_job, shared_batches
 from millrace.sizing.jobs.query import Source
+from millrace.sizing.jobs.sharing import divide, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, limits
@@ -57,21 +59,26 @@ class JobPlanner:
         self.demands: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
         for demand in demands:
             self.demands[demand.job].append(demand)
+        self.least: Mapping[str, float] = {}
+        """Partitions that the traffic needs, as real numbers, by stream."""
         self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
 
-    def source(self, stream: str, partitions: int) -> Source:
-        """Return a stream as its readers find it."""
-        settings = self.environment.streams[stream]
-        return Source(partitions, steady=settings.elastic_limits is None, limits_parts=settings.limits_parts)
+    def sources(self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]) -> dict[str, Source]:
+        """Return the streams of queries as these find them, by stream."""
+        found = {}
+        for name in dict.fromkeys(name for demand in demands for name in demand.streams):
+            stream, number, least = self.environment.streams[name], partitions[name], self.least[name]
+            evenly = least if number - 1 <= least <= number else float(number)
+            steady = stream.elastic_limits is None
+            found[name] = Source(number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly)
+        return found
 
     def plan(self, job: str, partitions: Mapping[str, int]) -> Planned:
         """Plan a job that finds these partitions."""
-        own = self.demands[job]
-        names = dict.fromkeys(name for demand in own for name in demand.streams)
-        key = (job, tuple(partitions[name] for name in names))
+        sources = self.sources(self.demands[job], partitions)
+        key = (job, tuple(each.partitions for each in sources.values()))
         if key not in self._planned:
-            sources = {name: self.source(name, partitions[name]) for name in names}
-            self._planned[key] = plan_job(self.environment, job, own, sources, self.prices)
+            self._planned[key] = plan_job(self.environment, job, self.demands[job], sources, self.prices)
         return self._planned[key]
 
 
@@ -93,9 +100,14 @@ def cheapest_partitions(
     chosen |= {name: readings[name].fewest(one_wave=True) for name, each in options.items() if not each}
     by_job: dict[str, dict[str, dict[int, int]]] = {}
     for name, each in options.items():
-        if len(each) > 1:
-            by_job.setdefault(readings[name].main.job, {})[name] = each
+        job = readings[name].main.job
+        if len(each) > 1 or len(planner.demands[job]) > 1:
+            by_job.setdefault(job, {})[name] = each
     for job, own in by_job.items():
+        if len(planner.demands[job]) > 1:
+            found = [*_shared_candidates(planner, job, [readings[name] for name in own], chosen)]
+            chosen |= _cheapest(planner, job, chosen, found)
+            continue
         usd = {
             (name, number): _usd(planner, readings[name], number)
             for name, each in own.items()
@@ -117,6 +129,35 @@ def _usd(planner: JobPlanner, reading: Reading, number: int) -> float:
     if stream.has_shard_metrics:
         usd += number * limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")
     return usd
+
+
+def _shared_candidates(
+    planner: JobPlanner, job: str, readings: Sequence[Reading], chosen: Mapping[str, int]
+) -> Iterator[Candidate]:
+    """Yield the partitions of the streams of a job whose queries share cores, from its fewest cores on.
+
+    Each stream gets what its traffic needs, or so many that no batch is shuffled.
+    """
+    demands, streams = planner.demands[job], {each.name: each for each in readings}
+    least = {each.name: each.fewest(one_wave=True) for each in readings}
+    batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
+    free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
+    lowest = sum(_usd(planner, streams[name], number) for name, number in least.items())
+    yield Candidate(fewest_shared_cores(batches), lowest, least)
+    best = math.inf
+    for cores in count(fewest_shared_cores(batches, free=free)):
+        workers = _workers_usd(planner, job, cores)
+        tasks = divide(batches, cores, free=free)
+        # More cores never cost less, and may be as many as one pays for.
+        if tasks is None or lowest + workers > best or cores > sum(each.number for each in tasks):
+            break
+        number = dict(least)
+        for demand, own, may in zip(demands, tasks, free, strict=True):
+            for name, part in demand.streams.items() if may else ():
+                number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
+        usd = sum(_usd(planner, streams[name], each) for name, each in number.items())
+        best = min(best, usd + workers)
+        yield Candidate(cores, usd, number)
 
 
 def _candidates(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -240,6 +241,7 @@ class _Known:
             if isinstance(query, Landing)
         }
         self._landing: dict[str, QueryWork] = {}
+        self._triggers: dict[str, float] = {}
         self.joined: dict[str, frozenset[str]] = {}
         """Tables whose triggers are equal where they can be, by table: those that queries join, one after the other."""
         for _, _, query in environment.queries:
@@ -264,6 +266,18 @@ class _Known:
             self._landing[table] = _query_demand(self, *self.queries[table]).work
         return self._landing[table]
 
+    def most_trigger(self, job: str) -> float:
+        """Return the longest trigger of a job's queries: the shortest of all that they would have alone.
+
+        Queries that share cores wait for each other's batches. If one of them had a longer trigger, the others would wait for larger
+        batches of it, and a looser SLA would take more cores.
+        """
+        if job not in self._triggers:
+            queries = self.environment.jobs[job].queries
+            own = (_own_trigger(self, job, name, query) for name, query in queries.items())
+            self._triggers[job] = min(own) if len(queries) > 1 else math.inf
+        return self._triggers[job]
+
     def sla(self, job: str) -> float:
         """Return the seconds from arrival to commit that a job is sized for, for one query or for several."""
         settings = self.environment.jobs[job]
@@ -275,6 +289,32 @@ class _Known:
         )
         demands = 2 if any(isinstance(query, DeriveQuery) for query in settings.queries.values()) else 1
         return 2 * longest * demands
+
+
+def _share(known: _Known, job: str, query: Query) -> LatencyShare:
+    if isinstance(query, SourceQuery):
+        return _reading_share(known, job, query)
+    return _deriving_share(known, job, query)
+
+
+def _own_trigger(known: _Known, job: str, name: str, query: Query) -> float:
+    """Return the longest trigger of a query by its SLA and by what memory holds."""
+    work = QueryWork(1.0, 0.0, known.speeds[job, name].overhead, _share(known, job, query).seconds)
+    if isinstance(query, SourceQuery):
+        work = held(work, _seconds_held(known, query), followed=False)
+    return work.longest_batch
+
+
+def _seconds_held(known: _Known, query: Query) -> float:
+    """Return the seconds of arrivals that memory holds of a query, and of those whose tables are joined with its own."""
+    # Tables that are joined get one trigger, so that the join reads whole batches of both.
+    tables = known.joined.get(query.table, ()) if isinstance(query, Landing) else ()
+    each: list[Query] = [query, *(known.queries[table][2] for table in sorted(tables))]
+    seconds = min(seconds_held(known.environment.streams, _peaks(known, one)) for one in each)
+    if len(tables) > 1:
+        overheads = (known.speeds[known.queries[table][:2]].overhead for table in tables)
+        seconds = min(seconds, *map(longest_of_join, overheads))
+    return seconds
 
 
 def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) -> float:
@@ -302,10 +342,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
     environment, fast = known.environment, known.speeds[job_name, query_name]
     names = _streams(known, query)
     traffics = [environment.streams[name].traffic for name in names]
-    if isinstance(query, SourceQuery):
-        share = _reading_share(known, job_name, query)
-    else:
-        share = _deriving_share(known, job_name, query)
+    share = _share(known, job_name, query)
     part, partitions = _part(known, query)
     peaks = _peaks(known, query)
     work = QueryWork(
@@ -319,18 +356,12 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         and (query.uses_fan_out or max(known.readers_of[name] for name in names) == 1),
     )
     if isinstance(query, SourceQuery):
-        # Tables that are joined get one trigger, so that the join reads whole batches of both.
-        tables = known.joined.get(query.table, ()) if isinstance(query, Landing) else ()
-        beside = [_peaks(known, known.queries[table][2]) for table in sorted(tables)]
-        seconds = min(seconds_held(environment.streams, each) for each in (peaks, *beside))
-        if len(tables) > 1:
-            seconds = min(
-                seconds, *(longest_of_join(known.speeds[known.queries[each][:2]].overhead) for each in tables)
-            )
         followed = isinstance(query, Landing) and query.table in known.readers
-        work = held(work, seconds, followed=followed)
+        work = held(work, _seconds_held(known, query), followed=followed)
+        work = replace(work, most_trigger=min(work.most_trigger, known.most_trigger(job_name)))
     else:
-        work = paced(work, [known.landing_work(table) for table, _ in query.reads])
+        landed = [known.landing_work(table) for table, _ in query.reads]
+        work = paced(work, landed, known.most_trigger(job_name))
     catch_up = environment.jobs[job_name].catch_up
     again = (
         1.0 if catch_up is None else 1 + catch_up.outage / catch_up.within

@@ -17,70 +17,31 @@ from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.jobs.memory import Memory, of_job, records_held
 from millrace.sizing.jobs.query import Source, plan_query
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
-from millrace.sizing.jobs.sharing import Batch, fewest_shared_cores, largest_batch, shared_spreads
+from millrace.sizing.jobs.sharing import Batch, divide, fewest_shared_cores, largest_batch, shared_spreads
 from millrace.sizing.jobs.usage_costs import usage_cost
 from millrace.sizing.jobs.worker_choices import choices, worker_usd_hour
 from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, WorkerChoice, pinned
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.text_format import count
 
-_PARTS = (1, 2, 4)
-"""Tasks that a core runs in turn of a batch of a table's records: shorter ones wait less for others, and are more at once."""
 
-
-def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
+def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
     """Return the partitions of all of a query's streams together."""
     each = [sources[name] for name in demand.streams]
     return Source(
         sum(source.partitions for source in each) if demand.partitions is None else demand.partitions,
         steady=all(source.steady for source in each),
         limits_parts=any(source.limits_parts for source in each),
+        evenly=sum(source.evenly for source in each) if demand.partitions is None else demand.partitions,
     )
 
 
-def fewest_cores(demand: QueryDemand, sources: Mapping[str, Source]) -> int:
-    """Return the cores that a query gets if none are pinned; its shards may be too few, which is found later."""
-    source = _source(demand, sources)
-    if demand.read_at_once >= source.partitions:
-        return whole_cores(demand.least_cores)
-    return _spread(demand, source).cores
-
-
-def divide_cores(cores: int, demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> list[int]:
-    """Divide pinned cores among a job's queries: to each what it would get without the pin, and the rest by need."""
-    fewest = [fewest_cores(demand, sources) for demand in demands]
-    rest = max(0, cores - max(sum(fewest), _shared(demands, sources)[1]))
-    total = sum(demand.least_cores for demand in demands)
-    exact = [rest * demand.least_cores / total for demand in demands]
-    given = [math.floor(part) for part in exact]
-    largest = sorted(range(len(demands)), key=lambda i: exact[i] - given[i], reverse=True)
-    for i in largest[: rest - sum(given)]:
-        given[i] += 1
-    return [few + more for few, more in zip(fewest, given, strict=True)]
-
-
-def _shared(demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> tuple[list[CoreSpread], int]:
-    """Return each query's spread over cores of its own, and the fewest cores that all of them can share."""
-    spreads = [_spread(demand, _source(demand, sources)) for demand in demands]
-    if len(demands) == 1:
-        return spreads, spreads[0].cores
-    ways = []
-    for parts in _PARTS:
-        divided = [
-            spread_ if demand.lands else _evenly(demand, parts)
-            for demand, spread_ in zip(demands, spreads, strict=True)
-        ]
-        ways.append((fewest_shared_cores(_batches(demands, divided, sources)), parts, divided))
-    cores, _, spreads = min(ways, key=lambda each: each[:2])
-    return spreads, cores
-
-
-def _batches(
-    demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread], sources: Mapping[str, Source]
-) -> list[Batch]:
+def shared_batches(demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> list[Batch]:
+    """Return the largest batches of queries that share cores."""
     return [
-        largest_batch(demand, spread_, _source(demand, sources).partitions)
-        for demand, spread_ in zip(demands, spreads, strict=True)
+        largest_batch(demand, source.partitions, source.evenly)
+        for demand in demands
+        for source in (source_of(demand, sources),)
     ]
 
 
@@ -127,8 +88,8 @@ def plan_job(
             demand,
             job,
             spread_,
-            _source(demand, sources),
-            records_held(environment, demand, _source(demand, sources).partitions),
+            source_of(demand, sources),
+            records_held(environment, demand, source_of(demand, sources).partitions),
         )
         problems += wrong
         queries[demand.query] = query
@@ -148,7 +109,7 @@ def plan_job(
     executors, workers, wrong = _workers(name, sized, cores, worker)
     problems += wrong
     ratio = allocation_ratio(
-        demands, spreads, [_source(each, sources).partitions for each in demands], cores.value
+        demands, spreads, [source_of(each, sources).partitions for each in demands], cores.value
     )
     scaling, wrong = scaling_range(name, job, demands, executors, sized.tasks_per_worker, ratio, worker)
     problems += wrong
@@ -288,7 +249,7 @@ def _memory(
         # A task reads one partition of the source, before any repartition.
         batches[demand.query] = (
             records,
-            max(1, _source(demand, sources).partitions if demand.lands else spread_.cores),
+            max(1, source_of(demand, sources).partitions if demand.lands else spread_.cores),
         )
     return of_job(environment, job, list(demands), batches)
 
@@ -322,70 +283,64 @@ def _spreads(
     environment: Environment, name: str, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the queries' distributions over the job's cores, and these."""
-    job, overhead = environment.jobs[name], limits()["spark.repartition.overhead"]
+    job = environment.jobs[name]
     short = [
         _too_few_shards(environment, demand)
         for demand in demands
-        if demand.read_at_once >= _source(demand, sources).partitions
+        if demand.read_at_once >= source_of(demand, sources).partitions
     ]
     if short:
         return [], 0, short
-    spreads, cores = _shared(demands, sources)
-    fewest = cores
-    if job.cores is not None:
-        cores = job.cores
-        given = divide_cores(cores, demands, sources)
-        more = [
-            spread_over_cores(
-                _source(demand, sources).partitions if demand.lands else own,
-                own,
-                demand.needed,
-                overhead,
-                read_at_once=demand.read_at_once,
-            )
-            for demand, own in zip(demands, given, strict=True)
-        ]
-        found = [each for each in more if each is not None]
-        if cores < fewest or (len(demands) == 1 and not found):
-            allowed = f"at least {fewest}: {_cores_why(job, demands)}"
-            return [], cores, [Finding(("jobs", name, "cores"), str(cores), allowed)]
-        base = max(fewest, sum(each.cores for each in spreads))
-        if len(demands) == 1 or (
-            len(found) == len(demands)
-            and cores > base
-            and fewest_shared_cores(_batches(demands, found, sources)) <= cores
-        ):
-            spreads = found
     if len(demands) == 1:
-        short = _not_delivered(environment, demands, sources, spreads)
-        return spreads, cores, short
-    batches = _batches(demands, spreads, sources)
+        return _alone(environment, name, demands[0], source_of(demands[0], sources))
+    batches = shared_batches(demands, sources)
     short = [
         _too_few_shards(environment, demand)
         for demand, batch in zip(demands, batches, strict=True)
-        if demand.work.hand_over and batch.seconds >= batch.room
+        if batch.reading and batch.reading / batch.evenly - batch.unread >= batch.room
     ]
-    return shared_spreads(demands, spreads, batches, cores), cores, short
+    if short:
+        return [], 0, short
+    fewest = fewest_shared_cores(batches)
+    cores = job.cores or fewest
+    tasks = divide(batches, cores)
+    if tasks is None:
+        return [], cores, [_too_few_cores(job, demands, fewest)]
+    return shared_spreads(demands, batches, tasks, cores), cores, []
 
 
-def _not_delivered(
-    environment: Environment,
-    demands: Sequence[QueryDemand],
-    sources: Mapping[str, Source],
-    spreads: Sequence[CoreSpread],
-) -> list[Finding]:
-    """Refuse a query that reads all shards in one wave if they cannot deliver the records in the rest of the batch."""
-    return [
-        _too_few_shards(environment, demand)
-        for demand, spread_ in zip(demands, spreads, strict=True)
-        if spread_.waves == 1 and demand.read_in_one_wave >= _source(demand, sources).partitions
-    ]
+def _alone(
+    environment: Environment, name: str, demand: QueryDemand, source: Source
+) -> tuple[list[CoreSpread], int, list[Finding]]:
+    """Return the distribution of a query that has all cores of its job."""
+    job, found = environment.jobs[name], own_spread(demand, source)
+    if job.cores is not None:
+        more = spread_over_cores(
+            source.partitions if demand.lands else max(found.cores, job.cores),
+            max(found.cores, job.cores),
+            demand.needed,
+            limits()["spark.repartition.overhead"],
+            read_at_once=demand.read_at_once,
+        )
+        if job.cores < found.cores or more is None:
+            return [], job.cores, [_too_few_cores(job, [demand], found.cores)]
+        found = more
+    # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
+    late = found.waves == 1 and demand.read_in_one_wave >= source.partitions
+    return [found], found.cores, [_too_few_shards(environment, demand)] if late else []
 
 
-def _spread(demand: QueryDemand, source: Source) -> CoreSpread:
+def _too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Finding:
+    allowed = f"at least {fewest}: {_cores_why(job, demands)}"
+    return Finding(("jobs", demands[0].job, "cores"), str(job.cores), allowed)
+
+
+def own_spread(demand: QueryDemand, source: Source) -> CoreSpread:
+    """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
     overhead = limits()["spark.repartition.overhead"]
-    if not demand.lands:
-        return _evenly(demand)
+    fewest = whole_cores(demand.least_cores)
+    if not demand.lands or demand.read_at_once >= source.partitions:
+        return CoreSpread(fewest, float(fewest), None)
     # A pinned trigger that is longer than the longest batch brings more records than that batch has time for.
     work = demand.work
     longer = work.overhead_factor * (1 - work.overhead / work.longest_batch)
@@ -396,12 +351,6 @@ def _spread(demand: QueryDemand, source: Source) -> CoreSpread:
         steady=source.steady,
         read_at_once=demand.read_at_once * max(1.0, longer),
     )
-
-
-def _evenly(demand: QueryDemand, parts: int = 1) -> CoreSpread:
-    """Return the spread of a table's records over the fewest cores, or over tasks of which each core runs several in turn."""
-    cores = whole_cores(demand.needed * parts)
-    return CoreSpread(cores, float(cores), None)
 
 
 def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:

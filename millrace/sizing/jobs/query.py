@@ -25,11 +25,24 @@ _SPARE = 1.1
 
 @dataclass(frozen=True)
 class Source:
-    """The partitions that a reader finds, whether their number is constant, and whether each has a limit in a batch."""
+    """The partitions that a reader finds.
+
+    Attributes
+    ----------
+    partitions
+        P.
+    steady
+        Whether their number is constant.
+    limits_parts
+        Whether each has a limit in a batch.
+    evenly
+        P as a real number that follows the traffic, where the traffic decides it.
+    """
 
     partitions: int
     steady: bool
     limits_parts: bool
+    evenly: float
 
 
 def plan_query(

@@ -5,11 +5,28 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from millrace.sizing.jobs.capacity import CoreSpread
+from millrace.sizing.jobs.capacity import CoreSpread, whole_cores
 from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.prices_and_limits import limits
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Tasks into which a batch is divided.
+
+    Attributes
+    ----------
+    number, seconds
+        How many, and the time of each.
+    shuffled
+        Whether they begin behind a shuffle: the partitions of the source would be too few and too long.
+    """
+
+    number: int
+    seconds: float
+    shuffled: bool = False
 
 
 @dataclass(frozen=True)
@@ -18,134 +35,183 @@ class Batch:
 
     Attributes
     ----------
-    tasks, seconds
-        Number of its tasks, and the time of each: of its work, or of what its partition delivers meanwhile, as a task that reads
-        a Kinesis shard holds its core until it has the records.
+    work
+        Core-seconds of its records.
     room
-        M − a: seconds within which all of them must end.
-    trigger, overhead
-        T, and a: the seconds before its first task.
-    read_at_once
-        Most partitions that are read at a time.
+        M − a: seconds within which all its tasks must end.
+    trigger
+        T in seconds.
+    partitions
+        Those that it reads; 0 for a table, whose records are divided as the plan likes.
+    evenly
+        The same as a real number that follows the traffic: of two streams, the one with less traffic never has longer tasks.
+    reading
+        Core-seconds for which its tasks hold cores while partitions deliver their records.
+    unread
+        Seconds before its first task in which others leave its partitions unread.
     """
 
-    tasks: int
-    seconds: float
+    work: float
     room: float
     trigger: float
-    overhead: float
-    read_at_once: float = math.inf
+    partitions: int = 0
+    evenly: float = 0.0
+    reading: float = 0.0
+    unread: float = 0.0
 
-    @property
-    def work(self) -> float:
-        """Core-seconds of all its tasks."""
-        return self.tasks * self.seconds
+    def in_tasks(self, number: int, *, shuffled: bool = False) -> Tasks:
+        """Divide it into tasks."""
+        if not self.partitions:
+            return Tasks(number, self.work / number)
+        extra = 1 + limits()["spark.repartition.overhead"] if shuffled else 1.0
+        even = self.evenly if number == self.partitions and not shuffled else float(number)
+        read = even
+        if shuffled:  # they are read before, in waves over as many cores, of which most may be idle in the last one
+            read = self.evenly if number >= self.partitions else 1 / (1 / even + 1 / self.evenly)
+        return Tasks(number, max(self.work * extra / even, self.reading / read - self.unread), shuffled)
+
+    def on_own_cores(self, *, free: bool) -> Tasks:
+        """Return the fewest tasks that end in time with a core for each."""
+        least = whole_cores(self.work / self.room)
+        if not self.partitions:
+            return self.in_tasks(least)
+        plain = self.in_tasks(max(self.partitions, least) if free else self.partitions)
+        shuffled = self.in_tasks(
+            whole_cores(self.work * (1 + limits()["spark.repartition.overhead"]) / self.room), shuffled=True
+        )
+        while shuffled.seconds >= self.room and shuffled.number <= self.partitions:
+            shuffled = self.in_tasks(shuffled.number + 1, shuffled=True)
+        possible = [each for each in (plain, shuffled) if each.seconds < self.room]
+        return min(possible, key=lambda each: each.number, default=plain)
 
 
-def largest_batch(demand: QueryDemand, spread_: CoreSpread, partitions: int) -> Batch:
+def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Batch:
     """Return the largest batch of a query.
 
     Parameters
     ----------
-    spread_
-        Its distribution over cores of its own, which decides whether it is repartitioned, and into how many tasks a table's records
-        are divided.
-    partitions
-        Those of its streams.
+    partitions, evenly
+        As :class:`Batch` has them.
     """
     work = demand.work
     room = work.longest_batch - work.overhead
-    extra, tasks = 1.0, partitions if demand.lands else spread_.cores
-    if spread_.repartition is not None:
-        extra, tasks = 1 + limits()["spark.repartition.overhead"], spread_.repartition
-    delivered = 0.0
-    at_once = spread_.read_at_once if spread_.repartition is not None else float(partitions)
-    if work.hand_over:
-        read = demand.read_at_once * work.overhead_factor * room
-        # Where others read the shards too, or this query reads them in turn, they deliver during the fixed cost what it takes afterwards.
-        delivered = read / at_once - (0.0 if work.alone and spread_.waves == 1 else work.overhead)
-    seconds = max(demand.needed * room * extra / tasks, delivered)
-    return Batch(tasks, seconds, room, work.planned_trigger, work.overhead, at_once)
+    if not demand.lands:
+        return Batch(demand.needed * room, room, work.planned_trigger)
+    # Where others read the shards too, they deliver during the fixed cost what they take afterwards.
+    reading = demand.read_at_once * work.overhead_factor * room
+    unread = 0.0 if work.alone or not work.hand_over else work.overhead
+    return Batch(demand.needed * room, room, work.planned_trigger, partitions, evenly, reading, unread)
 
 
-def fewest_shared_cores(batches: Sequence[Batch]) -> int:
+def fewest_shared_cores(batches: Sequence[Batch], *, free: Sequence[bool] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
-    most = sum(each.tasks for each in batches)
-    return bisect_left(range(most), True, lo=1, key=lambda cores: _headroom(batches, cores) > 1)
+    most = sum(
+        each.on_own_cores(free=own).number for each, own in zip(batches, _each(free, batches), strict=True)
+    )
+    return bisect_left(
+        range(most), True, lo=1, key=lambda cores: divide(batches, cores, free=free) is not None
+    )
 
 
-def _headroom(batches: Sequence[Batch], cores: int) -> float:
-    """Return how many times larger all batches could be on so many cores.
+def divide(batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()) -> list[Tasks] | None:
+    """Divide all batches into tasks that end in time on a number of cores; None if they do not.
 
-    A batch's tasks end within the shorter of two times after its fixed cost.
+    Either there is a core for each task, or the work of all bounds when each task begins (:func:`_longest_task`). Less traffic or a
+    longer trigger only makes tasks shorter in their share of the time, so neither takes more cores.
 
-    Work: cores are never idle while a task waits. So the last task of a batch begins when all other work that can be waiting has
-    been done, on all cores: ``(Σ work − t)/c + t`` (Graham, *Bounds on multiprocessing timing anomalies*, 1969, for one batch).
-    Of the cores, a stated share is used.
-
-    Share: a core that becomes free goes to the pool with the fewest running tasks. So each query has ``g`` cores or as many as it has
-    tasks, for the largest ``g`` that all can have at once: ``ceil(u/g)·t``. FAIR ends no task, so a core that another's tasks took a
-    moment before is free only at the end of one.
+    Parameters
+    ----------
+    free
+        For each batch, whether its source may get more partitions.
     """
-    every = sum(each.tasks for each in batches) <= cores
-    together = len({(each.trigger, each.overhead) for each in batches}) == 1
-    used = limits()["spark.sharing.share"]
-    share, work = _fair_share([each.tasks for each in batches], cores), sum(each.work for each in batches)
-    found = math.inf
-    for own in batches:
-        # Between two triggers of this query others may have fired several times, and the first of theirs before.
-        waiting = (
-            work
-            if together
-            else own.work
-            + sum(
-                each.work * (1 + math.ceil(own.room / each.trigger - 1e-9))
-                for each in batches
-                if each is not own
-            )
-        )
-        seconds = (waiting - own.seconds) / (used * cores) + own.seconds
-        if share:
-            held = 0.0 if every else max(each.seconds for each in batches if each is not own)
-            seconds = min(seconds, held + math.ceil(own.tasks / min(own.tasks, share)) * own.seconds)
-        found = min(found, own.room / seconds)
-    return found
+    may = _each(free, batches)
+    own = [each.on_own_cores(free=more) for each, more in zip(batches, may, strict=True)]
+    if sum(each.number for each in own) <= cores:
+        return own
+    plain = [each.in_tasks(each.partitions or 1) for each in batches]
+    while True:
+        found = []
+        for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
+            most = _longest_task(batch, _waiting(batches, plain, place), cores)
+            if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
+                tasks = batch.in_tasks(max(batch.partitions, math.floor(batch.work / max(most, 1e-9)) + 1))
+            elif not batch.partitions:
+                tasks = batch.in_tasks(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))
+            if tasks.seconds < most:
+                found.append(tasks)
+            elif batch.partitions and not tasks.shuffled and not may[place]:
+                # All others wait for its larger work from now on, so they are divided again.
+                number = min(cores, batch.partitions) if batch.reading else cores
+                plain[place] = batch.in_tasks(number, shuffled=True)
+                break
+            else:
+                return None
+        else:
+            return found
 
 
-def _fair_share(tasks: Sequence[int], cores: int) -> int:
-    """Return the tasks that each query can run at once, or all that it has: the largest ``g`` with ``Σ min(u, g) ≤ c``.
+def headroom(batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int) -> float:
+    """Return how many times larger all batches could be at once on so many cores."""
+    found = []
+    if sum(each.number for each in tasks) <= cores:
+        found.append(min(each.room / own.seconds for each, own in zip(batches, tasks, strict=True)))
+    used = limits()["spark.sharing.share"] * cores
+    ends = [
+        (waiting - own.seconds) / used + own.seconds if used > 1 else waiting / used
+        for place, own in enumerate(tasks)
+        for waiting in (_waiting(batches, tasks, place),)
+    ]
+    return max(*found, min(each.room / end for each, end in zip(batches, ends, strict=True)), 0.0)
 
-    Examples
-    --------
-    >>> _fair_share([4, 8], 8), _fair_share([1, 1, 30], 10), _fair_share([1, 1], 1), _fair_share([2, 2], 9)
-    (4, 8, 0, 2)
+
+def _each(free: Sequence[bool], batches: Sequence[Batch]) -> Sequence[bool]:
+    return free or [False] * len(batches)
+
+
+def _waiting(batches: Sequence[Batch], tasks: Sequence[Tasks], place: int) -> float:
+    """Return the core-seconds that can be waiting when the tasks of a batch do."""
+    works = [each.number * each.seconds for each in tasks]
+    own = batches[place]
+    if len({each.trigger for each in batches}) == 1:
+        return sum(works)
+    # Between two triggers of this query others may have fired several times, and the first of theirs before.
+    return works[place] + sum(
+        work * (1 + math.ceil(own.room / each.trigger - 1e-9))
+        for number, (work, each) in enumerate(zip(works, batches, strict=True))
+        if number != place
+    )
+
+
+def _longest_task(batch: Batch, waiting: float, cores: int) -> float:
+    """Return the seconds that a task of a batch may take; at most 0 if none can end in time.
+
+    Cores are never idle while a task waits. So the last task of a batch begins when all other work that can be waiting has been
+    done, on all cores: ``(Σ work − t)/(U·c) + t`` (Graham, *Bounds on multiprocessing timing anomalies*, 1969, for one batch), where
+    a stated share U of the cores is used.
     """
-    left, most = cores, len(tasks)
-    for number in sorted(tasks):
-        if number * most > left:
-            return left // most
-        left, most = left - number, most - 1
-    return max(tasks)
+    used = limits()["spark.sharing.share"] * cores
+    if used <= 1:
+        return math.inf if waiting < used * batch.room else 0.0
+    return (batch.room - waiting / used) / (1 - 1 / used)
 
 
 def shared_spreads(
-    demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread], batches: Sequence[Batch], cores: int
+    demands: Sequence[QueryDemand], batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int
 ) -> list[CoreSpread]:
     """Return the queries' shares of a number of cores: at the peak they use the same part of their times.
 
     A query's share is what it needs times the headroom of all, so limits and capacity follow as on cores of its own, also when all
     of them catch up together.
     """
-    headroom = _headroom(batches, cores)
+    more = headroom(batches, tasks, cores)
     return [
-        replace(
-            spread_,
-            cores=min(spread_.cores, cores),
-            effective=demand.needed * headroom,
-            read_at_once=min(batch.read_at_once, demand.read_in_one_wave * headroom)
+        CoreSpread(
+            cores=min(own.number, cores),
+            effective=demand.needed * more,
+            repartition=own.number if own.shuffled else None,
+            read_at_once=min(float(own.number), float(batch.partitions), demand.read_in_one_wave * more)
             if demand.work.hand_over
             else math.inf,
-            waves=1,
         )
-        for demand, spread_, batch in zip(demands, spreads, batches, strict=True)
+        for demand, batch, own in zip(demands, batches, tasks, strict=True)
     ]

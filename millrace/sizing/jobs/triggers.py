@@ -64,19 +64,24 @@ def longest_of_join(overhead: float) -> float:
     return _JOINED * overhead
 
 
-def paced(work: QueryWork, landed: Sequence[QueryWork]) -> QueryWork:
+def paced(work: QueryWork, landed: Sequence[QueryWork], most: float = math.inf) -> QueryWork:
     """Return the work with a trigger of whole landing batches, or with room for one landing batch more.
 
     A trigger that is a multiple of its tables' gets the same number of landing batches each time. Any other sometimes gets one
     batch more. Of the two, the one that takes fewer cores.
+
+    Parameters
+    ----------
+    most
+        Seconds that it may have.
     """
     slowest = max(each.planned_trigger for each in landed)
     found = []
-    longest = math.inf
+    longest = most
     if len(landed) > 1:
-        longest = slowest * math.ceil(longest_of_join(work.overhead) / slowest - 1e-9)
-    for most in (min(math.floor(work.sla / 2 / slowest + 1e-9) * slowest, longest), longest):
-        bounded = replace(work, most_trigger=most)
+        longest = min(most, slowest * math.ceil(longest_of_join(work.overhead) / slowest - 1e-9))
+    for bound in (min(math.floor(min(work.sla / 2, most) / slowest + 1e-9) * slowest, longest), longest):
+        bounded = replace(work, most_trigger=bound)
         trigger = bounded.planned_trigger
         whole = all(
             each.planned_trigger >= each.longest_batch

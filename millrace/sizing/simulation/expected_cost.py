@@ -14,7 +14,9 @@ from millrace.sizing.jobs.job import hold
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
+from millrace.sizing.simulation.result import JobResult
 from millrace.sizing.simulation.run import simulate
+from millrace.sizing.simulation.self_check import growth
 
 PLAYED = 2 * 3600.0
 """Least simulated seconds at the average rate; the first quarter, in which a job removes initial executors, is left out."""
@@ -112,14 +114,18 @@ def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Itera
         for name, traffic in traffic_of(environment, job.name).items()
     }
     moving = simulate(scenario(environment, plan, job.name, arrivals))
-    late = {
-        name: share
-        for name, query in job.queries.items()
-        if (share := moving.queries[name].in_time(query.latency_seconds.value, moving.seconds)) < IN_TIME
-    }
+    late = {name: share for name, share, kept in _in_time(job, moving) if not kept}
     if not late:
         return
     held = simulate(scenario(environment, plan, job.name, arrivals, fixed=True))
-    for name, share in late.items():
-        if held.queries[name].in_time(job.queries[name].latency_seconds.value, held.seconds) >= IN_TIME:
-            yield name, share
+    for name, _, kept in _in_time(job, held):
+        if kept and name in late:
+            yield name, late[name]
+
+
+def _in_time(job: JobPlan, played: JobResult) -> Iterator[tuple[str, float, bool]]:
+    """Yield each query's share of records in time, and whether it keeps its SLA and goes on to do so."""
+    for name, query in job.queries.items():
+        result = played.queries[name]
+        share = result.in_time(query.latency_seconds.value, played.seconds)
+        yield name, share, share >= IN_TIME and not growth(result, played.seconds)

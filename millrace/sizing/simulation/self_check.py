@@ -116,7 +116,7 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
                 sla=sla,
                 within=result.in_time(sla, seconds, since=settled),
                 oldest=result.ages_since(settled).oldest,
-                growth=_growth(result, seconds),
+                growth=growth(result, seconds),
                 outage=outage_of(environment.jobs[job.name]),
                 catch_up=None if again is None else again.value,
                 waiting=waiting.get(name, 0.0),
@@ -164,7 +164,7 @@ def _quarters(query: QueryResult, numbers: Floats, seconds: float) -> tuple[floa
     return float(max(numbers[third], default=0.0)), float(max(numbers[last], default=0.0))
 
 
-def _growth(query: QueryResult, seconds: float) -> float:
+def growth(query: QueryResult, seconds: float) -> float:
     """Return the records per second by which the backlog grows; 0 if it does not."""
     before, after = _quarters(query, query.backlog, seconds)
     return (after - before) / (seconds / 4) if after > GROWTH * before + 1 else 0.0
