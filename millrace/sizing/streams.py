@@ -150,7 +150,9 @@ class Reading:
         """The partitions that the traffic needs, as a real number; as a whole one where readers at exactly it never catch up."""
         binding = self.binding(one_wave=True)
         if self.stream.elastic_limits is None:
-            return max(1.0, float(binding.fewest) if binding.strictly else binding.partitions * (1 + self.spare))
+            return max(
+                1.0, float(binding.fewest) if binding.strictly else binding.partitions * (1 + self.spare)
+            )
         first, headroom = (limits()[name] for name in self.stream.elastic_limits)
         return max(first, binding.partitions * headroom)
 

@@ -119,7 +119,7 @@ jobs:
         schema: pipelines/shop/payment.ddl
         table: payments_landed
         # A backlog at once: a shard that has half of it would fall behind split ones by more than the watermark keeps.
-        records_per_batch: 5000
+        records_per_batch: 8000
       settled:
         kind: derive
         source: shipments_landed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from millrace.config.document.problems import Finding
 from millrace.config.job_networks import vpc_reason
@@ -82,20 +83,20 @@ def plan_job(
     if problems:
         return None, problems
     cores = _cores(name, job, demands, number)
-    queries = {}
-    for demand, spread_ in zip(demands, spreads, strict=True):
-        query, wrong = plan_query(
-            demand,
-            job,
-            spread_,
-            source_of(demand, sources),
-            records_held(environment, demand, source_of(demand, sources).partitions),
+    made = _with_workers(environment, name, demands, sources, prices, spreads, number)
+    if len(demands) > 1:
+        # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner.
+        paid = made.sized.tasks_per_worker * (
+            math.ceil(number / made.sized.tasks_per_worker)
+            if job.max_workers is None
+            else job.max_workers - 1
         )
-        problems += wrong
-        queries[demand.query] = query
-    memory = _memory(environment, job, demands, spreads, sources, queries)
-    ways, sized = choices(job, cores.value, memory, prices)
-    problems += _too_small(name, job, ways[0], memory)
+        more = _spreads(environment, name, demands, sources, paid)[0] if paid > number else spreads
+        larger = _with_workers(environment, name, demands, sources, prices, more, number)
+        fits = larger.ways[0].worker == made.ways[0].worker
+        if fits and (made.problems or not larger.problems):
+            spreads, made = more, larger
+    problems, queries, memory, ways, sized = made
 
     def worker() -> Input:
         value = f"{ways[0].worker}: {ways[0].vcpu} cores, {int(ways[0].memory_gib)} GiB"
@@ -153,6 +154,37 @@ def plan_job(
     if job.scaling == "fixed":
         plan = hold(plan, "scaling: fixed holds all of them")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
+
+
+class _WithWorkers(NamedTuple):
+    """Queries of a job and the workers that hold their batches."""
+
+    problems: list[Finding]
+    queries: dict[str, QueryPlan]
+    memory: Memory
+    ways: tuple[WorkerChoice, ...]
+    sized: Job
+
+
+def _with_workers(
+    environment: Environment,
+    name: str,
+    demands: Sequence[QueryDemand],
+    sources: Mapping[str, Source],
+    prices: PriceTable,
+    spreads: Sequence[CoreSpread],
+    cores: int,
+) -> _WithWorkers:
+    job, queries, problems = environment.jobs[name], {}, []
+    for demand, spread_ in zip(demands, spreads, strict=True):
+        source = source_of(demand, sources)
+        held = records_held(environment, demand, source.partitions)
+        query, wrong = plan_query(demand, job, spread_, source, held)
+        problems += wrong
+        queries[demand.query] = query
+    memory = _memory(environment, job, demands, spreads, sources, queries)
+    ways, sized = choices(job, cores, memory, prices)
+    return _WithWorkers([*problems, *_too_small(name, job, ways[0], memory)], queries, memory, ways, sized)
 
 
 def _network(environment: Environment, name: str) -> Figure[str]:
@@ -280,9 +312,19 @@ def _cores_why(job: Job, demands: Sequence[QueryDemand]) -> str:
 
 
 def _spreads(
-    environment: Environment, name: str, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
+    environment: Environment,
+    name: str,
+    demands: Sequence[QueryDemand],
+    sources: Mapping[str, Source],
+    paid: int = 0,
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
-    """Return the queries' distributions over the job's cores, and these."""
+    """Return the queries' distributions over the job's cores, and these.
+
+    Parameters
+    ----------
+    paid
+        Cores of all its executors, which may be more than the queries need.
+    """
     job = environment.jobs[name]
     short = [
         _too_few_shards(environment, demand)
@@ -306,7 +348,7 @@ def _spreads(
     tasks = divide(batches, cores)
     if tasks is None:
         return [], cores, [_too_few_cores(job, demands, fewest)]
-    return shared_spreads(demands, batches, tasks, cores), cores, []
+    return shared_spreads(demands, batches, tasks, max(cores, paid)), cores, []
 
 
 def _alone(

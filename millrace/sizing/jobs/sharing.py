@@ -65,9 +65,8 @@ class Batch:
             return Tasks(number, self.work / number)
         extra = 1 + limits()["spark.repartition.overhead"] if shuffled else 1.0
         even = self.evenly if number == self.partitions and not shuffled else float(number)
-        read = even
-        if shuffled:  # they are read before, in waves over as many cores, of which most may be idle in the last one
-            read = self.evenly if number >= self.partitions else 1 / (1 / even + 1 / self.evenly)
+        # Those of the source are read before a shuffle, in waves over as many cores.
+        read = self.evenly / math.ceil(self.evenly / number) if shuffled else even
         return Tasks(number, max(self.work * extra / even, self.reading / read - self.unread), shuffled)
 
     def on_own_cores(self, *, free: bool) -> Tasks:
