@@ -25,7 +25,7 @@ ROWS = {
     ),
     "a limit that the SLA makes impossible": (
         LAND_SCHEMA, LAND_SCHEMA + "        records_per_batch: 1000000 #!\n", f"{LAND}.records_per_batch", "1000000",
-        "12001 to 25204: more and a full batch takes longer than 15 s", None,
+        "12001 to 54525: more and a full batch takes longer than 15 s", None,
     ),
     "shards below the traffic": (
         CLICKS_RATE + CLICKS_SIZE, "      records_per_second: 1800\n      record_size: 500B\n    shards: 1 #!\n", f"{STREAM}.shards", "1",
