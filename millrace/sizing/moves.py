@@ -14,6 +14,7 @@ from millrace.config.aws import kafka_versions
 from millrace.config.base import Model
 from millrace.config.checks.environment import run_checks
 from millrace.config.document.problems import ConfigurationError, Path, dotted_path
+from millrace.config.document.tree import Tree
 from millrace.config.engines import KINDS, Job
 from millrace.config.engines.versions import stands_for
 from millrace.config.job_networks import needs_vpc, network_reasons, vpc_reason
@@ -51,6 +52,8 @@ class Move:
         Dollars a month less than now.
     gives_up
         What is lost, in words.
+    with_it
+        Other changes that belong to it, each a key with its old and its new value.
     """
 
     key: str
@@ -59,16 +62,21 @@ class Move:
     usd: float
     saved: float
     gives_up: str
+    with_it: tuple[tuple[str, Any, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class _Change:
-    """A change that is not planned yet: the value as the file has it and as the model does; None removes the key."""
+    """A change that is not planned yet: the value as the file has it and as the model does; None removes the key.
+
+    With ``jobs``, these jobs leave the file, and their queries go to the job of the path.
+    """
 
     path: Path
     new: Any
     gives_up: str
     parsed: Any = None
+    jobs: tuple[str, ...] = ()
 
     @property
     def value(self) -> Any:
@@ -95,13 +103,17 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
     before = total(now).value
     costs = {key: sum(line.usd for line in lines) for key, lines in now.costs.items()}
     changes = sorted(
-        _changes(environment),
+        _changes(environment, now),
         key=lambda each: -costs.get(".".join(map(str, each.path[:2])).replace("kafka.", "clusters."), before),
     )
     found = []
     for change in changes[: _TRIED // len(environment.jobs)]:
         changed, node = _changed(environment, change), tree.at(change.path)
-        elsewhere = change.new is None and node is not None and node.file != tree.file
+        with_it = tuple(_merging(change, tree))
+        elsewhere = change.new is None and any(
+            each is not None and each.file != tree.file
+            for each in (node, *(tree.at(("jobs", name)) for name in change.jobs))
+        )
         if (
             changed is None
             or elsewhere
@@ -118,7 +130,11 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
             each.network.value == "none" != now.jobs[name].network.value for name, each in after.jobs.items()
         )
         gives_up = change.gives_up + f"; {_PRIVATE}" * (leaves and change.path[-1] != "network")
-        move = Move(dotted_path(change.path), old, change.new, usd, before - usd, gives_up)
+        key, old, new = dotted_path(change.path), old, change.new
+        if change.jobs:
+            (key, old, new), *rest = with_it
+            with_it = tuple(rest)
+        move = Move(key, old, new, usd, before - usd, gives_up, with_it)
         if move.saved >= _WORTH:
             found.append((move, changed, after))
     found.sort(key=lambda each: -each[0].saved)
@@ -126,7 +142,35 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
     return tuple(islice((move for move, changed, after in found if keeps(changed, after)), MOST))
 
 
-def _changes(environment: Environment) -> Iterator[_Change]:
+def _merging(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
+    """Yield keys with old and new values for jobs that are merged: queries that come, and jobs that go."""
+    for name in change.jobs:
+        node = tree.at(("jobs", name))
+        assert node is not None
+        for query, asked in node.to_json()["queries"].items():
+            yield dotted_path((*change.path, query)), None, asked
+    for name in change.jobs:
+        node = tree.at(("jobs", name))
+        assert node is not None
+        yield f"jobs.{name}", node.to_json(), None
+
+
+def _small_jobs(environment: Environment, now: Plan) -> Iterator[_Change]:
+    """Yield jobs of one executor whose keys are alike, as queries of the first of them."""
+    groups: dict[str, list[str]] = {}
+    for name, job in environment.jobs.items():
+        given = {key: getattr(job, key) for key in job.model_fields_set - {"queries"}}
+        if "max_workers" not in given and now.jobs[name].executors.value == 1:
+            groups.setdefault(repr(sorted(given.items())), []).append(name)
+    for first, *others in groups.values():
+        names = [query for each in (first, *others) for query in environment.jobs[each].queries]
+        if others and len(set(names)) == len(names):
+            lost = f"separate starts and stops of {', '.join((first, *others))}; a query that ran before leaves its checkpoint behind"
+            yield _Change(("jobs", first, "queries"), None, lost, jobs=tuple(others))
+
+
+def _changes(environment: Environment, now: Plan) -> Iterator[_Change]:
+    yield from _small_jobs(environment, now)
     if environment.partition_buffer:
         yield _Change(("partition_buffer",), None, "spare shards and partitions for a hot key")
     for name, stream in environment.streams.items():
@@ -213,6 +257,14 @@ def _of_job(name: str, job: Job) -> Iterator[_Change]:
 def _changed(environment: Environment, change: _Change) -> Environment | None:
     """Return the environment with one value changed; None if the key does not fit the others."""
     section, *rest = map(str, change.path)
+    if change.jobs:
+        kept = {name: job for name, job in environment.jobs.items() if name not in change.jobs}
+        queries = {
+            query: asked
+            for name in (rest[0], *change.jobs)
+            for query, asked in environment.jobs[name].queries.items()
+        }
+        return _with(environment, section, {**kept, rest[0]: _with(kept[rest[0]], "queries", queries)})
     if not rest:
         return _with(environment, section, change.value)
     if section == "network":

@@ -21,7 +21,6 @@ from millrace.sizing.cost import stream_cost
 from millrace.sizing.costs.network import dns_cost, jobs_inside, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
 from millrace.sizing.costs.storage import unpriced_costs
-from millrace.sizing.jobs.advice import merge_advice
 from millrace.sizing.jobs.demand import QueryDemand, query_demands
 from millrace.sizing.jobs.job import own_spread, source_of
 from millrace.sizing.kafka import load, plan_cluster, zones
@@ -83,7 +82,7 @@ def plan(environment: Environment) -> Plan:
             *_of_quotas(environment, clusters),
             *risks(environment, demands, streams, jobs),
         ),
-        advice=tuple(merge_advice(jobs)),
+        advice=(),
         left_out=unpriced_costs(environment),
     )
     found = hold_where_late(environment, found)

@@ -59,12 +59,13 @@ def set_value(text: str, path: Path, value: Any) -> str:
 
 
 def remove(text: str, path: Path) -> str:
-    """Remove one key and its value from a file's text, with the comment on its line.
+    """Remove one key and its value from a file's text, with the comments on its lines.
 
     Raises
     ------
     EditError
-        The key does not exist, spans several lines, is the only key of its mapping, or begins a list item.
+        The key does not exist, is the only key of its mapping, or begins a list item; a block spans several lines within
+        braces.
     """
     *above, last = path
     node: Node | None = _root(text)
@@ -77,9 +78,7 @@ def remove(text: str, path: Path) -> str:
         raise EditError(f"{dotted_path(path)} is not there")
     place = places[0]
     key, value = node.value[place]
-    if not _one_line(value):
-        raise EditError(f"{dotted_path(path)} spans several lines")
-    begin, end = key.start_mark.index, _end(key, value)
+    begin, end = key.start_mark.index, _last(value, key)
     if not node.flow_style:
         if len(node.value) == 1:
             raise EditError(f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}")

@@ -1,4 +1,4 @@
-"""Advice on alternatives: merged jobs, split jobs, scheduled runs."""
+"""Advice on alternatives: split jobs, scheduled runs."""
 
 from __future__ import annotations
 
@@ -86,27 +86,3 @@ def _scheduled(plan: JobPlan, demands: Sequence[QueryDemand], sla: float) -> tup
     )
     run = max(60.0, start + busy / plan.cores.value + sum(demand.work.overhead for demand in demands))
     return plan.worker_usd_hour * plan.max_workers.value * HOURS * min(1.0, run / each), each
-
-
-def merge_advice(jobs: Mapping[str, JobPlan]) -> Iterator[str]:
-    """Yield a line for small jobs of one engine that could share one driver."""
-    groups: dict[tuple[str, str, str, str], list[JobPlan]] = {}
-    for plan in jobs.values():
-        if plan.max_workers.origin == "pinned" or plan.executors.value > 1:
-            continue
-        key = (plan.engine, plan.version, plan.worker, plan.architecture)
-        groups.setdefault(key, []).append(plan)
-    for group in groups.values():
-        if len(group) < 2:
-            continue
-        cores = sum(each.cores.value for each in group)
-        tasks = group[0].vcpu
-        workers = math.ceil(cores / tasks) + 1
-        now = sum(each.max_workers.value for each in group)
-        if workers < now:
-            saved = (now - workers) * group[0].worker_usd_hour * HOURS
-            names = ", ".join(each.name for each in group)
-            yield (
-                f"jobs {names} are small: as queries of one job they would take {workers} workers in place "
-                f"of {now}, ${saved:,.2f} less a month; they then stop and start together"
-            )

@@ -59,6 +59,52 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
         assert len(lost) <= (each.new is None), "a key that is removed takes the comment on its line with it"
 
 
+SMALL = """\
+project: shape
+account: "111122223333"
+streams:
+{streams}
+jobs:
+{jobs}
+"""
+STREAM = "  s{n}: {{kind: kinesis, traffic: {{records_per_second: 50, record_size: 1KiB, basis: measured}}}}"
+JOB = """\
+  j{n}:  # of team {n}
+    engine: glue
+    latency: {latency}
+    rate: {{records_per_second_per_core: 5000, batch_overhead: 2s, basis: measured}}
+    queries:
+      land-{n}:
+        kind: land
+        source: s{n}
+        table: t{n}
+        schema: pipelines/clicks/schemas/click.ddl
+"""
+
+
+def test_small_jobs_that_are_alike_become_one(tmp_path: Path) -> None:
+    """The job with another SLA stays; the two others cost what one file with their queries in one job costs."""
+    jobs = [JOB.format(n=n, latency="5m" if n < 3 else "6m") for n in range(1, 4)]
+    file = tmp_path / "small.yaml"
+    file.write_text(
+        SMALL.format(streams="\n".join(STREAM.format(n=n) for n in range(1, 4)), jobs="".join(jobs))
+    )
+    folder = tmp_path / "project"
+    copy = project(folder, file)
+    environment = load(copy, folder)
+    moves = find_moves(environment, plan(environment), keeps)
+    (place,) = [number for number, move in enumerate(moves, start=1) if move.with_it]
+    apply_moves(environment, moves, str(place))
+    after = load(copy, folder)
+    assert {name: {*job.queries} for name, job in after.jobs.items()} == {
+        "j1": {"land-1", "land-2"},
+        "j3": {"land-3"},
+    }
+    assert after.jobs["j1"].queries["land-2"] == environment.jobs["j2"].queries["land-2"]
+    assert round(total(plan(after)).value, 2) == round(moves[place - 1].usd, 2)
+    assert "# of team 1" in copy.read_text()
+
+
 def test_the_documents_table_is_what_is_planned() -> None:
     assert "\n".join(table()) in (ROOT / "docs/plan.md").read_text(encoding="utf-8")
 

@@ -91,6 +91,11 @@ def test_where_only_blocks_stand_the_new_value_is_first():
         ),
         (("jobs", "clicks", "rate", "batch_overhead"), ", batch_overhead: 2s", ""),
         (("jobs", "orders", "cores"), "cores: 4", ""),
+        (
+            ("jobs", "clicks", "queries"),
+            "    queries:\n      land:\n        kind: land\n        trigger:\n        columns: [a, b] # two\n",
+            "",
+        ),
     ],
 )
 def test_a_value_is_taken_away(path, old, new):
@@ -116,9 +121,8 @@ def test_what_cannot_be_edited_is_told(path, value, told):
     ("path", "told"),
     [
         (("jobs", "moon"), "not there"),
-        (("jobs", "clicks", "queries"), "spans several lines"),
+        (("jobs", "clicks", "queries", "land"), "is the only key of jobs.clicks.queries"),
         (("tags", 0, "name"), "begins a list's item"),
-        (("jobs", "clicks", "queries", "land"), "several lines"),
     ],
 )
 def test_what_cannot_be_taken_away_is_told(path, told):

@@ -279,20 +279,6 @@ def test_each_mend_does_mend(from_text: Loader) -> None:
     assert plan(from_text(text(sla="4s", overhead=found["rate.batch_overhead"])))
 
 
-def test_small_jobs_are_told_to_share_a_driver(from_text: Loader) -> None:
-    second = (
-        "  more:\n    engine: glue\n    latency: 16s\n    worker: G.1X\n"
-        "    rate: {records_per_second_per_core: 1000, batch_overhead: 2s}\n"
-        "    queries:\n      other: {kind: land, source: clicks, table: other,"
-        " schema: pipelines/clicks/schemas/click.ddl}\n"
-    )
-    (line,) = plan(from_text(text(rate="500") + second)).advice
-    assert line.startswith(
-        "jobs clicks, more are small: as queries of one job they would take 2 workers in place of 4"
-    )
-    assert f"${2 * 730 * 0.44:,.2f} less" in line
-
-
 def test_a_large_job_is_told_to_be_shared_out(from_text: Loader) -> None:
     job = plan(from_text(text(rate="700000", sla="60s", job="worker: G.8X"))).jobs["clicks"]
     assert job.cores.value > 700

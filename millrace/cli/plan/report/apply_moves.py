@@ -18,6 +18,10 @@ def move_lines(moves: Sequence[Move]) -> Iterator[str]:
     """Yield a numbered line for each move."""
     for number, each in enumerate(moves, start=1):
         change = f"{each.key}: {_shown(each.old)} to {_shown(each.new)}"
+        if each.with_it:
+            gone = [key for key, _, new in each.with_it if new is None]
+            came = [key for key, _, new in ((each.key, None, each.new), *each.with_it) if new is not None]
+            change = f"{', '.join(gone)} removed, {', '.join(came)} added"
         yield f"{number}. ${each.saved:,.2f} less: {change}, ${each.usd:,.2f} a month; gives up {each.gives_up}"
 
 
@@ -46,7 +50,10 @@ def apply_moves(environment: Environment, moves: Sequence[Move], numbers: str) -
     assert places.root is not None
     where = places.name(places.tree.file)
     changes = [
-        Change("environment", where, each.key, each.old, each.new) for each in map(known.get, asked) if each
+        Change("environment", where, key, old, new)
+        for each in map(known.get, asked)
+        if each
+        for key, old, new in ((each.key, each.old, each.new), *each.with_it)
     ]
     tried = try_changes(places.tree.file, changes, places.root)
     tried.write()

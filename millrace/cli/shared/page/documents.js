@@ -61,8 +61,13 @@ function ways({ name, choices, cores, advice }) {
 function plan(it) {
   const byCost = Object.values(it.jobs).sort((one, other) => other.cost.usd_month - one.cost.usd_month);
   const notes = [...it.advice, ...it.warnings];
+  const shown = value => typeof value === "object" && value !== null ? "as its job has it" : value;
   const moves = it.moves.map((each, place) => [
-    `${place + 1}. ${each.key}`, `${each.old ?? "not set"}`, `${each.new ?? "remove it"}`, dollars(each.saved), each.gives_up || "",
+    `${place + 1}. ${[each.key, ...each.with_it.map(([key]) => key)].join(", ")}`,
+    `${shown(each.old) ?? "not set"}`,
+    `${shown(each.new) ?? "remove it"}`,
+    dollars(each.saved),
+    each.gives_up || "",
   ]);
   return [
     verdict(it.verdict),
