@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from millrace.config.kafka.clusters import MskCluster
 from millrace.config.model import Environment, Stream
+from millrace.config.queries import LandQuery
 from millrace.config.units import format_duration
 from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.jobs.query import outage_of
@@ -81,9 +83,13 @@ def risks(
             for demand in own
         )
         if len(own) > 1 and busy > FULL:
+            queries = environment.jobs[name].queries.values()
+            alike = Counter(each.schema for each in queries if isinstance(each, LandQuery))
+            route = "; one `route` query lands streams of the same schema in a single batch"
             yield (
                 f"jobs.{name}: the fixed costs of {count(len(own), 'batches')} take {busy:.0%} of the driver's time (not simulated), "
                 "so batches may begin late; longer triggers, or another job for a part of the queries, take less"
+                + route * (max(alike.values(), default=0) > 1)
             )
 
 
