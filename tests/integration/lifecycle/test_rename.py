@@ -25,8 +25,7 @@ def deploy(shop: Shop, engines: Engines) -> Callable[[str], list[str]]:
     def deployed(text: str) -> list[str]:
         engines.asked.clear()
         shop.file.write_text(text)
-        # A job under a new name has a role of its own, which is more than is deployed.
-        done = shop.millrace("deploy", "--yes", "--wider")
+        done = shop.millrace("deploy", "--yes")
         assert done.returncode == 0, (done.stdout, done.stderr[-1500:])
         return [*done.stdout.splitlines(), *done.stderr.splitlines()]
 
