@@ -41,7 +41,10 @@ def permission_lines(template: Template) -> Iterator[str]:
                 yield f"{whose}runs as {value}"
         holders = [whose]
         if kind in POLICIES and (roles := properties.get("Roles")):
-            holders = [f"AWS::IAM::Role {role.get('Ref') or _shown(role)}: " for role in roles]
+            given = (
+                _shown(role) if isinstance(role, str) else role.get("Ref") or _shown(role) for role in roles
+            )
+            holders = [f"AWS::IAM::Role {role}: " for role in given]
         for statement in _statements(properties):
             yield from (f"{holder}{line}" for line in _lines(statement) for holder in holders)
 
