@@ -26,7 +26,10 @@ from tests.template.test_exports import full, synthesised
 
 RARE = (
     "AWS::EC2::EIP",
+    "AWS::EC2::InternetGateway",
     "AWS::EC2::NatGateway",
+    "AWS::EC2::Route",
+    "AWS::EC2::VPCGatewayAttachment",
     "AWS::Kinesis::StreamConsumer",
     "AWS::MSK::ServerlessCluster",
 )

@@ -6,21 +6,23 @@ import copy
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from millrace.config import ConfigurationError, Names
+from millrace.config import ConfigurationError, Names, load
 from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.model import Environment
 from millrace.lifecycle.changes.deployment_changes import stack_change
 from millrace.lifecycle.changes.read_sizes import sizes
 from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES, refusals, stages
 from millrace.sizing import plan
+from tests.policy.everywhere import NEWEST, written
 from tests.template.cloudformation import Template, replaced, update_refused
-from tests.template.conftest import Synthesis
+from tests.template.conftest import ROOT, Synthesis
 from tests.template.resource_types import RARE, extract, kinds
-from tests.template.test_exports import Change, changed, full, put, synthesised
+from tests.template.test_exports import NAT, Change, changed, full, put, synthesised
 
 
 @dataclass(frozen=True)
@@ -67,17 +69,18 @@ def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
         yield path, value
 
 
-def edits(templates: dict[str, Template]) -> list[Edit]:
+def edits(*environments: dict[str, Template]) -> list[tuple[dict[str, Template], Edit]]:
     """Return the edits of each property that the templates contain, once for each type and path."""
-    found = {}
-    for stack, template in templates.items():
-        for logical, resource in template["Resources"].items():
-            for path, value in leaves(resource.get("Properties", {})):
-                shape = tuple("[]" if isinstance(key, int) else key for key in path)
-                for number, other in enumerate(others(value)):
-                    what = (resource["Type"], shape, type(value), number)
-                    found.setdefault(what, Edit(stack, logical, path, other))
-    return list(found.values())
+    found: dict[Any, tuple[dict[str, Template], Edit]] = {}
+    for templates in environments:
+        for stack, template in templates.items():
+            for logical, resource in template["Resources"].items():
+                for path, value in leaves(resource.get("Properties", {})):
+                    shape = tuple("[]" if isinstance(key, int) else key for key in path)
+                    for number, other in enumerate(others(value)):
+                        what = (resource["Type"], shape, type(value), number)
+                        found.setdefault(what, (templates, Edit(stack, logical, path, other)))
+    return [(old, edit) for old, edit in found.values() if is_known(edit, old[edit.stack])]
 
 
 def wrong(deployed: dict[str, Template], edit: Edit) -> str | None:
@@ -115,11 +118,11 @@ def is_known(edit: Edit, old: Template) -> bool:
     return not nothing and not (kind == "AWS::MSK::Cluster" and edit.path == ("KafkaVersion",))
 
 
-def test_an_edit_of_each_property_is_told_and_can_be_carried_out() -> None:
-    deployed = changed()
-    drawn = [each for each in edits(deployed) if is_known(each, deployed[each.stack])]
-    assert len(drawn) > 900
-    found = [f"{edit}: {said}" for edit in drawn if (said := wrong(deployed, edit)) is not None]
+def test_an_edit_of_each_property_is_told_and_can_be_carried_out(tmp_path: Path) -> None:
+    newest = synthesised(load(str(written(NEWEST, "us-east-1", tmp_path)), root=ROOT))
+    drawn = edits(changed(), changed(NAT), newest)
+    assert len(drawn) > 1000
+    found = [f"{edit}: {said}" for old, edit in drawn if (said := wrong(old, edit)) is not None]
     assert found == []
 
 
