@@ -97,7 +97,9 @@ class DeployedRights:
             f"arn:{aws}:": "arn:<partition>:",
         }
         self._deployed = {
-            (stack, name) for stack, template in templates.items() for name in (template or {})["Resources"]
+            (stack, name)
+            for stack, template in templates.items()
+            for name in (template or {}).get("Resources", {})
         }
         self.kinds = frozenset(
             kind
