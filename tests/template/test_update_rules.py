@@ -14,7 +14,9 @@ import pytest
 from millrace.config import ConfigurationError, Names, load
 from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.model import Environment
-from millrace.lifecycle.changes.deployment_changes import stack_change
+from millrace.etl.launch import typed_json
+from millrace.infra.launch.launch_settings import job_settings
+from millrace.lifecycle.changes.deployment_changes import job_change, stack_change
 from millrace.lifecycle.changes.read_sizes import sizes
 from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES, refusals, stages
 from millrace.sizing import plan
@@ -132,7 +134,104 @@ def test_the_extract_is_that_of_the_schemas_and_has_every_type_of_the_templates(
     assert known == {kind: extract(kind) for kind in known}
 
 
+DEPLOYING = (ROOT / "docs/deploying.md").read_text(encoding="utf-8")
 RATE = "streams.flights.traffic.records_per_second"
+
+
+SHARDS, STORAGE, TOPIC = "streams.departures.shards", "kafka.main.storage", "streams.flights.partitions"
+PAGE: dict[str, tuple[tuple[Change, ...], tuple[Change, ...], str, str]] = {
+    "transform, schema, trigger, limit, Spark setting": (
+        (),
+        (put("jobs.departures.spark", {"spark.sql.ansi.enabled": "false"}),),
+        "restart",
+        "1",
+    ),
+    "workers of a Glue job": ((), (put("jobs.departures.max_workers", 9),), "restart", "1"),
+    "workers, disks or network of a job on EMR Serverless": (
+        (put("jobs.flights.cores", 8), put(TOPIC, 16)),
+        (put("jobs.flights.cores", 16),),
+        "drained, restart",
+        "1",
+    ),
+    "a Glue job into the network or out of it (`jobs.NAME.network`)": (
+        (),
+        (put("jobs.departures.network", "none"),),
+        "drained, restart",
+        "1",
+    ),
+    "more or fewer shards of a stream": ((put(SHARDS, 1),), (put(SHARDS, 20),), "restart", "5"),
+    "more partitions of a topic": ((put(TOPIC, 14),), (put(TOPIC, 40),), "restart", "1"),
+    "fewer partitions of a topic": ((put(TOPIC, 40),), (put(TOPIC, 14),), "", "refused"),
+    "more storage of MSK brokers": (
+        (put(STORAGE, "200GiB"),),
+        (put(STORAGE, "300GiB"),),
+        "continue",
+        "1",
+    ),
+    "less storage of MSK brokers": ((put(STORAGE, "300GiB"),), (put(STORAGE, "200GiB"),), "", "refused"),
+    "several of storage, brokers, type, version, configuration, monitoring of a cluster": (
+        (put(STORAGE, "200GiB"),),
+        (
+            put(STORAGE, "300GiB"),
+            put("kafka.main.brokers", 9),
+            put("kafka.main.broker_type", "kafka.m7g.2xlarge"),
+        ),
+        "continue",
+        "one for each",
+    ),
+}
+"""By the edit of docs/deploying.md: a file, what is edited, what becomes of jobs, and the steps."""
+
+
+@pytest.mark.parametrize("edit", PAGE)
+def test_the_page_says_what_an_edit_does(edit: str) -> None:
+    base, changes, effect, steps = PAGE[edit]
+    rows = [
+        line.strip("| ").split(" | ") for line in DEPLOYING.splitlines() if line.startswith(f"| {edit} |")
+    ]
+    environments = [of(*base), of(*base, *changes)]
+    old, new = (synthesised(each) for each in environments)
+    documents = [settings_of(each) for each in environments]
+    found = {
+        (each.before, each.after)
+        for job in documents[0]
+        for stack in [Names(environments[0], "111122223333").stack(f"job-{job}")]
+        for each in [
+            job_change(
+                job,
+                stack=(old[stack], new[stack]),
+                document=(documents[0][job], documents[1][job]),
+                document_url=(json.dumps(documents[0][job]), json.dumps(documents[1][job])),
+                sources=(frozenset(), frozenset()),
+            )
+        ]
+    } - {("leave", "leave")}
+    refused = list(refusals(old, new))
+    counts = [len(way) for stack, template in new.items() if (way := stages(old[stack], template))]
+    [row] = rows
+    assert bool(refused) is (steps == "refused") is row[1].startswith("refused")
+    if not refused:
+        want = {
+            "restart": {("leave", "restart")},
+            "drained, restart": {("drain", "restart")},
+            "continue": set(),
+        }
+        assert found == want[effect]
+        assert row[2].startswith(effect)
+        assert counts == {"1": [], "5": [5], "one for each": [3]}[steps]
+        assert (f"in {steps}" if steps == "5" else steps) in row[3]
+
+
+def settings_of(environment: Environment) -> dict[str, Any]:
+    """What launch documents have of an environment's jobs, with their Spark settings."""
+    planned, names = plan(environment), Names(environment, "111122223333")
+    return {
+        job: {
+            "settings": typed_json.write(job_settings(environment, planned.jobs[job], names)),
+            "spark": str(each.spark),
+        }
+        for job, each in environment.jobs.items()
+    }
 
 
 @pytest.mark.parametrize("zones", [2, 3])
