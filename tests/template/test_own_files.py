@@ -172,7 +172,7 @@ def test_what_may_not_travel_is_refused_all_at_once(tmp_path: Path) -> None:
     (packed / "shop").mkdir(parents=True)
     fine = """password = row.password
 token: str = options["token"]
-PASSWORD_COLUMN = "order_password_2"
+password_column = columns["order_password_2"]
 SAFE = "arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf"
 """
     (packed / "shop" / "transforms.py").write_text(fine)
