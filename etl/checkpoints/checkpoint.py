@@ -25,10 +25,13 @@ class Checkpoint:
         Its URL or path.
     place
         Position of the source among those of the query.
+    source
+        :func:`~etl.record.commits.source_digest` of what the query reads; empty if commits do not name it.
     """
 
     location: str
     place: int = 0
+    source: str = field(default="", compare=False)
     _last: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
     """Entry of the batch that was read last; Spark does not change an entry after it is written."""
     _made: list[tuple[str, int]] = field(default_factory=list, repr=False, compare=False)
@@ -36,10 +39,10 @@ class Checkpoint:
     def batch(self, spark: SparkSession, number: int) -> BatchId | None:
         """Return the id under which commits name a batch; None where the checkpoint has no id."""
         try:
-            run, _ = self.id_and_creation_time(spark)
+            run, created = self.id_and_creation_time(spark)
         except FileNotFoundError:
             return None
-        return BatchId(run, number)
+        return BatchId(run, number, self.source, created)
 
     def id_and_creation_time(self, spark: SparkSession) -> tuple[str, int]:
         """Return the checkpoint's id (new after a reset) and the time it was made, in whole seconds since 1970.

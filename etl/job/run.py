@@ -27,6 +27,7 @@ from ..queries.query_parts import (
 )
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
+from ..record.commits import source_digest
 from ..record.query import Query
 from ..record.tables import Table
 from ..sinks.dead_letters import DeadLetters
@@ -138,7 +139,7 @@ def _derive(
         return [spark.table(str(Table.of(job.catalog, name))).schema for name in query.landings]
 
     before = schemas()
-    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
+    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}", source=source_digest(query.landings))
     compose = enrich_then_transform(spark, job, query.name, query, report)
     rows = open_derived_stream(spark, job, query, compose, landing, most)
     begun = start_with_all_files(spark, rows, checkpoint, query.name)

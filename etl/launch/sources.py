@@ -55,6 +55,11 @@ class Source(ABC):
         return None
 
     @property
+    def part(self) -> tuple[int, ...] | None:
+        """Partitions that it reads, if other jobs may read the rest; None for all."""
+        return None
+
+    @property
     def null_payload_deletes(self) -> bool:
         """True if a record without a payload deletes the record with its key."""
         return False
@@ -184,6 +189,11 @@ class KafkaSource(Source):
     def is_pattern(self) -> bool:
         """True if it reads all topics that a regular expression matches."""
         return self.read_as.pattern
+
+    @property
+    def part(self) -> tuple[int, ...] | None:
+        """Partitions of the topic, if they are listed."""
+        return self.read_as.partitions
 
     @property
     def null_payload_deletes(self) -> bool:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..checkpoints.checkpoint import Checkpoint
 from ..launch.settings import JobSettings
 from ..launch.sources import Source, group_sources
+from ..record.commits import source_digest
 from ..record.tables import Table
 from ..sources.base import LegGuard, ReplayedLeg, SourceContext, reader_of
 from ..sources.source_union import SourceUnion, union
@@ -40,6 +41,12 @@ class OpenedSources:
     watch: Callable[[], None] | None
 
 
+def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
+    """Return the short name by which commits of a query name its streams, topics and partitions."""
+    ordered = (each for leg in group_sources(sources) for each in leg)
+    return source_digest([(each.position_owner(job), each.own_name, each.part) for each in ordered])
+
+
 def open_sources(
     spark: SparkSession,
     job: JobSettings,
@@ -65,7 +72,7 @@ def open_sources(
     StartError
         As in :meth:`etl.sources.base.SourceReader.open`.
     """
-    whole = Checkpoint(f"{job.checkpoints}/{name}")
+    whole = Checkpoint(f"{job.checkpoints}/{name}", source=sources_digest(job, sources))
     replayed: list[ReplayedLeg] = []
     guards: list[LegGuard] = []
     openers: list[Callable[[], DataFrame]] = []

@@ -5,11 +5,14 @@ these names are one transaction. So the newest commit of a run shows whether the
 without reading a row: compaction, replays and other queries in between do not matter.
 
 A commit is validated against the snapshot that its look-up read (``CommitFence``). If another writer has added rows since,
-Iceberg refuses it, and the look-up is repeated. A rival (another process on the same checkpoint) is refused for good.
+Iceberg refuses it, and the look-up is repeated. A rival (another process on the same checkpoint) is refused for good, and so
+is a job that writes what an older one writes from the same source.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +26,9 @@ from .tables import Table
 
 RUN, BATCH, WRITER, ALONE = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"
 """Properties of a commit: checkpoint, batch number, process, and a flag that no later batch can be in the table."""
+
+SOURCE, CREATED = "millrace.source", "millrace.created"
+"""Properties of a commit: :func:`source_digest`, and the time at which the checkpoint was made."""
 
 MOST_COMMITS = 500
 """Most commits that are searched for a run's last one: each takes one or two calls into the JVM."""
@@ -43,10 +49,27 @@ class BatchId:
         Id of the checkpoint, with the route if a query has several; a reset checkpoint has a new id.
     number
         Spark's batch number.
+    source
+        :func:`source_digest` of what the query reads; empty if it is not compared.
+    created
+        Time at which the checkpoint was made, in whole seconds since 1970.
     """
 
     run: str
     number: int
+    source: str = field(default="", compare=False)
+    created: int = field(default=0, compare=False)
+
+
+def source_digest(parts: Any) -> str:
+    """Return a short name of what a query reads, the same in every job that reads it.
+
+    Parameters
+    ----------
+    parts
+        Names of its sources with their partitions, in a fixed order; written as JSON.
+    """
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -225,6 +248,18 @@ class Commits:
             "this one began"
         )
 
+    def _check_owner(self, batch: BatchId, summary: Any) -> None:
+        """Raise if a commit is of another job that owns this table: the one with the older checkpoint continues."""
+        if not batch.source or summary.get(SOURCE) != batch.source:
+            return
+        # Routes of a query share its checkpoint.
+        owner, own = summary.get(RUN).partition("/")[0], batch.run.partition("/")[0]
+        if (int(summary.get(CREATED)), owner) < (batch.created, own):
+            raise LeaseLostError(
+                f"table {self.table}: another job writes it from the same source, on the older checkpoint {owner}: one job at "
+                "a time does; stop one of the two, and see docs/how-to/rename-and-remove.md"
+            )
+
     def fence(self, history: History, batch: BatchId | None, *, alone: bool) -> CommitFence:
         """Return the fence for the commit of a batch.
 
@@ -240,6 +275,8 @@ class Commits:
         if batch is None:
             return CommitFence(history.base, shut=not self._shared)
         told = {RUN: batch.run, BATCH: str(batch.number), WRITER: self.writer}
+        if batch.source:
+            told |= {SOURCE: batch.source, CREATED: str(batch.created)}
         return CommitFence(history.base, told | ({ALONE: "true"} if alone else {}), shut=not self._shared)
 
     def read_history(self, spark: SparkSession, batch: BatchId | None) -> History:
@@ -248,7 +285,8 @@ class Commits:
         Raises
         ------
         LeaseLostError
-            Another process has committed to the same checkpoint since this one started.
+            Another process has committed to the same checkpoint since this one started, or another job with an older
+            checkpoint has written records of the same source.
         """
         metadata = self.table.metadata(spark)
         newest = metadata.currentSnapshot()
@@ -273,8 +311,11 @@ class Commits:
                     alone = not lost and summary.get(ALONE) == "true"
                     break
                 again.append(added)
-            elif int(summary.get("added-records") or 0) and snapshot.operation() != "replace":
-                others.append(added)
+            else:
+                if not begun:
+                    self._check_owner(batch, summary)
+                if int(summary.get("added-records") or 0) and snapshot.operation() != "replace":
+                    others.append(added)
             if count == MOST_COMMITS:
                 break
             snapshot = metadata.snapshot(added.parent) if added.parent is not None else None

@@ -112,6 +112,8 @@ class BatchPlace:
         Time at which the checkpoint was made, in whole seconds since 1970.
     route
         Query and route, for a query with several routes: each has its own commits.
+    source
+        As in :class:`~etl.record.commits.BatchId`.
     properties
         Properties of the commit, for a sink with a history.
     lookup
@@ -125,13 +127,15 @@ class BatchPlace:
     notes: str = ""
     created: int = 0
     route: str = ""
+    source: str = field(default="", compare=False)
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
     lookup: LookUp | None = field(default=None, compare=False, repr=False)
 
     @property
     def batch_id(self) -> BatchId:
         """Id by which a table's commits name it."""
-        return BatchId(f"{self.run}/{self.route}" if self.route else self.run, self.batch)
+        run = f"{self.run}/{self.route}" if self.route else self.run
+        return BatchId(run, self.batch, self.source, self.created)
 
     @property
     def name(self) -> str:
@@ -162,7 +166,9 @@ def batch_place(
     run, created = checkpoint.id_and_creation_time(spark)
     offsets = (checkpoint.batch_start(spark, batch), checkpoint.batch_end(spark, batch))
     start, end = ("" if each is None else json.dumps(each, sort_keys=True) for each in offsets)
-    return BatchPlace(run, batch, start, end, checkpoint.location, created, lookup=lookup)
+    return BatchPlace(
+        run, batch, start, end, checkpoint.location, created, source=checkpoint.source, lookup=lookup
+    )
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,8 @@ def update_refused(old: Template, new: Template) -> list[str]:
         before, after = was.get("Properties", {}), will.get("Properties", {})
         said += [f"{logical}: another type"] * (was["Type"] != will["Type"])
         own = NAMED.get(was["Type"])
-        moved = {*named(after.get("ClusterArn", after.get("StreamARN")), "Fn::GetAtt")} & gone
+        inside = [each.get("ClusterArn", each.get("StreamARN")) for each in (before, after)]
+        moved = inside[0] != inside[1] or {*named(inside[1], "Fn::GetAtt")} & gone
         if (
             logical in gone
             and not moved

@@ -1,6 +1,7 @@
-"""Extract of CloudFormation's resource schemas for the types that our templates have: ``python -m tests.template.resource_types``.
+"""Data that ``millrace deploy`` reads: ``python -m tests.template.resource_types``.
 
-cfn-lint ships the schemas; ``millrace deploy`` reads the extract. ``make lock`` writes it, and a test compares it.
+An extract of CloudFormation's resource schemas for the types that our templates have, which cfn-lint ships, and the permissions that
+new jobs have in these templates. ``make lock`` writes both, and tests compare them.
 """
 
 from __future__ import annotations
@@ -14,16 +15,21 @@ from typing import Any
 from aws_cdk import App
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
-from millrace.config import Names, environments, load
+from millrace.config import Environment, Names, environments, load
 from millrace.infra.deployment import build
+from millrace.lifecycle.changes.permission_changes import JOB_RIGHTS, DeployedRights
 from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
-from tests.policy.everywhere import NEWEST, written
+from tests.policy.everywhere import ACCOUNT, NEWEST, written
+from tests.template.test_exports import full, synthesised
 
 RARE = (
     "AWS::EC2::EIP",
+    "AWS::EC2::InternetGateway",
     "AWS::EC2::NatGateway",
+    "AWS::EC2::Route",
+    "AWS::EC2::VPCGatewayAttachment",
     "AWS::Kinesis::StreamConsumer",
     "AWS::MSK::ServerlessCluster",
 )
@@ -56,19 +62,42 @@ def kinds(templates: Iterable[dict[str, Any]]) -> set[str]:
     return {kind for kind in found if not kind.startswith(("AWS::CDK::", "AWS::CloudFormation::"))}
 
 
+def swapped(plain: dict[str, Any]) -> None:
+    """Let each job run on the other engine, which brings each engine together with each kind of source."""
+    for job in plain["jobs"].values():
+        job["engine"] = "glue" if job["engine"] == "emr" else "emr"
+        for key in ("version", "architecture", "worker"):
+            job.pop(key, None)
+
+
+def new_rights() -> set[str]:
+    """Return the kinds of permission in the stacks of jobs and of their network, where nothing is somebody else's."""
+    found = frozenset[str]()
+    for change in (lambda _: None, swapped):
+        plain = full()
+        change(plain)
+        environment = Environment.model_validate({"name": "dev", **plain})
+        names = Names(environment, ACCOUNT)
+        stacks = (names.stack("job-"), names.stack("network"))
+        own = {name: each for name, each in synthesised(environment).items() if name.startswith(stacks)}
+        found |= DeployedRights(names, own).kinds
+    return {kind for kind in found if ": Allow " in kind}
+
+
 def write() -> None:
-    """Synthesise every environment and write the extract of the types that their templates have."""
+    """Synthesise every environment and write what is said of their templates."""
     found = set(RARE)
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     with tempfile.TemporaryDirectory() as folder:
         files = [*environments(ROOT), str(written(NEWEST, "us-east-1", Path(folder)))]
         for environment in (load(name, root=ROOT) for name in files):
             app = App(context=context, analytics_reporting=False)
-            names = Names(environment, environment.account or "111122223333")
+            names = Names(environment, environment.account or ACCOUNT)
             build(app, names=names, plan=plan(environment), root=ROOT)
             found |= kinds(stack.template for stack in app.synth().stacks)
     text = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(extract(kind))}" for kind in sorted(found))
     RESOURCE_TYPES.write_text(f"{{\n{text}\n}}\n")
+    JOB_RIGHTS.write_text(json.dumps(sorted(new_rights()), indent=0) + "\n")
 
 
 if __name__ == "__main__":

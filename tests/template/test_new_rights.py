@@ -13,8 +13,9 @@ import pytest
 from millrace.config import Names
 from millrace.config.model import Environment
 from millrace.lifecycle.changes.deployment_changes import StackChange, stack_change
-from millrace.lifecycle.changes.permission_changes import DeployedRights, permission_lines
+from millrace.lifecycle.changes.permission_changes import DeployedRights, job_rights, permission_lines
 from tests.template.cloudformation import Template
+from tests.template.resource_types import new_rights, swapped
 from tests.template.test_exports import Change, full, synthesised
 
 ACCOUNT = "111122223333"
@@ -40,14 +41,26 @@ def with_the_new_job() -> dict[str, Template]:
     return synthesised(environment())
 
 
-def compared(new: dict[str, Template], *changes: Change) -> list[StackChange]:
-    old = deployed()
+@functools.cache
+def without(engine: str) -> dict[str, Template]:
+    """Everything but the jobs of an engine."""
+
+    def others(plain: dict[str, Any]) -> None:
+        plain["jobs"] = {name: each for name, each in plain["jobs"].items() if each["engine"] != engine}
+
+    return synthesised(environment(others))
+
+
+def compared(
+    new: dict[str, Template], *changes: Change, old: dict[str, Template] | None = None
+) -> list[StackChange]:
+    old = old or deployed()
     rights = DeployedRights(Names(environment(*changes), ACCOUNT), old)
     return [stack_change(stack, old.get(stack), template, rights) for stack, template in new.items()]
 
 
-def wider(new: dict[str, Template], *changes: Change) -> list[str]:
-    return [f"{each.stack}: {line}" for each in compared(new, *changes) for line in each.wider]
+def wider(new: dict[str, Template], *changes: Change, old: dict[str, Template] | None = None) -> list[str]:
+    return [f"{each.stack}: {line}" for each in compared(new, *changes, old=old) for line in each.wider]
 
 
 def renamed(plain: dict[str, Any]) -> None:
@@ -77,6 +90,22 @@ def test_a_job_like_its_neighbours_needs_no_word_more(name: str) -> None:
     assert wider(new, ORDINARY[name]) == []
 
 
+@pytest.mark.parametrize("engine", ["emr", "glue"])
+def test_the_first_job_of_an_engine_needs_no_word_more(engine: str) -> None:
+    assert wider(with_the_new_job(), old=without(engine)) == []
+
+
+def test_the_kinds_of_new_jobs_are_those_of_the_templates() -> None:
+    assert job_rights() == new_rights(), "make lock writes them"
+
+
+def test_a_deployed_job_that_gets_the_rights_of_another_engine_is_told() -> None:
+    """Its role is there, so it can do more than before."""
+    told = wider(synthesised(environment(swapped)), swapped, old=without("emr"))
+    assert any("job-departures: + AWS::IAM::Role" in line and "emr-serverless" in line for line in told)
+    assert not any("job-flights" in line for line in told)
+
+
 def statements(template: Template) -> Iterator[tuple[str, Any]]:
     """Yield the statements that allow something, to be changed in place, with their resource."""
     for name, resource in template["Resources"].items():
@@ -86,7 +115,7 @@ def statements(template: Template) -> Iterator[tuple[str, Any]]:
                     yield name, statement
 
 
-def wide(statement: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def wide(statement: dict[str, Any], job: str) -> Iterator[dict[str, Any]]:
     """Yield what gives more than a statement, each with one thing of another kind."""
     actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
     service = actions[0].partition(":")[0]
@@ -108,7 +137,7 @@ def wide(statement: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 ("flights-dev", "flights-prod"),
                 ("flights_dev", "payroll"),
                 (ACCOUNT, "999999999999"),
-                ("last", "departures"),
+                (job, "departures"),
                 ("-checkpoints-", "-lake-"),
             ):
                 # Tables, streams and topics of the environment are the environment's.
@@ -118,13 +147,15 @@ def wide(statement: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 yield {"Resource": resource.rpartition("/")[0].rpartition("/")[0] + "/*"}
 
 
-def test_each_right_of_another_kind_is_told() -> None:
+@pytest.mark.parametrize(("job", "engine"), [("last", None), ("flights", "emr")])
+def test_each_right_of_another_kind_is_told(job: str, engine: str | None) -> None:
+    """In a job like another, and in the first of an engine."""
     new = with_the_new_job()
-    stack = next(name for name in new if name.endswith("-job-last"))
-    rights = DeployedRights(Names(environment(), ACCOUNT), deployed())
+    stack = next(name for name in new if name.endswith(f"-job-{job}"))
+    rights = DeployedRights(Names(environment(), ACCOUNT), without(engine) if engine else deployed())
     tried, missed = 0, []
     for place, (_, statement) in enumerate(statements(new[stack])):
-        for change in wide(statement):
+        for change in wide(statement, job):
             template = copy.deepcopy(new[stack])
             edited = [each for _, each in statements(template)][place]
             edited.update(change)

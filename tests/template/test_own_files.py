@@ -172,6 +172,7 @@ def test_what_may_not_travel_is_refused_all_at_once(tmp_path: Path) -> None:
     (packed / "shop").mkdir(parents=True)
     fine = """password = row.password
 token: str = options["token"]
+password_column = columns["order_password_2"]
 SAFE = "arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf"
 """
     (packed / "shop" / "transforms.py").write_text(fine)
@@ -183,6 +184,9 @@ SAFE = "arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf"
     (packed / "credentials.json").write_text("{}")
     (packed / "server.PEM").write_bytes(b"\0")
     (packed / "linked.txt").symlink_to(tmp_path / "elsewhere")
+    (packed / "folder").symlink_to(tmp_path)
+    (packed / "wide.txt").write_text("password: hunter2hunter2", encoding="utf-16")
+    (packed / "shop" / "login.py").write_text('connect(user="x", password="hunter2hunter2")')
     (packed / "notes").write_text(f"x\n{begin}\n")
     (packed / "shop" / "client.py").write_text(f"# a client\nID = '{key}'\n")
     (packed / "shop" / "options.json").write_text('{"url": "x", "db_password": "hunter2hunter2"}')
@@ -191,18 +195,24 @@ SAFE = "arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf"
     told = str(caught.value).splitlines()[1:]
     assert [line.partition(": ")[0] for line in told] == [
         "pipelines/credentials.json",
+        "pipelines/folder",
         "pipelines/linked.txt",
         "pipelines/notes",
         "pipelines/server.PEM",
         "pipelines/shop/client.py",
+        "pipelines/shop/login.py",
         "pipelines/shop/options.json",
+        "pipelines/wide.txt",
     ]
-    assert "line 2 holds a secret" in told[2]
-    assert "leads out of the project" in told[1]
+    assert "line 2 holds a secret" in told[3]
+    assert "leads out of the project" in told[2]
     for left in (
         "credentials.json",
         "server.PEM",
         "linked.txt",
+        "folder",
+        "wide.txt",
+        "shop/login.py",
         "notes",
         "shop/client.py",
         "shop/options.json",

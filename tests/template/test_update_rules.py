@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import copy
 import json
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from millrace.config import ConfigurationError, Names
+from millrace.config import ConfigurationError, Names, load
 from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.model import Environment
-from millrace.lifecycle.changes.deployment_changes import stack_change
+from millrace.etl.launch import typed_json
+from millrace.infra.launch.launch_settings import job_settings
+from millrace.lifecycle.changes.deployment_changes import job_change, stack_change
 from millrace.lifecycle.changes.read_sizes import sizes
 from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES, refusals, stages
 from millrace.sizing import plan
+from tests.policy.everywhere import NEWEST, written
 from tests.template.cloudformation import Template, replaced, update_refused
-from tests.template.conftest import Synthesis
+from tests.template.conftest import ROOT, Synthesis
 from tests.template.resource_types import RARE, extract, kinds
-from tests.template.test_exports import Change, changed, full, put, synthesised
-
-EDITS = 1500
-"""Edits of one run, some twenty seconds; each day draws others, and the slow test makes all."""
+from tests.template.test_exports import NAT, Change, changed, full, put, synthesised
 
 
 @dataclass(frozen=True)
@@ -55,31 +54,35 @@ def others(value: Any) -> list[Any]:
         return [value + 1, max(0, value - 1), 3 * value + 7, 20 * value, value // 3]
     if isinstance(value, str):
         return [f"{value}x", value.replace("kafka.", "express.")] if value else ["x"]
-    return []
+    if isinstance(value, list):
+        return [value[:-1]]
+    return ["arn:aws:other:us-east-1:111122223333:thing"]
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Yield the values of a resource's properties that are written in it, not those that CloudFormation fills in."""
+    """Yield the values of a resource's properties, references as a whole, and each list that has more than one."""
     items: Any = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     )
-    for key, inner in items:
-        if not (isinstance(key, str) and (key == "Ref" or key.startswith("Fn::"))):
-            yield from leaves(inner, (*path, key))
-    if not isinstance(value, dict | list):
+    refers = isinstance(value, dict) and any(key == "Ref" or key.startswith("Fn::") for key in value)
+    for key, inner in items if not refers else ():
+        yield from leaves(inner, (*path, key))
+    if not isinstance(value, dict | list) or refers or (isinstance(value, list) and len(value) > 1):
         yield path, value
 
 
-def edits(templates: dict[str, Template]) -> list[Edit]:
+def edits(*environments: dict[str, Template]) -> list[tuple[dict[str, Template], Edit]]:
     """Return the edits of each property that the templates contain, once for each type and path."""
-    found = {}
-    for stack, template in templates.items():
-        for logical, resource in template["Resources"].items():
-            for path, value in leaves(resource.get("Properties", {})):
-                shape = tuple("[]" if isinstance(key, int) else key for key in path)
-                for number, other in enumerate(others(value)):
-                    found.setdefault((resource["Type"], shape, number), Edit(stack, logical, path, other))
-    return list(found.values())
+    found: dict[Any, tuple[dict[str, Template], Edit]] = {}
+    for templates in environments:
+        for stack, template in templates.items():
+            for logical, resource in template["Resources"].items():
+                for path, value in leaves(resource.get("Properties", {})):
+                    shape = tuple("[]" if isinstance(key, int) else key for key in path)
+                    for number, other in enumerate(others(value)):
+                        what = (resource["Type"], shape, type(value), number)
+                        found.setdefault(what, (templates, Edit(stack, logical, path, other)))
+    return [(old, edit) for old, edit in found.values() if is_known(edit, old[edit.stack])]
 
 
 def wrong(deployed: dict[str, Template], edit: Edit) -> str | None:
@@ -117,22 +120,12 @@ def is_known(edit: Edit, old: Template) -> bool:
     return not nothing and not (kind == "AWS::MSK::Cluster" and edit.path == ("KafkaVersion",))
 
 
-def tried(count: int | None) -> None:
-    deployed = changed()
-    drawn = [each for each in edits(deployed) if is_known(each, deployed[each.stack])]
-    assert len(drawn) > 500
-    random.Random(datetime.now(UTC).toordinal()).shuffle(drawn)
-    found = {(edit, said) for edit in drawn[:count] if (said := wrong(deployed, edit)) is not None}
-    assert sorted(map(str, found)) == []
-
-
-def test_an_edit_of_each_property_is_told_and_can_be_carried_out() -> None:
-    tried(EDITS)
-
-
-@pytest.mark.slow
-def test_all_edits_are_told_and_can_be_carried_out() -> None:
-    tried(None)
+def test_an_edit_of_each_property_is_told_and_can_be_carried_out(tmp_path: Path) -> None:
+    newest = synthesised(load(str(written(NEWEST, "us-east-1", tmp_path)), root=ROOT))
+    drawn = edits(changed(), changed(NAT), newest)
+    assert len(drawn) > 1000
+    found = [f"{edit}: {said}" for old, edit in drawn if (said := wrong(old, edit)) is not None]
+    assert found == []
 
 
 def test_the_extract_is_that_of_the_schemas_and_has_every_type_of_the_templates(each: Synthesis) -> None:
@@ -141,7 +134,104 @@ def test_the_extract_is_that_of_the_schemas_and_has_every_type_of_the_templates(
     assert known == {kind: extract(kind) for kind in known}
 
 
+DEPLOYING = (ROOT / "docs/deploying.md").read_text(encoding="utf-8")
 RATE = "streams.flights.traffic.records_per_second"
+
+
+SHARDS, STORAGE, TOPIC = "streams.departures.shards", "kafka.main.storage", "streams.flights.partitions"
+PAGE: dict[str, tuple[tuple[Change, ...], tuple[Change, ...], str, str]] = {
+    "transform, schema, trigger, limit, Spark setting": (
+        (),
+        (put("jobs.departures.spark", {"spark.sql.ansi.enabled": "false"}),),
+        "restart",
+        "1",
+    ),
+    "workers of a Glue job": ((), (put("jobs.departures.max_workers", 9),), "restart", "1"),
+    "workers, disks or network of a job on EMR Serverless": (
+        (put("jobs.flights.cores", 8), put(TOPIC, 16)),
+        (put("jobs.flights.cores", 16),),
+        "drained, restart",
+        "1",
+    ),
+    "a Glue job into the network or out of it (`jobs.NAME.network`)": (
+        (),
+        (put("jobs.departures.network", "none"),),
+        "drained, restart",
+        "1",
+    ),
+    "more or fewer shards of a stream": ((put(SHARDS, 1),), (put(SHARDS, 20),), "restart", "5"),
+    "more partitions of a topic": ((put(TOPIC, 14),), (put(TOPIC, 40),), "restart", "1"),
+    "fewer partitions of a topic": ((put(TOPIC, 40),), (put(TOPIC, 14),), "", "refused"),
+    "more storage of MSK brokers": (
+        (put(STORAGE, "200GiB"),),
+        (put(STORAGE, "300GiB"),),
+        "continue",
+        "1",
+    ),
+    "less storage of MSK brokers": ((put(STORAGE, "300GiB"),), (put(STORAGE, "200GiB"),), "", "refused"),
+    "several of storage, brokers, type, version, configuration, monitoring of a cluster": (
+        (put(STORAGE, "200GiB"),),
+        (
+            put(STORAGE, "300GiB"),
+            put("kafka.main.brokers", 9),
+            put("kafka.main.broker_type", "kafka.m7g.2xlarge"),
+        ),
+        "continue",
+        "one for each",
+    ),
+}
+"""By the edit of docs/deploying.md: a file, what is edited, what becomes of jobs, and the steps."""
+
+
+@pytest.mark.parametrize("edit", PAGE)
+def test_the_page_says_what_an_edit_does(edit: str) -> None:
+    base, changes, effect, steps = PAGE[edit]
+    rows = [
+        line.strip("| ").split(" | ") for line in DEPLOYING.splitlines() if line.startswith(f"| {edit} |")
+    ]
+    environments = [of(*base), of(*base, *changes)]
+    old, new = (synthesised(each) for each in environments)
+    documents = [settings_of(each) for each in environments]
+    found = {
+        (each.before, each.after)
+        for job in documents[0]
+        for stack in [Names(environments[0], "111122223333").stack(f"job-{job}")]
+        for each in [
+            job_change(
+                job,
+                stack=(old[stack], new[stack]),
+                document=(documents[0][job], documents[1][job]),
+                document_url=(json.dumps(documents[0][job]), json.dumps(documents[1][job])),
+                sources=(frozenset(), frozenset()),
+            )
+        ]
+    } - {("leave", "leave")}
+    refused = list(refusals(old, new))
+    counts = [len(way) for stack, template in new.items() if (way := stages(old[stack], template))]
+    [row] = rows
+    assert bool(refused) is (steps == "refused") is row[1].startswith("refused")
+    if not refused:
+        want = {
+            "restart": {("leave", "restart")},
+            "drained, restart": {("drain", "restart")},
+            "continue": set(),
+        }
+        assert found == want[effect]
+        assert row[2].startswith(effect)
+        assert counts == {"1": [], "5": [5], "one for each": [3]}[steps]
+        assert (f"in {steps}" if steps == "5" else steps) in row[3]
+
+
+def settings_of(environment: Environment) -> dict[str, Any]:
+    """What launch documents have of an environment's jobs, with their Spark settings."""
+    planned, names = plan(environment), Names(environment, "111122223333")
+    return {
+        job: {
+            "settings": typed_json.write(job_settings(environment, planned.jobs[job], names)),
+            "spark": str(each.spark),
+        }
+        for job, each in environment.jobs.items()
+    }
 
 
 @pytest.mark.parametrize("zones", [2, 3])

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from urllib.parse import unquote
 
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.document.tree import Tree
 
-_ACCOUNT = re.compile(r"\barn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):|\b(\d{12})\.dkr\.ecr\.")
-"""An ARN with an account (AWS general reference, "Amazon Resource Names"), or the address of a private image."""
+_ACCOUNT = re.compile(
+    r"\barn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):|\b(\d{12})\.dkr\.ecr\.|\bamazonaws\.com(?:\.cn)?/(\d{12})/"
+)
+"""An ARN with an account (AWS general reference, "Amazon Resource Names"), the address of a private image, or of a queue."""
+
+_ACCOUNT_KEY = re.compile(r"(?i)(^|[._-])(glue\.id|account([._-]?id)?|catalog[._-]?id)$")
+"""A key whose value is an account, such as Iceberg's ``glue.id``."""
 
 _HOST = re.compile(r"://|^[\w-]+(\.[\w-]+)+:\d{1,5}\b")
 _HOSTS = re.compile(r"(?:(?<!s3)://|^|,)([\w-]+(?:\.[\w-]+)*\.[A-Za-z][\w-]*)(?=[:/?,]|$)")
@@ -31,7 +37,11 @@ def foreign_accounts(tree: Tree, account: str, others: Collection[str]) -> Itera
         Accounts of ``governance.other_accounts``.
     """
     for path, value in tree.leaves():
-        named = [a or b for a, b in _ACCOUNT.findall(value)] if isinstance(value, str) else []
+        keys = [step for step in path if isinstance(step, str)]
+        texts = [*keys, value] if isinstance(value, str) else keys
+        named = ["".join(found) for text in texts for found in _ACCOUNT.findall(unquote(text))]
+        if keys and _ACCOUNT_KEY.search(keys[-1]) and re.fullmatch(r"\d{12}", str(value)):
+            named.append(str(value))
         if foreign := [each for each in named if each != account and each not in others]:
             yield Finding(
                 path,

@@ -36,6 +36,7 @@ _FORMS = tuple(
         r"(?i)\bauthorization[\"']?\s*[=:]\s*[\"']?(?:basic|bearer)\s+[\w.+/=-]{6,}",  # RFC 7617, RFC 6750
         r"(?<![\w+.:-])[A-Za-z][\w+.:-]*://[^/\s:@]*:[^/\s@]+@",  # RFC 3986, userinfo
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----",  # RFC 7468, RFC 4880
+        r"LS0tLS1CRUdJTiB(?:QUklWQVRF|SU0EgUFJJVkFUR|FQyBQUklWQVRF|FTkNSWVBURUQg|PUEVOU1NIIFBS|EU0EgUFJJVkFUR)",  # the same in base64
         r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",  # RFC 7519
         # IAM user guide, "IAM identifiers": ids of keys, of temporary ones, of bearers and of certificates
         r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
@@ -68,6 +69,12 @@ _FORMS = tuple(
 
 _NAMED_FORMS = 2
 """The first of them, which look for a secret's name with a value behind it."""
+
+_LITERAL = re.compile(
+    r"(?i)(?:pass(?:word|wd|phrase)|pwd|(?<!no)secret)[\"']?\s*(?::\s*\w+\s*)?[=:]\s*[rbf]?"
+    r"([\"'])(?=[^\"']*\d)(?=[^\"']*[a-z])[^\"'\s{}<>$%]{8,}\1"
+)
+"""A password as a literal of a program, with a letter and a digit."""
 
 _LONGEST = 100_000
 """Most characters of a text that are searched; no key of an environment file needs as many."""
@@ -106,9 +113,9 @@ def holds_secret(text: str, *, names: bool) -> int:
     Parameters
     ----------
     names
-        Whether a secret's name with a value behind it is one; in a program it is a variable.
+        Whether a secret's name with any value behind it is one; in a program the value may be a variable.
     """
-    forms = _FORMS if names else _FORMS[_NAMED_FORMS:]
+    forms = _FORMS if names else (*_FORMS[_NAMED_FORMS:], _LITERAL)
     lines = enumerate(text.splitlines(), 1)
     return next((at for at, line in lines if any(form.search(_ARNS.sub("", line)) for form in forms)), 0)
 

@@ -5,9 +5,11 @@ Pure functions over templates: policies of roles, trust of roles, policies of ke
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.names import Names
@@ -39,7 +41,10 @@ def permission_lines(template: Template) -> Iterator[str]:
                 yield f"{whose}runs as {value}"
         holders = [whose]
         if kind in POLICIES and (roles := properties.get("Roles")):
-            holders = [f"AWS::IAM::Role {role.get('Ref') or _shown(role)}: " for role in roles]
+            given = (
+                _shown(role) if isinstance(role, str) else role.get("Ref") or _shown(role) for role in roles
+            )
+            holders = [f"AWS::IAM::Role {role}: " for role in given]
         for statement in _statements(properties):
             yield from (f"{holder}{line}" for line in _lines(statement) for holder in holders)
 
@@ -53,11 +58,22 @@ _BEFORE_A_JOB = ("job", "jobs", "Millrace", "_erasures")
 """Parts of ARNs and of namespaces of metrics that a job's name follows, as its own name may be that of a topic or table."""
 
 
+JOB_RIGHTS = Path(__file__).with_name("job_rights.json")
+"""Kinds of permission that come with the first job of an engine or of a kind of source, drawn from templates."""
+
+
+@functools.cache
+def job_rights() -> frozenset[str]:
+    """Return the kinds that Millrace gives a new job, its endpoints included, on things of the environment alone."""
+    return frozenset(json.loads(JOB_RIGHTS.read_text()))
+
+
 class DeployedRights:
     """Kinds of permission that the jobs of an environment have: what a new job has of the same kinds gives nobody more.
 
     A kind is a permission without the names that belong to one job: the job's own name, and what follows the environment's
     own name in an ARN or a condition. Names of other jobs, of other things, and wildcards stay, so they are kinds of their own.
+    What is new, such as the role of the first job of an engine, may also have :func:`job_rights`.
 
     Parameters
     ----------
@@ -69,27 +85,53 @@ class DeployedRights:
         self._names = names
         prefix, database = re.escape(names.prefix), re.escape(names.database)
         self._own = re.compile(rf"(?:{prefix}(?![a-z0-9])|{database}(?:\.db)?$)[^*?]*")
-        self._kinds = {
+        aws = names.partition
+        self._common = {
+            f'project": "{names.environment.project}"': 'project": "<project>"',
+            f'environment": "{names.environment.name}"': 'environment": "<environment>"',
+            f"{names.prefix}-": "<environment>-",
+            f"{names.prefix}/": "<environment>/",
+            names.database: "<database>",
+            names.account: "<account>",
+            names.environment.region: "<region>",
+            f"arn:{aws}:": "arn:<partition>:",
+        }
+        self._deployed = {
+            (stack, name)
+            for stack, template in templates.items()
+            for name in (template or {}).get("Resources", {})
+        }
+        self.kinds = frozenset(
             kind
             for stack, template in templates.items()
             for line in permission_lines(template or {})
             for kind in self._kinds_of(stack, line)
-        }
+        )
 
     def usual(self, stack: str, changes: Iterable[str]) -> frozenset[str]:
-        """Return those of the lines ``+ PERMISSION`` of a stack that are of a kind that is deployed."""
+        """Return those of the lines ``+ PERMISSION`` of a stack that are of a kind that is deployed, or a new job's."""
         return frozenset(
-            line for line in changes if line[0] == "+" and self._kinds_of(stack, line[2:]) <= self._kinds
+            line
+            for line in changes
+            if line[0] == "+" and self._kinds_of(stack, line[2:]) <= self._known(stack, line[2:])
         )
+
+    def _known(self, stack: str, line: str) -> frozenset[str]:
+        name = line.partition(": ")[0].split()[-1]
+        return self.kinds if (stack, name) in self._deployed else self.kinds | job_rights()
 
     def _kinds_of(self, stack: str, line: str) -> set[str]:
         """Return the kinds of a line, one for each action."""
+        if line.partition(": ")[2].partition("permissions boundary")[0] in ("", "no "):
+            return {_permission(line)}  # whichever role has it
         own = self._own_names(stack)
         head, allows, rest = line.partition(": Allow ")
-        actions, on, target = rest.partition(" on ")
+        actions, on, target = re.split(r"( on | to |$)", rest, maxsplit=1)
         target = re.sub(r'[^\s",\[\]{}]+', lambda found: self._without_names(found[0], own), target)
         # A job with more tables has a longer list of the same values.
         target = re.sub(r'\["[^][]*"\]', lambda found: json.dumps(sorted(set(json.loads(found[0])))), target)
+        for name, common in self._common.items():
+            target = target.replace(name, common)
         return {f"{head}{allows}{action}{on}{target}" for action in actions.split(", ")}
 
     def _own_names(self, stack: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from millrace.etl.launch.settings import parse
 from millrace.etl.queries import query_parts
 from millrace.etl.queries.direct import DirectBatchWriter
 from millrace.etl.queries.land import Lander
+from millrace.etl.record.commits import source_digest
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.source_union import SourceUnion
@@ -68,6 +69,7 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
     monkeypatch.setattr(query_parts, "sleep", make)
     (query,) = run.build(spark, job(tmp_path / "derives", derive), {}, told.reporter)
     assert query.name == "take"
+    assert innermost(query.handle).checkpoint.source == source_digest([f"tests.{landed.name}"])
     assert len(waits) == 2
     assert [e["table"] for e in told.all() if e["event"] == "waiting_for_table"] == [str(landed)]
     monkeypatch.setattr(query_parts, "LANDING_SECONDS", 0.0)
@@ -109,6 +111,8 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
     assert isinstance(lander, Lander)
     assert isinstance(lander.guard, SourceUnion)
     assert isinstance(director, DirectBatchWriter)
+    # Commits name what is read, by which a second owner of a table is known.
+    assert lander.checkpoint.source == director.checkpoint.source != ""
     for legs in (lander.guard.replayed, director.replayed):
         found = [[each.name for each in leg.sources] for leg in legs]
         assert found == [["gifts", "orders"], ["web"], ["bags"]]

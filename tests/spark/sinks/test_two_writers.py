@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,83 @@ def test_jobs_that_share_a_topic_out_do_not_refuse_each_other(
     parts[0].sink = Overtaken(landing, [lambda: rival(rows, 3)])
     with pytest.raises(LeaseLostError, match="another process"):
         batch(0, 3)
+
+
+@dataclass
+class Job:
+    """A job that lands two records a batch, whose checkpoint was made at some time."""
+
+    spark: SparkSession
+    landing: Table
+    folder: Path
+    created: int
+    source: str = "all"
+    number: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        log_offsets(self.folder, 0, {"flights-topic": {"0": 2}})
+        os.utime(self.folder / "metadata", (self.created, self.created))
+        self.begin()
+
+    def begin(self) -> None:
+        """Start, or start again."""
+        self.write = lander(self.spark, self.landing, Events(), checkpoint=self.folder)
+        self.write.checkpoint = replace(self.write.checkpoint, source=self.source)
+
+    def batch(self) -> None:
+        log_offsets(self.folder, self.number, {"flights-topic": {"0": 2 * self.number + 2}})
+        self.write(frame(self.spark, kafka_rows(0, 2 * self.number, [good(1), good(2)])), self.number)
+        self.number += 1
+
+
+def test_a_job_that_writes_what_an_older_one_writes_is_refused_and_the_other_continues(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    """While both run: neither a hand-over nor a job with other partitions is a second owner."""
+    landing = table("landing")
+    owner, other, rest = (
+        Job(spark, landing, tmp_path / name, created, source)
+        for name, created, source in (("owner", 1000, "all"), ("other", 2000, "all"), ("rest", 3000, "part"))
+    )
+
+    def refused() -> None:
+        with pytest.raises(LeaseLostError, match="another job writes it from the same source"):
+            other.batch()
+
+    for batch in (owner, other, rest, other, rest, owner):
+        batch.batch()  # a job that takes over continues while the first does not
+    refused()
+    refused()
+    rest.batch()
+    owner.batch()
+    other.begin()
+    other.batch()
+    owner.batch()
+    refused()
+    owner.begin()
+    owner.batch()
+    assert ids(spark, landing) == [f"flights-topic/0/{n}" for n in range(2 * owner.number)]
+
+
+def test_of_two_jobs_that_derive_the_same_the_younger_is_refused(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = test_derive.Pipeline(spark, table, tmp_path / "owner")
+    others = pipe.deriver_of()
+    for deriver in (pipe.deriver, others):
+        deriver.checkpoint = replace(deriver.checkpoint, source="landing")
+    others.checkpoint = replace(others.checkpoint, location=str(tmp_path / "other"))
+    for number in range(3):
+        pipe.land(frame(spark, kafka_rows(0, 3 * number, [good(n) for n in range(3)])), number)
+        if number == 2:
+            with pytest.raises(Exception, match="another job writes it from the same source"):
+                pipe.derive(others, tmp_path / "other")
+        pipe.derive()
+        if number == 0:
+            os.utime(tmp_path / "owner" / "metadata", (1000, 1000))
+            pipe.deriver.checkpoint = replace(pipe.deriver.checkpoint, _made=[])
+            pipe.derive(others, tmp_path / "other")
+    assert pipe.written().count() == pipe.written().select("_id").distinct().count() == 6
 
 
 def test_results_that_a_table_was_joined_to_take_the_place_of_others(

@@ -81,6 +81,10 @@ def test_everything_of_another_account_is_an_error_at_once(project: Path) -> Non
     [
         "tags: {owner: 'arn:aws:iam::111122223333:role/x'}",
         "jobs: {orders: {spark: {spark.hadoop.role: 'a arn:aws-cn:iam::111122223333:role/x'}}}",
+        "jobs: {orders: {spark: {spark.hadoop.role: 'arn%3Aaws%3Aiam%3A%3A111122223333%3Arole%2Fx'}}}",
+        "jobs: {orders: {spark: {spark.queue: 'https://sqs.us-east-1.amazonaws.com/111122223333/orders'}}}",
+        "jobs: {orders: {spark: {spark.hadoop.hive.metastore.glue.catalogid: '111122223333'}}}",
+        "tags: {'arn:aws:iam::111122223333:role/x': owner}",
         "jobs: {orders: {engine: emr, version: emr-7.13.0, image: '111122223333.dkr.ecr.us-east-1.amazonaws.com/a:1'}}",
     ],
 )

@@ -17,7 +17,8 @@ from millrace.etl.checkpoints.checkpoint import parse_offset
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
-from millrace.etl.launch.sources import KafkaSource, KinesisSource
+from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource
+from millrace.etl.queries.open_sources import sources_digest
 from millrace.etl.record.batch_accounts import Accounts
 from millrace.etl.record.errors import AccountsError, StartError
 from millrace.etl.sinks.base import JobContext, open_sink
@@ -29,6 +30,33 @@ from millrace.etl.sources.kinesis import stream as kinesis
 STREAM = KinesisSource("flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
 TOPIC = KafkaSource("flights", "flights", "main", "latest", 1000, 3600)
 MSK = Connection("acme-kafka", None, "iam")
+
+
+def test_commits_name_streams_topics_and_partitions_whatever_their_order() -> None:
+    """Jobs that share a topic out read other records, so they own a table together; limits and starts do not count."""
+    job: Any = SimpleNamespace(
+        connections={"main": MSK, "again": MSK, "theirs": Connection(None, None, "none")}
+    )
+
+    def part(*partitions: int, connection: str = "main") -> KafkaSource:
+        reading = KafkaReading(partitions=partitions or None)
+        return dataclasses.replace(TOPIC, reading=reading, connection=connection)
+
+    found = [
+        sources_digest(job, sources)
+        for sources in (
+            [TOPIC],
+            [part(0, 1)],
+            [part(2)],
+            [STREAM],
+            [TOPIC, STREAM],
+            [part(connection="theirs")],
+        )
+    ]
+    assert len(set(found)) == len(found)
+    slower = dataclasses.replace(TOPIC, start="earliest", records_per_batch=7, connection="again")
+    assert sources_digest(job, [slower]) == found[0]
+    assert sources_digest(job, [STREAM, TOPIC]) == found[4]
 
 
 def test_kinesis_options_of_glue_and_the_sandbox_are_the_same() -> None:
