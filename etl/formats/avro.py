@@ -26,6 +26,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError
@@ -124,10 +125,17 @@ class AvroDecoder:
         # In a projection of its own, as the verdict uses it twice: together they would be more code than Java compiles.
         over = F.when(most > 2**31 - 1, most).when(least < -(2**31), least)
         held = parsed.withColumn(_OVER, over).withColumn("_verdict", self._verdict())
-        values = {f.name: avro_values.narrow(f, F.col("_parsed.datum")[f.name]) for f in self.schema}
+        values = {
+            f.name: avro_values.narrow(f, F.col("_parsed.datum")[f.name], days=self._days)
+            for f in self.schema
+        }
         return shared.decoded_or_dead_letter(
             held.drop("_limits", "_harmless", "_opened"), self.schema, "_parsed", "_verdict", values
         )
+
+    @cached_property
+    def _days(self) -> bool:
+        return avro_values.days_can_be_wide(json.loads(self.reader))
 
     @property
     def _nested_ints(self) -> StructType:
@@ -148,7 +156,7 @@ class AvroDecoder:
         """Return a condition: no decimal has more bytes than one that fits a column."""
         if not decimals(self.schema):
             return F.lit(True)
-        found = self._read(_without_decimals, _limits_are_set())
+        found = self._read(partial(_without_decimals, days=self._days), _limits_are_set())
         fitting = shared.holds_for_all(
             self.schema,
             found["datum"],
@@ -160,7 +168,7 @@ class AvroDecoder:
 
     def _parsed(self) -> Column:
         """Return ``datum`` and ``end``, both null where the payload cannot be read."""
-        return self._read(framed_schema, _limits_are_set() & F.col("_harmless"))
+        return self._read(partial(framed_schema, days=self._days), _limits_are_set() & F.col("_harmless"))
 
     def _read(self, shape: Callable[[str], str], condition: Column) -> Column:
         framed = F.when(condition, F.concat(self._body(), F.lit(bytearray(self.mark))))
@@ -208,7 +216,11 @@ class AvroDecoder:
             (avro_values.is_flag_value, "decode", _UNFIT),
             (avro_values.fits_digits, "schema", "a decimal of more digits than the schema has"),
             (avro_values.fits_int, "schema", _OVER_INT),
-            (avro_values.lies_in_years, "schema", "a time out of range (years 1 to 9999)"),
+            (
+                avro_values.day_lies_in_years if self._days else avro_values.lies_in_years,
+                "schema",
+                "a time out of range (years 1 to 9999)",
+            ),
         )
         for holds, stage, text in checks:
             parts = self._nested_ints if holds is avro_values.fits_int else self.schema
@@ -246,9 +258,9 @@ def _limits_are_set() -> Column:
     return F.length("_limits") >= 0
 
 
-def framed_schema(schema: str) -> str:
+def framed_schema(schema: str, *, days: bool) -> str:
     """Return the schema of a record of two fields: the datum, read with :func:`etl.formats.avro_values.wide_schema`, and the mark after it."""
-    return _framed(avro_values.wide_schema(json.loads(schema)))
+    return _framed(avro_values.wide_schema(json.loads(schema), days=days))
 
 
 def _framed(schema: Any) -> str:
@@ -257,7 +269,7 @@ def _framed(schema: Any) -> str:
     return json.dumps({"type": "record", "name": "Framed", "namespace": "millrace", "fields": fields})
 
 
-def _without_decimals(schema: str) -> str:
+def _without_decimals(schema: str, *, days: bool) -> str:
     """Return the same framed schema with ``bytes`` instead of decimals of any length."""
 
     def bare(part: Any) -> Any:
@@ -269,7 +281,7 @@ def _without_decimals(schema: str) -> str:
             return "bytes"
         return {key: value if key == "default" else bare(value) for key, value in part.items()}
 
-    return json.dumps(bare(json.loads(framed_schema(schema))))
+    return json.dumps(bare(json.loads(framed_schema(schema, days=days))))
 
 
 def decoder(

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DataType, DecimalType, IntegerType, StructField
+from pyspark.sql.types import BooleanType, DataType, DateType, DecimalType, IntegerType, StructField
 
 from .avro_schemas import MOST_DIGITS
 from .decoding import rows as shared
@@ -20,25 +20,45 @@ _FLAG = {"type": "fixed", "name": "Flag", "namespace": "millrace", "size": 1}
 _FALSE, _TRUE = bytearray([0]), bytearray([1])
 
 
-def wide_schema(part: Any) -> Any:
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""The years 1 to 9999, in days since 1970."""
+
+
+def days_can_be_wide(part: Any) -> bool:
+    """Check that no union of a schema has a date beside a long, as a union cannot have two longs."""
+    if isinstance(part, list):
+        return not ("long" in part and any(map(_is_day, part))) and all(map(days_can_be_wide, part))
+    if isinstance(part, dict):
+        return all(days_can_be_wide(each) for key, each in part.items() if key != "default")
+    return True
+
+
+def wide_schema(part: Any, *, days: bool = True) -> Any:
     """Return a schema that reads the same bytes, and every value that they can hold.
 
     A decimal has as many digits as its bytes hold: for one of up to 18 digits Spark takes the last eight bytes and ignores those
     before (``AvroDeserializer.createDecimal``), so a longer one would become another number without an error. An ``int`` is a
     ``long``, of which Avro would ignore the bits above 32, and a ``boolean`` is one byte, of which it takes 2 for false.
+
+    Parameters
+    ----------
+    days
+        True to read a ``date`` as a ``long``, too.
     """
     flags = itertools.count()
 
     def wide(part: Any) -> Any:
         if isinstance(part, list):
             # A union with an int and a long cannot have two longs.
-            return [each if _is_int(each) and "long" in part else wide(each) for each in part]
+            return [
+                each if (_is_int(each) or _is_day(each)) and "long" in part else wide(each) for each in part
+            ]
         if isinstance(part, str):
             part = {"type": part}
         kind = part.get("type")
         if kind == "boolean":
             return _FLAG if next(flags) == 0 else f"{_FLAG['namespace']}.{_FLAG['name']}"
-        if _is_int(part):
+        if _is_int(part) or (days and _is_day(part)):
             return "long"
         if part.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
             size = part.get("size", DECIMAL_BYTES)
@@ -58,7 +78,11 @@ def wide_schema(part: Any) -> Any:
 
 def _is_int(part: Any) -> bool:
     plain = part.get("type") == "int" if isinstance(part, dict) else part == "int"
-    return plain and not (isinstance(part, dict) and part.get("logicalType") == "date")
+    return plain and not _is_day(part)
+
+
+def _is_day(part: Any) -> bool:
+    return isinstance(part, dict) and (part.get("type"), part.get("logicalType")) == ("int", "date")
 
 
 def _default(kind: Any, value: Any) -> Any:
@@ -73,9 +97,20 @@ def _default(kind: Any, value: Any) -> Any:
     return value
 
 
-def narrow(field: StructField, value: Column) -> Column:
+def narrow(field: StructField, value: Column, *, days: bool) -> Column:
     """Return a column in its own type, of what :func:`wide_schema` reads; only this column, as Spark repeats a cast of all for each."""
-    made = shared.rebuilt(field.dataType, value, None, _is_flag, lambda _, flag, __: flag == F.lit(_TRUE))
+
+    def leaf(kind: DataType, read: Column, _: Column) -> Column:
+        # Null where it does not fit, as :func:`lies_in_years` says.
+        return read == F.lit(_TRUE) if _is_flag(kind) else F.date_from_unix_date(read.cast("int"))
+
+    made = shared.rebuilt(
+        field.dataType,
+        value,
+        None,
+        lambda kind: _is_flag(kind) or (days and isinstance(kind, DateType)),
+        leaf,
+    )
     if not shared.contains(field.dataType, lambda kind: isinstance(kind, DecimalType | IntegerType)):
         return made
     # By the type's name: then every part may be null, and a cast to fewer digits may return null.
@@ -99,6 +134,11 @@ def fits_digits(kind: DataType, value: Column) -> Column | None:
 def fits_int(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a number has no more than 32 bits."""
     return value.between(-(2**31), 2**31 - 1) if isinstance(kind, IntegerType) else None
+
+
+def day_lies_in_years(kind: DataType, value: Column) -> Column | None:
+    """Return :func:`lies_in_years`, of a date that was read as a number."""
+    return value.between(_FIRST_DAY, _LAST_DAY) if isinstance(kind, DateType) else lies_in_years(kind, value)
 
 
 def lies_in_years(kind: DataType, value: Column) -> Column | None:

@@ -7,7 +7,7 @@ Stages of a dead letter:
     anything other than exactly one JSON object. ``NaN`` and ``Infinity`` are not JSON.
 ``schema``
     A JSON object with a value of another type than in the schema, or without a value
-    for a ``NOT NULL`` field. In a ``DECIMAL`` field a number (or a text of one) with an exponent of more than
+    for a ``NOT NULL`` field, or a name twice in a ``MAP``. In a ``DECIMAL`` field a number (or a text of one) with an exponent of more than
     three digits, or with more than a thousand digits, has the wrong type, however small it is. In a
     ``DOUBLE`` or ``FLOAT`` field a number larger than its type holds (``1e400``) is out of range, and not Infinity;
     so is a time outside the years 1 to 9999.
@@ -285,10 +285,25 @@ class JsonDecoder:
         missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         verdicts = (
             verdict,
+            self._repeated(strict),
             out_of_range_numbers.out_of_range(self.schema, record),
             F.when(missing != "", missed),
         )
         return F.coalesce(*(each for each in verdicts if each is not None))
+
+    def _repeated(self, strict: Column) -> Column | None:
+        """Return the verdict on a record with a map that has a name twice; None if there is no map in the schema."""
+        once = {
+            f.name: holds_for_all(f.dataType, strict[f.name], json_values.has_distinct_names)
+            for f in self.schema
+        }
+        named = [F.when(~each, F.lit(name)) for name, each in once.items() if each is not None]
+        if not named:
+            return None
+        names = F.concat_ws(", ", *named)
+        return F.when(
+            names != "", dead_letter_verdict("schema", F.concat(F.lit("a name twice in a map: "), names))
+        )
 
     def _diagnosis(
         self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]

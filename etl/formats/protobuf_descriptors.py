@@ -214,7 +214,8 @@ def _field(
     if of and of not in kinds:
         raise StartError(f"{where}: the file lacks type {of}; write it with protoc --include_imports")
     message = _message(of, kinds, above, where) if kind == MESSAGE else None
-    names = dict(_numbers(kinds[of])) if kind == ENUM else None
+    # Of several names of a number the first counts, as for Google's parsers.
+    names = dict(reversed([*_numbers(kinds[of])])) if kind == ENUM else None
     # Fields of a oneof have presence; so does proto3's `optional`, which is encoded as a oneof.
     presence = not proto3 or message is not None or 9 in parts
     oneof = _number(parts, 9) if 9 in parts else None

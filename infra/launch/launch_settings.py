@@ -166,7 +166,9 @@ def _route(
         schema=route.schema_,
         decompress_up_to=route.decompress_up_to,
         redact=route.redact,
-        rules=tuple(_rule(rule, asked, name) for rule, asked in route.rules.items()),
+        rules=tuple(
+            _rule(rule, asked, name) for rule, asked in route.all_rules(environment.places.root).items()
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path as FilePath
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
@@ -24,6 +25,9 @@ Place = tuple[str, ...]
 
 RouteName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 """Name of a route, which is also the name of a column."""
+
+ANY_FIELD = "any_field"
+"""Data rule that needs no declaration: a record has at least one of the schema's fields."""
 
 
 class Enrichment(Model):
@@ -128,6 +132,14 @@ class Payload(Model):
     rules: Mapping[RouteName, Rule] = Field(
         default={}, description="Data rules by name: conditions that good records meet."
     )
+
+    def all_rules(self, root: FilePath) -> Mapping[RouteName, Rule]:
+        """Return its data rules, with :data:`ANY_FIELD` for a schema that takes a record with none of its fields."""
+        try:
+            where = self.format.has_a_field((root / self.schema_).resolve())
+        except (ValueError, OSError, TypeError, KeyError):
+            where = None
+        return {**({} if where is None else {ANY_FIELD: Rule(where=where)}), **self.rules}
 
 
 class Reading(Payload):

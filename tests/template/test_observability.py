@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +54,25 @@ def test_thresholds_follow_the_plan_into_the_template(prod: Synthesis) -> None:
             silent = deployed[f"{name}/no-batch"]
             assert silent["Period"] * silent["EvaluationPeriods"] >= 3 * trigger
             assert silent["TreatMissingData"] == "missing"
+
+
+def test_records_with_none_of_their_fields_have_an_alarm(
+    synthesise: Synthesise, dev: Synthesis, tmp_path: Path
+) -> None:
+    """Their rule is in the launch document, although the file has no rules."""
+    root, environment = dev.environment.places.root, dev.environment.model_copy()
+    landing = environment.jobs["flights"].queries["land-flights"].readings[()]
+    assert not landing.all_rules(root)
+    (tmp_path / landing.schema_).parent.mkdir(parents=True)
+    (tmp_path / landing.schema_).write_text("carrier STRING, `air time` INT")
+    environment._places = replace(environment.places, root=tmp_path)
+    found = synthesise(environment)
+    assert "job/flights/land-flights/broken-rules" in alarms(found).keys() - alarms(dev).keys()
+    queries = found.documents["flights"]["settings"]["queries"]
+    [query] = [each for each in queries if each["name"] == "land-flights"]
+    [rule] = query["routes"][0]["rules"]
+    assert (rule["name"], rule["action"]) == ("any_field", "warn")
+    assert rule["where"] == rule["where_landed"] == "`carrier` IS NOT NULL OR `air time` IS NOT NULL"
 
 
 def test_every_alarm_tells_the_topic(each: Synthesis) -> None:

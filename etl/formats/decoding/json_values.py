@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from . import exact_json, out_of_range_numbers, times
-from .rows import holds_for_all, rebuilt, with_leaves
+from .rows import distinct_names, holds_for_all, rebuilt, with_leaves
 
 
 def is_made(kind: DataType) -> bool:
@@ -72,7 +72,14 @@ def _is_sound(kind: DataType, value: Column) -> Column | None:
         return times.quick(kind, value).isNotNull()
     if isinstance(kind, ByteType):
         return _is_tiny(value)
+    if isinstance(kind, MapType):
+        return distinct_names(value)
     return out_of_range_numbers.all_finite(kind, value)
+
+
+def has_distinct_names(kind: DataType, value: Column) -> Column | None:
+    """Return a condition: a map has each name once; None for a type that is no map."""
+    return distinct_names(value) if isinstance(kind, MapType) else None
 
 
 def sound(fields: StructType, value_of: Callable[[str], Column]) -> Iterator[Column]:

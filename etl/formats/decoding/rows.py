@@ -38,7 +38,7 @@ def valid_text(value: Column) -> Column:
 
 
 Leaf = Callable[[DataType, Column], "Column | None"]
-"""Condition on a value without parts; None for a type without a condition."""
+"""Condition on a value without parts, or on a map; None for a type without a condition."""
 
 
 def all_texts_are_utf8(kind: DataType, value: Column) -> Column | None:
@@ -60,13 +60,14 @@ def holds_for_all(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
     value
         The column; null meets the condition.
     leaf
-        Condition on each part.
+        Condition on each part without parts, and on each map.
     """
     found: Column | None = None
     if isinstance(kind, ArrayType):
         if holds_for_all(kind.elementType, value, leaf) is not None:
             found = F.forall(value, _asking(kind.elementType, leaf))
     elif isinstance(kind, MapType):
+        found = leaf(kind, value)
         for part, taken in ((kind.keyType, F.map_keys), (kind.valueType, F.map_values)):
             if holds_for_all(part, value, leaf) is not None:
                 found = _both(found, F.forall(taken(value), _asking(part, leaf)))
@@ -111,6 +112,11 @@ def with_leaves(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataTyp
     return leaf(kind)
 
 
+def distinct_names(value: Column) -> Column:
+    """Return a condition: a map has each name once. Spark's parser of JSON keeps all of them, and readers differ in which they find."""
+    return (F.size(value) < 2) | (F.size(F.array_distinct(F.map_keys(value))) == F.size(value))
+
+
 Rebuild = Callable[[DataType, Column, Column], Column]
 """Makes a value without parts, of the same value in two readings of a record."""
 
@@ -123,7 +129,8 @@ def rebuilt(
     Parameters
     ----------
     value, other
-        The value in two readings of a record; ``other`` may lack what has no wanted part. None for one reading.
+        The value in two readings of a record; ``other`` may lack what has no wanted part. None for one reading. With two, a map
+        that has a name twice is null.
     """
     if not contains(kind, wanted):
         return value
@@ -136,9 +143,14 @@ def rebuilt(
             return F.transform(value, lambda one: inner(kind.elementType, one, None))
         return F.zip_with(value, other, lambda one, two: inner(kind.elementType, one, two))
     if isinstance(kind, MapType):
-        return F.transform_values(
-            value, lambda key, one: inner(kind.valueType, one, None if other is None else other[key])
+        if other is None:
+            return F.transform_values(value, lambda _, one: inner(kind.valueType, one, None))
+        # By place: to look for each name takes quadratic time. Both readings have the same names in the same order.
+        values = F.zip_with(
+            F.map_values(value), F.map_values(other), lambda one, two: inner(kind.valueType, one, two)
         )
+        alike = (F.size(value) == F.size(other)) & distinct_names(value)
+        return F.when(alike, F.map_from_arrays(F.map_keys(value), values))
     if isinstance(kind, StructType):
         parts = (
             rebuilt(f.dataType, value[f.name], None if other is None else other[f.name], wanted, leaf).alias(

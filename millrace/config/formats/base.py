@@ -135,6 +135,19 @@ class FormatConfig(Model, ABC):
         """
         return ddl.parse(schema.read_text(encoding="utf-8")) if self.suffix == ".ddl" else None
 
+    def has_a_field(self, schema: FilePath) -> str | None:
+        """Return a condition that is false for a good record with none of the schema's fields; None if there is no such record.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`fields`.
+        """
+        fields = self.fields(schema) or ()
+        if not all(each.nullable for each in fields):
+            return None
+        return " OR ".join(f"`{each.name}` IS NOT NULL" for each in fields if each.name[0] != "_") or None
+
     @abstractmethod
     def settings(self) -> launch.Format:
         """Return it for the launch document."""

@@ -1,8 +1,9 @@
 """Messages of a Protobuf descriptor file and their fields, for checks; the core reads the rest of it.
 
 The file is a message itself (``google/protobuf/descriptor.proto``): ``FileDescriptorSet.file`` is 1; of a
-file, ``package`` is 2 and ``message_type`` 4; of a message, ``name`` is 1, ``field`` 2, ``nested_type`` 3 and
-``options`` 7, of which ``map_entry`` is 7; of a field, ``name`` is 1, ``label`` 4 and ``type_name`` 6.
+file, ``package`` is 2, ``message_type`` 4 and ``enum_type`` 5; of a message, ``name`` is 1, ``field`` 2, ``nested_type`` 3,
+``enum_type`` 4 and ``options`` 7, of which ``map_entry`` is 7; of a field, ``name`` is 1, ``label`` 4 and ``type_name`` 6; of an
+enum, ``value`` is 2, of which ``name`` is 1 and ``number`` 2.
 """
 
 from __future__ import annotations
@@ -44,6 +45,20 @@ def fields(data: bytes, message: str) -> dict[str, bool]:
         _text(field, 1): _text(field, 6) == _TIMESTAMP and _REPEATED not in _numbers(field, 4)
         for field in _parts(found, 2)
     }
+
+
+def zero_names(data: bytes) -> list[str]:
+    """Return the names of the value 0 in all enums of a descriptor file.
+
+    Raises
+    ------
+    DescriptorError
+        The bytes are no descriptor file.
+    """
+    enums = [each for file in _parts(data, 1) for each in _parts(file, 5)]
+    enums += [each for _, message in _all(data) for each in _parts(message, 4)]
+    values = [value for enum in enums for value in _parts(enum, 2)]
+    return sorted({_text(value, 1) for value in values if not any(_numbers(value, 2))})
 
 
 def _all(data: bytes) -> list[tuple[str, bytes]]:

@@ -37,6 +37,6 @@ class JsonFormat(FormatConfig):
         """Tell of a schema that takes every object."""
         if all(each.nullable for each in fields):
             yield (
-                "no field is NOT NULL, so an object with none of them, such as an error message, is a good record of nulls; "
-                f"write NOT NULL, or count such records with a data rule: {{where: {fields[0].name} IS NOT NULL, action: warn}}"
+                "no field is NOT NULL, so an object with none of them, such as an error message, is a good record of nulls, "
+                "which the data rule any_field counts; write NOT NULL, and it is a dead letter"
             )

@@ -14,6 +14,9 @@ from millrace.config.formats import ddl, descriptors
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
 from millrace.etl.launch import formats as launch
 
+_ZEROS = ("", "0", "0.0", "false", "[]", "{}")
+"""Texts that Spark makes of zero values; an enum has names of its own."""
+
 
 class ProtobufFormat(FormatConfig):
     """One Protobuf message; `schema` is a descriptor file (protoc --include_imports --descriptor_set_out)."""
@@ -49,6 +52,13 @@ class ProtobufFormat(FormatConfig):
                 f"a message of {use.query.schema_}: {', '.join(messages) or 'it has none'}",
                 nearest(self.message, messages),
             )
+
+    def has_a_field(self, schema: FilePath) -> str:
+        """Return a condition that is false if no field is set: those whose absence Protobuf does not distinguish have zero values."""
+        data = schema.read_bytes()
+        zeros = ", ".join(f"'{each}'" for each in (*_ZEROS, *descriptors.zero_names(data)))
+        names = descriptors.fields(data, self.message)
+        return " OR ".join(f"coalesce(CAST(`{name}` AS STRING), '') NOT IN ({zeros})" for name in names)
 
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
         """Return the fields of the message; their types only distinguish timestamps from others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path as FilePath
 from typing import Literal
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
@@ -18,6 +19,9 @@ class TextFormat(FormatConfig):
     )
 
     kind: Literal["text"]
+
+    def has_a_field(self, schema: FilePath) -> None:
+        """Return None: a payload is the value of the only field."""
 
     def settings(self) -> launch.TextFormat:
         """Return its keys."""

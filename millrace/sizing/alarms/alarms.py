@@ -151,7 +151,8 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
             why=("the sink refuses rows" if refusing else "records could not be decoded")
             + "; they are in the query's table of dead letters",
         )
-    if any(reading.rules for reading in asked.readings.values()):
+    root = names.environment.places.root
+    if any(reading.all_rules(root) for reading in asked.readings.values()):
         yield _ours(
             names,
             job,

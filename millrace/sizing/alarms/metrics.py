@@ -165,6 +165,8 @@ def metric_count(environment: Environment) -> int:
 
 
 def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
+    if metric.of == "rules":
+        return any(each.all_rules(environment.places.root) for each in query.readings.values())
     reads = isinstance(query, SourceQuery)
     return {
         "job": False,
@@ -173,7 +175,6 @@ def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
         "kafka": isinstance(query, SourceQuery)
         and all(environment.streams[name].counted for name in query.streams),
         "letters": reads or (isinstance(query, DeriveQuery) and query.dead_letters is not None),
-        "rules": any(reading.rules for reading in query.readings.values()),
         "state": isinstance(query, DeriveQuery) and query.state is not None,
         "latest": isinstance(query, DeriveQuery) and query.latest_by is not None,
     }[metric.of]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,27 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from millrace.config.formats import KINDS
+from millrace.etl.formats import avro, protobuf, schemas
+from millrace.etl.formats.base import Decoder
+from millrace.etl.formats.changes import debezium
+from millrace.etl.formats.changes.decoder import ChangeDecoder
+from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.data_rules import STAGE, counts, with_rules
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
-from millrace.etl.launch.formats import JsonFormat
+from millrace.etl.launch.formats import CsvFormat, JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import RouteSettings, RuleSettings
 from millrace.etl.record.errors import StartError, describe
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
+from tests import protobuf as pb
 from tests.spark.batches import DDL, KAFKA, Events, frame, good, ids, kafka_rows, lander
+from tests.spark.formats.test_formats import AVSC, PLAIN
 from tests.spark.queries import test_direct, test_routed_direct
 
 Names = Callable[[str], Table]
@@ -146,6 +155,76 @@ def test_routes(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     pipe.batch(0, rows, 4, test_routed_direct.web(1))
     assert pipe.events.last()["rules"] == {"gates.long": 2, "gates.known": 1}
     assert pipe.bad() == {"gates/0/1": (STAGE, b"gate 1")}
+
+
+def with_none_of_its_fields(
+    spark: SparkSession, folder: Path
+) -> Iterator[tuple[str, Decoder, str, list[bytes], list[bytes]]]:
+    """Name of a format, its decoder and the rule; payloads with some of the schema's fields, and with none."""
+    ddl = folder / "row.ddl"
+    ddl.write_text("carrier STRING, `air time` INT, legs ARRAY<STRING>")
+    row = schemas.parse_schema(spark, ddl.read_text(), "row.ddl")
+    none = [
+        b"{}",
+        b'{"error": "no such flight"}',
+        b'{"data": {"carrier": "AA"}}',
+        b'{"Carrier": "AA"}',
+        b'{"carrier": null}',
+    ]
+    some = [b'{"air time": 0}', b'{"legs": [], "x": 1}', b'{"carrier": ""}']
+    yield "json", JsonDecoder(row), str(KINDS["json"](kind="json").has_a_field(ddl)), some, none
+    where = KINDS["debezium"](kind="debezium").has_a_field(ddl)
+    changes = [b'{"op": "c", "after": %b}' % each for each in (some[0], none[1])]
+    yield "debezium", ChangeDecoder(row, debezium.events()), str(where), changes[:1], changes[1:]
+    ddl.write_text("carrier STRING, `air time` INT")
+    csv = CsvDecoder(schemas.parse_schema(spark, ddl.read_text(), "row.ddl"), CsvFormat(",", '"', ""))
+    yield "csv", csv, str(KINDS["csv"](kind="csv").has_a_field(ddl)), [b"AA,", b",0"], [b","]
+    avsc = folder / "row.avsc"
+    avsc.write_text(json.dumps(AVSC))
+    found = avro.decoder(spark, PLAIN, avsc.read_text(), "row.avsc")
+    yield "avro", found, str(KINDS["avro"](kind="avro").has_a_field(avsc)), [b"\0\2\0\0\0"], [b"\0" * 4]
+    fields = [
+        pb.Declared("name", 1, pb.STRING), pb.Declared("n", 2, pb.SINT64), pb.Declared("rate", 3, pb.DOUBLE),
+        pb.Declared("kind", 4, pb.ENUM, of="f.Kind"), pb.Declared("tags", 5, pb.STRING, pb.REPEATED),
+        pb.Declared("on", 6, pb.BOOL), pb.Declared("raw", 7, pb.BYTES),
+        pb.Declared("mode", 9, pb.ENUM, of="f.Row.Mode"), pb.Declared("less", 10, pb.FLOAT),
+    ]  # fmt: skip
+    message = pb.message("Row", fields, enums=[pb.enum("Mode", {"OFF": 0, "ON": 1})])
+    desc = folder / "row.desc"
+    desc.write_bytes(
+        pb.descriptor_set(pb.file("row.proto", "f", [message], enums=[pb.enum("Kind", {"ANY": 0, "ONE": 1})]))
+    )
+    some = [
+        pb.block(1, "a"),
+        pb.number(2, 3),
+        pb.fixed(3, "<d", 0.5),
+        pb.number(4, 1),
+        pb.block(5, "x"),
+        pb.number(6, 1),
+        pb.block(7, b"\0"),
+        pb.number(9, 1),
+    ]
+    none = [b"", pb.block(11, "of another message"), pb.number(2, 0), pb.fixed(3, "<d", 0.0)]
+    where = KINDS["protobuf"].model_validate({"kind": "protobuf", "message": "f.Row"}).has_a_field(desc)
+    yield "protobuf", protobuf.decoder(desc.read_bytes(), "f.Row", "row.desc"), str(where), some, none
+
+
+def test_records_with_none_of_the_fields_are_counted_in_every_format(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    found, wanted = {}, {}
+    for form, decoder, where, some, none in with_none_of_its_fields(spark, tmp_path):
+        implied = rule("any_field", where, "warn")
+        route = RouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=(implied,))
+        rows = with_rules(spark, decoder, (implied,)).decode(
+            frame(spark, kafka_rows(0, 0, [*some, *none, None]))
+        )
+        [row] = rows.agg(*counts([route]), F.expr("count(_error) AS bad")).collect()
+        found[form], wanted[form] = (row["rule any_field"], row["bad"]), (len(none), form != "debezium")
+    assert found == wanted
+    (tmp_path / "row.ddl").write_text("carrier STRING, n INT NOT NULL")
+    assert KINDS["json"](kind="json").has_a_field(tmp_path / "row.ddl") is None
+    assert KINDS["text"](kind="text").has_a_field(tmp_path / "row.ddl") is None
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,24 @@ def test_the_last_member_of_a_oneof_counts(spark: SparkSession) -> None:
                 assert plain(theirs.getField(field), value) == value == wanted[name]
 
 
+def test_of_several_names_of_a_number_the_first_counts(spark: SparkSession) -> None:
+    state = pb.enum("State", {"NONE": 0, "NOTHING": 0, "STARTED": 1, "RUNNING": 1}) + pb.block(
+        3, pb.number(2, 1)
+    )
+    message = pb.message("Aliased", [pb.Declared("state", 1, pb.ENUM, of="values.State")])
+    data = pb.descriptor_set(pb.file("aliased.proto", "values", [message], enums=[state]))
+    jvm: Any = spark._jvm
+    google = jvm.org.apache.orc.protobuf
+    of = google.Descriptors.FileDescriptor
+    file = google.DescriptorProtos.FileDescriptorSet.parseFrom(data).getFile(0)
+    names = of.buildFrom(file, spark.sparkContext._gateway.new_array(of, 0)).findEnumTypeByName("State")
+    read = pb.reader(protobuf.decoder(data, "values.Aliased", "aliased.desc").message)
+    for number in (0, 1):
+        theirs = names.findValueByNumber(number).getName()
+        assert read(pb.number(1, number))["state"] == theirs
+    assert read(b"")["state"] == "NONE"
+
+
 def answer_of(reading: Callable[[], Any]) -> Any:
     """What a reader gives, or the error with which it refuses."""
     try:

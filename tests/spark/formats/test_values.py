@@ -158,6 +158,27 @@ def test_the_longest_text_of_json_is_alike_on_each_line(spark: SparkSession) -> 
     ]
 
 
+def test_a_name_twice_in_a_map_is_a_dead_letter_at_any_depth(spark: SparkSession) -> None:
+    """Not one of its values: Spark's parser keeps both, and what reads the table finds the first or the last."""
+    ddl = "m MAP<STRING, STRING>, k MAP<STRING, INT>, l ARRAY<MAP<STRING, MAP<STRING, TIMESTAMP>>>"
+    decoder = JsonDecoder(parse_schema(spark, ddl, "test.ddl"))
+    twice = {
+        b'{"m":{"a":"x","a":"y"}}': "m", b'{"m":{"a":1.0,"a":2.0}}': "m", b'{"k":{"a":1,"a":2}}': "k",
+        b'{"k":{"a":1,"\\u0061":1}}': "k", b'{"l":[{"a":{"b":5,"b":6}}]}': "l", b'{"l":[{"a":{},"a":{}}]}': "l",
+    }  # fmt: skip
+    # Made of its texts, name by name: with a look-up for each it would take minutes.
+    many = {f"n{n}": n + 0.5 for n in range(40_000)}
+    once: dict[bytes, Any] = {
+        b'{"m":{"a":1.0,"b":null,"c":"1.0"},"k":{}}': ({"a": "1.0", "b": None, "c": "1.0"}, {}, None),
+        b'{"l":[{"a":{"b":5}},null,{"c":null}]}': (None, None, [{"a": {"b": "1970-01-01 00:00:05"}}, None, {"c": None}]),
+        json.dumps({"m": many}).encode(): ({name: str(n) for name, n in many.items()}, None, None),
+    }  # fmt: skip
+    rows = decoded(spark, decoder, [*twice, *once])
+    wanted = [("schema", f"a name twice in a map: {name}") for name in twice.values()]
+    assert [(row["_stage"], row["_error"]) for row in rows] == wanted + [(None, None)] * len(once)
+    assert [(row["m"], row["k"], row["l"]) for row in rows[len(twice) :]] == list(once.values())
+
+
 def test_both_members_of_an_avro_union_of_int_and_long(spark: SparkSession) -> None:
     for union in (["int", "long"], ["long", "int"], ["null", "long", "int"]):
         fields = [{"name": "m", "type": union}, {"name": "s", "type": "string"}]
