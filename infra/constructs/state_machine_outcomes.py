@@ -8,8 +8,14 @@ from typing import Any
 State = dict[str, Any]
 
 
-def success_states(job: str) -> dict[str, State]:
-    """Write the states that end with success, each with an output for people and scripts."""
+def success_states(job: str, *, in_turns: bool) -> dict[str, State]:
+    """Write the states that end with success, each with an output for people and scripts.
+
+    Parameters
+    ----------
+    in_turns
+        True for a job of bounded runs.
+    """
     going = "$count($going) > 0 ? $going[0].id : ''"
     going_state = "$count($live) > 0 ? $live[0].state : 'NONE'"
 
@@ -30,7 +36,9 @@ def success_states(job: str) -> dict[str, State]:
             },
         }
 
+    between = success("not-due", "'a run ended as it should; the schedule starts the next'", state="'NONE'")
     return {
+        **({"NotDue": between} if in_turns else {}),
         "Status": success(
             "status",
             "'wanted: ' & $wish & '; ' & ($count($live) > 0 ? "

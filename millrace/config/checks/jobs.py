@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
+from millrace.config.checks.bounded import check_run
 from millrace.config.checks.columns import Catalog, check_columns, check_redact, check_rules
 from millrace.config.checks.formats import check_format
 from millrace.config.checks.partition_lists import check_lag_groups, check_lists, partition_lists
@@ -100,6 +101,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     for name, job in environment.jobs.items():
         path = ("jobs", name)
         yield from job.check(path)
+        yield from check_run(environment, name, job, landing)
         yield from _spark(path, job)
         if len(job.queries) > _MOST_QUERIES:
             yield Finding(

@@ -157,6 +157,18 @@ class JobBase(Model, ABC):
         examples=["flights"],
     )
     latency: Duration = Field(default=timedelta(seconds=60), description="SLA from arrival to commit.")
+    run: Literal["continuous", "bounded"] = Field(
+        default="continuous",
+        description="`bounded` starts a run every `period`, which processes what had arrived when it began and ends. It costs less "
+        "where the load is low and the SLA allows ten minutes or more.",
+        examples=["bounded"],
+    )
+    period: Duration | None = Field(
+        default=None,
+        description="For `run: bounded`: time from the start of one run to the start of the next, in whole minutes. With the time of "
+        "a start and of the work it must fit into `latency`.",
+        examples=["10min"],
+    )
     rate: Rate | None = Field(
         default=None,
         description="Processing rate of the queries without their own `rate`; left out, the plan uses a cautious "
@@ -219,6 +231,11 @@ class JobBase(Model, ABC):
     def release(self) -> str:
         """The version as messages name it."""
         return self.version
+
+    @property
+    def run_every(self) -> timedelta | None:
+        """Time from one bounded run to the next; None for a job that runs all the time."""
+        return self.period if self.run == "bounded" else None
 
     @property
     def spark_version(self) -> str:

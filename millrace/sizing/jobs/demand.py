@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import lru_cache
 
 from millrace.config.checks.partition_lists import partition_lists
@@ -18,6 +19,8 @@ from millrace.sizing.jobs.capacity import InfeasibleError, QueryWork, cores_need
 from millrace.sizing.jobs.triggers import held, longest_of_join, paced, seconds_held
 from millrace.sizing.model import Input, Inputs
 from millrace.sizing.prices_and_limits import a_second, limit_input, limits
+
+_SHORTEST_PERIOD = 300.0
 
 
 @dataclass(frozen=True)
@@ -267,7 +270,7 @@ class _Known:
     def sla(self, job: str) -> float:
         """Return the seconds from arrival to commit that a job is sized for, for one query or for several."""
         settings = self.environment.jobs[job]
-        if settings.goal == "latency":
+        if settings.goal == "latency" or settings.run_every is not None:
             return settings.latency.total_seconds()
         longest = (
             max(self.speeds[job, query].overhead for query in settings.queries)
@@ -302,7 +305,11 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
     environment, fast = known.environment, known.speeds[job_name, query_name]
     names = _streams(known, query)
     traffics = [environment.streams[name].traffic for name in names]
-    if isinstance(query, SourceQuery):
+    every = environment.jobs[job_name].run_every
+    started = 0.0
+    if every is not None:
+        share, started = _run_share(known, job_name, every), limits()["bounded.start_seconds"]
+    elif isinstance(query, SourceQuery):
         share = _reading_share(known, job_name, query)
     else:
         share = _deriving_share(known, job_name, query)
@@ -313,7 +320,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         per_record=fast.per_record,
         overhead=fast.overhead,
         sla=share.seconds,
-        trigger=query.trigger.total_seconds() if query.trigger is not None else None,
+        trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
         hand_over=_hand_over(known, query, peaks) if isinstance(query, SourceQuery) else 0.0,
         alone=isinstance(query, SourceQuery)
         and (query.uses_fan_out or max(known.readers_of[name] for name in names) == 1),
@@ -364,7 +371,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         or (isinstance(query, DeriveQuery) and query.state is not None),
         share=share.words,
         sla_of=share,
-        latency=share.seconds if isinstance(query, SourceQuery) else known.sla(job_name),
+        latency=share.seconds + started if isinstance(query, SourceQuery) else known.sla(job_name),
         fan_out=isinstance(query, SourceQuery) and query.uses_fan_out,
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
@@ -467,6 +474,19 @@ def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> LatencyShare
     return LatencyShare(rest, words, job, taken=landed.seconds)
 
 
+def _run_share(known: _Known, job: str, every: timedelta) -> LatencyShare:
+    """Return the share of one stage of a bounded run: a record waits for the run, its start, and the stages one after the other."""
+    queries = known.environment.jobs[job].queries.values()
+    stages = 1 + any(isinstance(query, DeriveQuery) for query in queries)
+    start, period, sla = limits()["bounded.start_seconds"], every.total_seconds(), known.sla(job)
+    room = (sla - start - period) / stages
+    words = (
+        f"{period + room:g} s ({period:g} s between two runs, and {'half of ' if stages > 1 else ''}what they and a start of "
+        f"{start:g} s leave of the {sla:g} s SLA)"
+    )
+    return LatencyShare(period + room, words, job, 1 / stages, (start + period) / stages - period)
+
+
 def _infeasible(
     demand: QueryDemand, environment: Environment, query: Query, error: InfeasibleError
 ) -> Finding:
@@ -474,6 +494,15 @@ def _infeasible(
         return Finding(
             ("jobs", demand.job, "queries", demand.query), str(error), "less work for one job (term b)"
         )
+    every = environment.jobs[demand.job].run_every
+    if error.term == "trigger" and every is not None:
+        taken = limits()["bounded.start_seconds"] + error.seconds / demand.sla_of.part
+        sla, where = demand.sla_of.sla_for(demand.work.sla), ("jobs", demand.job)
+        if sla - taken > _SHORTEST_PERIOD:
+            allowed = f"less than {sla - taken:g}s for {demand.query}: {error} (term T)"
+            return Finding((*where, "period"), format_duration(every), allowed)
+        allowed = f"more than {taken + _SHORTEST_PERIOD:g}s for {demand.query} with `run: bounded`, whose period is 5 minutes at least"
+        return Finding((*where, "latency"), f"{sla:g}s", allowed)
     if error.term == "trigger" and query.trigger is not None:
         room = demand.work.sla - error.seconds
         return Finding(

@@ -12,6 +12,7 @@ from millrace.config.model import Environment, Job
 from millrace.config.units import format_duration
 from millrace.sizing.cost import job_cost
 from millrace.sizing.jobs.advice import job_advice
+from millrace.sizing.jobs.bounded import plan_run
 from millrace.sizing.jobs.capacity import CoreSpread, choose_cores, spread_over_cores, whole_cores
 from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.jobs.memory import Memory, of_job, records_held
@@ -133,7 +134,8 @@ def plan_job(
         problems += wrong
         queries[demand.query] = query
     memory = _memory(environment, job, demands, spreads, sources, queries)
-    ways, sized = choices(job, cores.value, memory, prices)
+    run = plan_run(name, job, demands, queries)
+    ways, sized = choices(job, cores.value, memory, prices, 1.0 if run is None else run.share)
     problems += _too_small(name, job, ways[0], memory)
 
     def worker() -> Input:
@@ -155,7 +157,7 @@ def plan_job(
     if problems:
         return None, problems
     cost = (
-        *job_cost(name, sized, workers, prices),
+        *job_cost(name, sized, workers, prices, run),
         *usage_cost(environment, job, demands, queries, spreads, prices),
     )
     plan = JobPlan(
@@ -188,6 +190,7 @@ def plan_job(
         network=_network(environment, name),
         worker_usd_hour=worker_usd_hour(sized.bills, prices),
         choices=ways,
+        run=run,
     )
     if job.scaling == "fixed":
         plan = hold(plan, "scaling: fixed holds all of them")

@@ -50,7 +50,11 @@ def plan_query(
     span = batch_range(demand.work, spread_)
     above = max(span.above, _keeps_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
-    if query.trigger is not None:
+    if job.run_every is not None:
+        trigger = pinned(
+            span.trigger, "s", f"from one run to the next; {demand.share}", ("jobs", demand.job, "period")
+        )
+    elif query.trigger is not None:
         trigger = pinned(
             span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
         )

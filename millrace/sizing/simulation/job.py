@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.bounded import Runs
 from millrace.sizing.simulation.scaling import Scaling
 from millrace.sizing.simulation.tasks import Part, Tasks, makespan
 
@@ -132,6 +133,8 @@ class Scenario:
         Standard deviation of the logarithm of a task's time: 0 if every task takes the time of the model.
     seed
         Seed of all random numbers.
+    runs
+        Its bounded runs; None for a job that runs all the time.
     """
 
     seconds: float
@@ -144,3 +147,4 @@ class Scenario:
     driver_start: float = 0.0
     sigma: float = 0.0
     seed: int = 1
+    runs: Runs | None = None
