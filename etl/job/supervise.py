@@ -146,6 +146,7 @@ class Supervisor:
                     return 0
             if self.finish is not None:
                 self.finish(self._stopping)
+            self.report.emit("finished")
             return 0
         finally:
             ended = _have_ended(running)

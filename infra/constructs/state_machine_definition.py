@@ -144,7 +144,7 @@ def definition(
     every_seconds
         Time from the start of one bounded run to the next; None for a job that runs all the time.
     """
-    due, going = _turns(engine, every_seconds)
+    newest, due, started = _turns(engine, every_seconds)
     write = _Writer(engine, parameter)
     states: dict[str, State] = {
         "Begin": {
@@ -217,6 +217,7 @@ def definition(
                 "live": expr(f"[$runs[$not(state in {jsonata_array(engine.ended)})]]"),
                 "going": expr(f"[$runs[$not(state in {jsonata_array(engine.ended + engine.ending)})]]"),
                 "recent": expr(f"$count($runs[$toMillis(at) > $millis() - {_HOUR_MS}])"),
+                **newest,
             },
             "Next": "Decide",
         },
@@ -250,7 +251,7 @@ def definition(
         "WaitForStart": _wait("LookAtRun"),
         "LookAtRun": write.task(engine.look_at_run, "Started"),
         "Started": choice_state(
-            (going, "SwitchOnAlarms"),
+            (started, "SwitchOnAlarms"),
             (f"$state in {jsonata_array(engine.ended)}", "EndedAtOnce"),
             ("$millis() > $deadline", "NoStart"),
             default="WaitForStart",
@@ -260,7 +261,7 @@ def definition(
         "StopRun": write.task(
             engine.stop_run, "WaitForEnd", catch=[{"ErrorEquals": list(engine.gone), "Next": "WaitForEnd"}]
         ),
-        **success_states(job, in_turns=every_seconds is not None),
+        **success_states(job, every_seconds),
         **failures(job, topic, starts_per_hour),
     }
     return {
@@ -272,17 +273,26 @@ def definition(
     }
 
 
-def _turns(engine: Engine, every_seconds: int | None) -> tuple[list[tuple[str, str]], str]:
-    """Return the choices after an expected end, and the condition of a start that needs no further look.
+def _turns(engine: Engine, every_seconds: int | None) -> tuple[State, list[tuple[str, str]], str]:
+    """Return what a job of bounded runs differs in.
 
-    The schedule found a run that took longer than its period at work, so its end starts the next one.
+    Returns
+    -------
+    dict
+        Variables: the start of the newest run in milliseconds, 0 for none.
+    list of tuple
+        Choices after an expected end. The schedule found a run that took longer than its period at work, so its end starts the
+        next one.
+    str
+        Condition of a start that needs no further look; a short run may have ended before.
     """
     if every_seconds is None:
-        return [], "$state = 'RUNNING'"
-    began = "$max([$append($runs, $newest).$toMillis(at)])"
-    recent = f"$millis() - {began} < {1000 * (every_seconds - _SETTLE_SECONDS)}"
-    due = f"$verb = 'restart' and $ended = '{engine.succeeded}' and $count($runs) > 0 and {recent}"
-    return [(due, "NotDue")], f"$state in {jsonata_array(('RUNNING', engine.succeeded))}"
+        return {}, [], "$state = 'RUNNING'"
+    began = "($all := $append($runs, $newest); $count($all) > 0 ? $max([$all.$toMillis(at)]) : 0)"
+    recent = f"$millis() - $began < {1000 * (every_seconds - _SETTLE_SECONDS)}"
+    due = f"$verb = 'restart' and $ended = '{engine.succeeded}' and {recent}"
+    started = f"$state in {jsonata_array(('RUNNING', engine.succeeded))}"
+    return {"began": expr(began)}, [(due, "NotDue")], started
 
 
 def alarm_actions(switch: Literal["on", "off"], names: Sequence[str], following: str) -> State:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
-from millrace.config.checks.bounded import check_run
 from millrace.config.checks.columns import Catalog, check_columns, check_redact, check_rules
 from millrace.config.checks.formats import check_format
 from millrace.config.checks.partition_lists import check_lag_groups, check_lists, partition_lists
@@ -18,6 +17,7 @@ from millrace.config.checks.state import check_state, check_transforms
 from millrace.config.checks.transforms import Modules
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import Finding, Path, dotted_path
+from millrace.config.job_runs import check_run
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.queries import (
     DeriveQuery,

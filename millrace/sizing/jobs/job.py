@@ -12,11 +12,10 @@ from millrace.config.model import Environment, Job
 from millrace.config.units import format_duration
 from millrace.sizing.cost import job_cost
 from millrace.sizing.jobs.advice import job_advice
-from millrace.sizing.jobs.bounded import plan_run
 from millrace.sizing.jobs.capacity import CoreSpread, choose_cores, spread_over_cores, whole_cores
 from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.jobs.memory import Memory, of_job, records_held
-from millrace.sizing.jobs.query import Source, plan_query
+from millrace.sizing.jobs.query import Source, plan_query, plan_run
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
 from millrace.sizing.jobs.sharing import Batch, fewest_shared_cores, largest_batch, shared_spreads
 from millrace.sizing.jobs.usage_costs import usage_cost

@@ -10,8 +10,7 @@ from millrace.sizing.jobs.demand import job_demands
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.bounded import Runs
-from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
+from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Runs, Scenario
 from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
 from millrace.sizing.simulation.tasks import Part, parts
 
