@@ -21,6 +21,7 @@ from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.units import format_duration
 from millrace.sizing.model import Plan
 from millrace.sizing.planning import plan, total
+from millrace.sizing.prices_and_limits import limits
 
 M = TypeVar("M", bound=Model)
 
@@ -34,6 +35,9 @@ _TRIED = 60
 """Plans of one job that looking for moves may take; larger environments try fewer changes, of the most expensive members."""
 
 _DAY = timedelta(days=1)
+_IN_TURNS, _START_AND_WORK = timedelta(minutes=10), timedelta(minutes=5)
+"""Shortest SLA for bounded runs, and the time in it beside the period; periods are a multiple of it."""
+
 _PRIVATE = "the private network: the job reaches AWS by public endpoints, with TLS and IAM"
 
 
@@ -204,6 +208,13 @@ def _of_job(name: str, job: Job) -> Iterator[_Change]:
         yield _Change((*path, "architecture"), "arm64", lost)
     for engine in KINDS.keys() - {job.engine}:
         yield _Change((*path, "engine"), engine, measured)
+    if job.run_every is None and job.latency >= _IN_TURNS:
+        every = (job.latency - _START_AND_WORK) // _START_AND_WORK * _START_AND_WORK
+        lost = (
+            f"records at once: a run starts every {format_duration(every)}, takes up to "
+            f"{limits()['bounded.start_seconds'] / 60:g} min to start (assumed), and is taken to be billed by the second"
+        )
+        yield _Change((*path, "run_every"), format_duration(every), lost, every)
     latency = 2 * job.latency
     if job.goal == "latency":
         lost = f"freshness: records may be {format_duration(latency)} old"

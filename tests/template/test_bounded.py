@@ -23,8 +23,7 @@ JOB = """\
   on-{0}:
     engine: {0}
     latency: 15m
-    run: bounded
-    period: 10m
+    run_every: 10m
     scaling: fixed
     restarts_per_hour: 20
     rate: {{records_per_second_per_core: 5000, batch_overhead: 3s, basis: measured}}

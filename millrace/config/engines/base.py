@@ -157,17 +157,12 @@ class JobBase(Model, ABC):
         examples=["flights"],
     )
     latency: Duration = Field(default=timedelta(seconds=60), description="SLA from arrival to commit.")
-    run: Literal["continuous", "bounded"] = Field(
-        default="continuous",
-        description="`bounded` starts a run every `period`, which processes what had arrived when it began and ends. It costs less "
-        "where the load is low and the SLA allows ten minutes or more.",
-        examples=["bounded"],
-    )
-    period: Duration | None = Field(
+    run_every: Duration | None = Field(
         default=None,
-        description="For `run: bounded`: time from the start of one run to the start of the next, in whole minutes. With the time of "
-        "a start and of the work it must fit into `latency`.",
-        examples=["10min"],
+        description="Runs the job in turns: a run starts each time this has passed, processes what had arrived when it began, and "
+        "ends. It costs less where the load is low. Period, start and work together must fit into `latency`. Whole minutes, 5 "
+        "minutes to a day; left out, the job runs all the time.",
+        examples=["10m"],
     )
     rate: Rate | None = Field(
         default=None,
@@ -231,11 +226,6 @@ class JobBase(Model, ABC):
     def release(self) -> str:
         """The version as messages name it."""
         return self.version
-
-    @property
-    def run_every(self) -> timedelta | None:
-        """Time from one bounded run to the next; None for a job that runs all the time."""
-        return self.period if self.run == "bounded" else None
 
     @property
     def spark_version(self) -> str:

@@ -119,6 +119,12 @@ class QueryDemand:
         return max(self.needed, self.read_at_once)
 
     @property
+    def read_in_waves(self) -> float:
+        """Partitions that must be read at a time: a pinned trigger above the longest batch brings more than that has time for."""
+        work = self.work
+        return self.read_at_once * max(1.0, work.most_arrivals / work.longest_batch)
+
+    @property
     def read_in_one_wave(self) -> float:
         """Partitions that must be read in a single wave: for a reader alone, none is read during the fixed cost."""
         return self.read_at_once * (self.work.overhead_factor if self.work.alone else 1.0)
@@ -500,8 +506,8 @@ def _infeasible(
         sla, where = demand.sla_of.sla_for(demand.work.sla), ("jobs", demand.job)
         if sla - taken > _SHORTEST_PERIOD:
             allowed = f"less than {sla - taken:g}s for {demand.query}: {error} (term T)"
-            return Finding((*where, "period"), format_duration(every), allowed)
-        allowed = f"more than {taken + _SHORTEST_PERIOD:g}s for {demand.query} with `run: bounded`, whose period is 5 minutes at least"
+            return Finding((*where, "run_every"), format_duration(every), allowed)
+        allowed = f"more than {taken + _SHORTEST_PERIOD:g}s for {demand.query} with `run_every`, which is 5 minutes at least"
         return Finding((*where, "latency"), f"{sla:g}s", allowed)
     if error.term == "trigger" and query.trigger is not None:
         room = demand.work.sla - error.seconds

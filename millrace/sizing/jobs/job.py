@@ -41,7 +41,7 @@ def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
 def fewest_cores(demand: QueryDemand, sources: Mapping[str, Source]) -> int:
     """Return the cores that a query gets if none are pinned; its shards may be too few, which is found later."""
     source = _source(demand, sources)
-    if demand.read_at_once >= source.partitions:
+    if demand.read_in_waves >= source.partitions:
         return whole_cores(demand.least_cores)
     return _spread(demand, source).cores
 
@@ -328,7 +328,7 @@ def _spreads(
     short = [
         _too_few_shards(environment, demand)
         for demand in demands
-        if demand.read_at_once >= _source(demand, sources).partitions
+        if demand.read_in_waves >= _source(demand, sources).partitions
     ]
     if short:
         return [], 0, short
@@ -388,15 +388,12 @@ def _spread(demand: QueryDemand, source: Source) -> CoreSpread:
     overhead = limits()["spark.repartition.overhead"]
     if not demand.lands:
         return _evenly(demand)
-    # A pinned trigger that is longer than the longest batch brings more records than that batch has time for.
-    work = demand.work
-    longer = work.overhead_factor * (1 - work.overhead / work.longest_batch)
     return choose_cores(
         source.partitions,
         demand.needed,
         overhead,
         steady=source.steady,
-        read_at_once=demand.read_at_once * max(1.0, longer),
+        read_at_once=demand.read_in_waves,
     )
 
 

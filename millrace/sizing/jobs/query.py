@@ -56,7 +56,7 @@ def plan_query(
     problems: list[Finding] = []
     if job.run_every is not None:
         trigger = pinned(
-            span.trigger, "s", f"from one run to the next; {demand.share}", ("jobs", demand.job, "period")
+            span.trigger, "s", f"from one run to the next; {demand.share}", ("jobs", demand.job, "run_every")
         )
     elif query.trigger is not None:
         trigger = pinned(
@@ -262,7 +262,7 @@ def plan_run(
             int(job.run_every.total_seconds()),
             "s",
             "from the start of one run to the start of the next",
-            ("jobs", name, "period"),
+            ("jobs", name, "run_every"),
         ),
         start_seconds=Figure(
             known["bounded.start_seconds"],
