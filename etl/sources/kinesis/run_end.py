@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ...launch.sources import KinesisSource
+from ...launch.start_position import start_time
 from ...record.errors import StartError
 from ...record.query import Reached
 from ...services.aws import as_start_error
@@ -65,7 +66,7 @@ def fix_end(
 def last_records(
     client: Any, source: KinesisSource, shards: Sequence[Shard], until: datetime
 ) -> Mapping[str, tuple[str, datetime]]:
-    """Return sequence number and arrival of the last record of each shard that arrived before a time.
+    """Return sequence number and arrival of the last record of each shard that arrived before a time and that the query reads.
 
     Parameters
     ----------
@@ -74,9 +75,15 @@ def last_records(
     until
         Time by the stream's clock.
     """
+    since = start_time(source.start)
     with ThreadPoolExecutor(stream.CALLS, "ends") as pool:
         found = pool.map(partial(_last_record, client, source, until), (shard.id for shard in shards))
-        return {shard.id: last for shard, last in zip(shards, found, strict=True) if last is not None}
+        return {
+            shard.id: last
+            for shard, last in zip(shards, found, strict=True)
+            # Records before the start of the query are never read.
+            if last is not None and (since is None or last[1] >= since)
+        }
 
 
 def _last_record(
