@@ -8,7 +8,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from ..checkpoints import run_end
+from ..checkpoints import table_ends
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
 from ..formats.decoding import data_rules, routes
@@ -182,7 +182,7 @@ def _derive(
         query.trigger_seconds,
         rebuild=rebuild,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
-        fix_end=partial(run_end.fix_end, spark, rows, checkpoint),
+        fix_end=partial(table_ends.fix_end, spark, rows, checkpoint),
         derives=True,
     )
     return with_batch_ends(built, checkpoint, whole_commits=query.state is not None)

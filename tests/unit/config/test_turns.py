@@ -41,7 +41,8 @@ def test_all_that_does_not_go_with_runs_is_told_at_once(project: Path) -> None:
     )
     bad = bad.replace("    engine: emr\n", "    engine: emr\n    run_every: 10m\n    latency: 20m\n")
     bad = bad.replace(
-        KAFKA_QUERY, KAFKA_QUERY + "        start: latest\n        kafka: {min_records_per_batch: 5, max_delay: 9s}\n"
+        KAFKA_QUERY,
+        KAFKA_QUERY + "        start: latest\n        kafka: {min_records_per_batch: 5, max_delay: 9s}\n",
     )
     found = problems(project, bad)
     assert {key: value for key, (value, _) in found.items()} == {

@@ -15,7 +15,7 @@ from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.kinesis import closed_shards, run_end
+from millrace.etl.sources.kinesis import closed_shards, shard_ends
 from millrace.etl.sources.kinesis.closed_shards import Positions, Shard
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
 
@@ -65,7 +65,7 @@ def test_the_last_record_of_each_shard_is_its_end(shards: dict[str, list[float]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(closed_shards, "PAUSE_SECONDS", 0)
         stream = Stream(shards)
-        found = run_end.last_records(stream, SOURCE, [Shard(shard, (), False) for shard in shards], NOW)
+        found = shard_ends.last_records(stream, SOURCE, [Shard(shard, (), False) for shard in shards], NOW)
     wanted = {
         shard: before[-1]
         for shard, records in stream.held.items()
@@ -79,13 +79,13 @@ def test_the_last_record_of_each_shard_is_its_end(shards: dict[str, list[float]]
 def test_what_came_before_the_start_of_the_query_is_no_end() -> None:
     started = replace(SOURCE, start="2026-11-27T11:00:00Z")
     shards = [Shard("idle", (), False), Shard("busy", (), False)]
-    found = run_end.last_records(Stream({"idle": [7200.0], "busy": [7200.0, 60.0]}), started, shards, NOW)
+    found = shard_ends.last_records(Stream({"idle": [7200.0], "busy": [7200.0, 60.0]}), started, shards, NOW)
     assert found == {"busy": ("2", NOW - timedelta(seconds=60))}
 
 
 def test_a_closed_shard_whose_records_have_expired_has_no_end() -> None:
     shards = [Shard("s1", (), True), Shard("s2", (), False)]
-    found = run_end.last_records(Stream({"s1": [], "s2": [3.0]}, gone="s1"), SOURCE, shards, NOW)
+    found = shard_ends.last_records(Stream({"s1": [], "s2": [3.0]}, gone="s1"), SOURCE, shards, NOW)
     assert found == {"s2": ("1", NOW - timedelta(seconds=3))}
 
 
@@ -101,4 +101,4 @@ def test_a_start_that_each_run_would_choose_anew_is_refused() -> None:
     latest = KinesisSource("clicks", "clicks", "us-east-1", "latest", 1000, 1.0, 86_400)
     guard = KinesisGuard(latest, Checkpoint("nowhere"), Table("lake", "db", "landed"))
     with pytest.raises(StartError, match="not `latest`"):
-        run_end.fix_end(None, latest, None, guard, closed=True)  # type: ignore[arg-type]
+        shard_ends.fix_end(None, latest, None, guard, closed=True)  # type: ignore[arg-type]
