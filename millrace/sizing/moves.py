@@ -35,8 +35,8 @@ _TRIED = 60
 """Plans of one job that looking for moves may take; larger environments try fewer changes, of the most expensive members."""
 
 _DAY = timedelta(days=1)
-_IN_TURNS, _START_AND_WORK = timedelta(minutes=10), timedelta(minutes=5)
-"""Shortest SLA for bounded runs, and the time in it beside the period; periods are a multiple of it."""
+_IN_TURNS, _START_AND_WORK, _LONGEST_TURN = (timedelta(minutes=each) for each in (10, 5, 30))
+"""Shortest SLA for bounded runs, the time in it beside the period, which is a multiple of it, and the longest period that is tried."""
 
 _PRIVATE = "the private network: the job reaches AWS by public endpoints, with TLS and IAM"
 
@@ -209,7 +209,7 @@ def _of_job(name: str, job: Job) -> Iterator[_Change]:
     for engine in KINDS.keys() - {job.engine}:
         yield _Change((*path, "engine"), engine, measured)
     if job.run_every is None and job.latency >= _IN_TURNS:
-        every = (job.latency - _START_AND_WORK) // _START_AND_WORK * _START_AND_WORK
+        every = min((job.latency - _START_AND_WORK) // _START_AND_WORK * _START_AND_WORK, _LONGEST_TURN)
         lost = (
             f"records at once: a run starts every {format_duration(every)}, takes up to "
             f"{limits()['bounded.start_seconds'] / 60:g} min to start (assumed), and is taken to be billed by the second"

@@ -481,15 +481,17 @@ def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> LatencyShare
 
 
 def _run_share(known: _Known, job: str, every: timedelta) -> LatencyShare:
-    """Return the share of one stage of a bounded run: a record waits for the run, its start, and the stages one after the other."""
+    """Return the share of one stage of a bounded run: a record waits for the run, its start, and the stages one after the other.
+
+    A run also ends within its period: while it starts, it processes nothing.
+    """
     queries = known.environment.jobs[job].queries.values()
     stages = 1 + any(isinstance(query, DeriveQuery) for query in queries)
     start, period, sla = limits()["bounded.start_seconds"], every.total_seconds(), known.sla(job)
-    room = (sla - start - period) / stages
-    words = (
-        f"{period + room:g} s ({period:g} s between two runs, and {'half of ' if stages > 1 else ''}what they and a start of "
-        f"{start:g} s leave of the {sla:g} s SLA)"
-    )
+    room = (min(sla - period, period) - start) / stages
+    whole = f"the {sla:g} s SLA" if sla < 2 * period else "the period"
+    left = f"{'half of ' if stages > 1 else ''}what {'they and ' if sla < 2 * period else ''}a start of {start:g} s leave"
+    words = f"{period + room:g} s ({period:g} s between two runs, and {left} of {whole})"
     return LatencyShare(period + room, words, job, 1 / stages, (start + period) / stages - period)
 
 
@@ -502,13 +504,14 @@ def _infeasible(
         )
     every = environment.jobs[demand.job].run_every
     if error.term == "trigger" and every is not None:
-        taken = limits()["bounded.start_seconds"] + error.seconds / demand.sla_of.part
-        sla, where = demand.sla_of.sla_for(demand.work.sla), ("jobs", demand.job)
-        if sla - taken > _SHORTEST_PERIOD:
-            allowed = f"less than {sla - taken:g}s for {demand.query}: {error} (term T)"
+        sla, where = environment.jobs[demand.job].latency, ("jobs", demand.job)
+        least = limits()["bounded.start_seconds"] + error.seconds / demand.sla_of.part
+        most = sla.total_seconds() - least
+        if most > max(least, _SHORTEST_PERIOD):
+            allowed = f"between {least:g}s and {most:g}s for {demand.query}: {error} (term T)"
             return Finding((*where, "run_every"), format_duration(every), allowed)
-        allowed = f"more than {taken + _SHORTEST_PERIOD:g}s for {demand.query} with `run_every`, which is 5 minutes at least"
-        return Finding((*where, "latency"), f"{sla:g}s", allowed)
+        allowed = f"more than {least + max(least, _SHORTEST_PERIOD):g}s for {demand.query} with `run_every`, which is 5 minutes at least"
+        return Finding((*where, "latency"), format_duration(sla), allowed)
     if error.term == "trigger" and query.trigger is not None:
         room = demand.work.sla - error.seconds
         return Finding(

@@ -187,16 +187,18 @@ class _Query:
             start, runs = env.now, self._scenario.runs
             if runs is not None and trigger > 0:
                 yield env.timeout(runs.first_batch(start, self._scenario.seed))
-            begun = env.now
-            batch = self.reader.batch(begun)
-            if batch.records:
-                waiting = self.reader.waiting(begun)
+            end = env.now
+            while (batch := self.reader.batch(end)).records:
+                begun, waiting = env.now, self.reader.waiting(end)
                 tasks = yield from self._work(batch)
                 self.reader.commit(batch)
                 done, self.committed = self.committed, env.event()
                 done.succeed()
                 self.batches.append(Batch(begun, env.now, batch.records, waiting, batch.spans, tasks))
                 self._pool.report_batch(self.load.name, env.now - begun, trigger)
+                # A bounded run has all batches up to its end.
+                if runs is None or trigger == 0:
+                    break
             if trigger > 0:
                 # Spark's own rule: the next multiple after the start, or at once if that has passed.
                 following = (math.floor(start / trigger + 1e-9) + 1) * trigger

@@ -58,7 +58,8 @@ def test_low_loads_cost_much_less_and_busy_ones_gain_nothing(
 
 @pytest.mark.parametrize("more", ["", DERIVE])
 @pytest.mark.parametrize(
-    ("rate", "minutes", "sla"), [("50", 10, "14m"), ("2000", 10, "15m"), ("9000", 5, "10m")]
+    ("rate", "minutes", "sla"),
+    [("50", 10, "14m"), ("2000", 10, "15m"), ("9000", 5, "10m"), ("500", 10, "1h")],
 )
 def test_what_is_planned_keeps_its_sla_whatever_starts_are_drawn(
     from_text: Loader, rate: str, minutes: int, sla: str, more: str
@@ -87,12 +88,14 @@ def test_the_longest_period_is_told_and_is_one(from_text: Loader) -> None:
         plan(from_text(turns(14, sla="15m")))
     (problem,) = refused.value.problems
     assert problem.key == "jobs.clicks.run_every"
-    assert problem.allowed.startswith("less than 717s"), "15 min less the start of 3 min and a batch's 3 s"
+    assert problem.allowed.startswith("between 183s and 717s"), (
+        "a start of 3 min and a batch's 3 s on each side"
+    )
     assert plan(from_text(turns(11, sla="15m"))).jobs["clicks"].run is not None
     with pytest.raises(ConfigurationError) as refused:
         plan(from_text(turns(5, sla="6m")))
     (problem,) = refused.value.problems
-    assert (problem.key, problem.allowed.split()[:2]) == ("jobs.clicks.latency", ["more", "than"])
+    assert (problem.key, problem.allowed.split()[:3]) == ("jobs.clicks.latency", ["more", "than", "483s"])
 
 
 def test_a_move_of_ten_minutes_or_more_names_runs_and_costs_what_they_are_planned_for(
