@@ -20,6 +20,7 @@ from .closed_shards import Shard, ShardRest
 from .missed_records_guard import KinesisGuard
 from .tail import StreamTail
 
+_CLOCK = timedelta(seconds=1)
 _FIRST, _WIDER = timedelta(seconds=5), 12
 """A shard is read this far back for its last record, then so many times as far: a busy shard has it among few records."""
 
@@ -53,7 +54,8 @@ def fix_end(
         )
     with as_start_error(f"stream {source.stream}"):
         kinesis = stream.api_client(source, endpoint)
-        now = StreamTail(source.stream, source.region, endpoint).now(kinesis)
+        # The service tells whole seconds: what arrived in the current one counts.
+        now = StreamTail(source.stream, source.region, endpoint).now(kinesis) + _CLOCK
         shards = [s for s in closed_shards.list_shards(kinesis, source.stream) if closed or not s.closed]
         ends = last_records(kinesis, source, shards, now)
 
