@@ -68,7 +68,7 @@ def _with_deleted(metadata: Any, snapshot: Any) -> set[int]:
     return {int(m.snapshotId()) for m in lists if m.hasDeletedFiles()}
 
 
-def _files(metadata: Any, snapshot: Any) -> int:
+def all_files(metadata: Any, snapshot: Any) -> int:
     """Count the files of a snapshot as Iceberg's source does."""
     lists = snapshot.dataManifests(metadata.io())
     return sum(int(m.addedFilesCount()) + int(m.existingFilesCount()) for m in lists)
@@ -106,7 +106,7 @@ def start_with_all_files(
         # Iceberg reads it at every start, and needs it until the first batch is committed.
         if begun and _is_there(spark, url):
             continue
-        metadata = _load(spark, table)
+        metadata = load_table(spark, table)
         if metadata.currentSnapshot() is None:
             continue
         oldest = jvm.org.apache.iceberg.util.SnapshotUtil.oldestAncestor(metadata)
@@ -199,7 +199,7 @@ class _BatchEnds:
         for line, (each, (start, end)) in enumerate(zip(self.readings, spans, strict=True)):
             if not start or not end or not (start["scan_all_files"] or self.whole_commits):
                 continue
-            metadata = _load(spark, each.table)
+            metadata = load_table(spark, each.table)
             ended = _first_end(metadata, each.table, start, end) if start["scan_all_files"] else None
             held |= self.whole_commits and _has_rest(metadata, start)
             if ended is None and self.whole_commits and not end["scan_all_files"]:
@@ -230,7 +230,7 @@ def _first_end(metadata: Any, table: str, start: Any, end: Any) -> Any:
     snapshot = metadata.snapshot(start["snapshot_id"])
     if snapshot is None:
         return None  # Iceberg reports it
-    files, rest = _files(metadata, snapshot), _has_rest(metadata, start)
+    files, rest = all_files(metadata, snapshot), _has_rest(metadata, start)
     if snapshot.operation() != "append" or (rest and _with_deleted(metadata, snapshot)):
         raise LossError(
             f"table {table}: the query started with all files of snapshot {start['snapshot_id']}, but "
@@ -243,21 +243,21 @@ def _first_end(metadata: Any, table: str, start: Any, end: Any) -> Any:
 def _has_rest(metadata: Any, start: Any) -> bool:
     """Return whether a batch begins in a first snapshot, before the end of its files."""
     snapshot = metadata.snapshot(start["snapshot_id"]) if start["scan_all_files"] else None
-    return snapshot is not None and start["position"] < _files(metadata, snapshot)
+    return snapshot is not None and start["position"] < all_files(metadata, snapshot)
 
 
 def _commit_end(metadata: Any, start: Any, end: Any) -> Any:
     """Return the end of the last commit that a batch has whole, or of the one in which it ends; None where unknown."""
     snapshot = metadata.snapshot(end["snapshot_id"])
-    if snapshot is None or end["position"] >= _added(snapshot):
+    if snapshot is None or end["position"] >= added_files(snapshot):
         return None
-    own = {**end, "position": _added(snapshot)}
+    own = {**end, "position": added_files(snapshot)}
     while snapshot.snapshotId() != start["snapshot_id"]:
         parent = snapshot.parentId()
         snapshot = None if parent is None else metadata.snapshot(parent)
         if snapshot is None:
             break
-        files = _added(snapshot)
+        files = added_files(snapshot)
         begun = snapshot.snapshotId() == start["snapshot_id"]
         # Of a first snapshot that is read with all its files, nothing is left here.
         rest = not begun or (start["position"] < files and not start["scan_all_files"])
@@ -266,7 +266,8 @@ def _commit_end(metadata: Any, start: Any, end: Any) -> Any:
     return own
 
 
-def _added(snapshot: Any) -> int:
+def added_files(snapshot: Any) -> int:
+    """Count the files that a snapshot added."""
     return int(snapshot.summary().getOrDefault("added-data-files", "0"))
 
 
@@ -313,7 +314,8 @@ def _is_there(spark: SparkSession, url: str) -> bool:
         raise
 
 
-def _load(spark: SparkSession, table: str) -> Any:
+def load_table(spark: SparkSession, table: str) -> Any:
+    """Return a table as Iceberg's Java object, with its current metadata."""
     jvm: Any = spark._jvm
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
 

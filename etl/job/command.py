@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     Returns
     -------
     int
-        0 after a requested stop or a completed command; 1 after a failure, also of the start, or a replay of letters
+        0 after a requested stop, a bounded run or a completed command; 1 after a failure, also of the start, or a replay of letters
         that do not exist; 2 for a job that must not start.
     """
     given = launch.parse_arguments(arguments)
@@ -63,9 +64,9 @@ def main(arguments: Sequence[str]) -> int:
                 # AWS clients read these variables; no engine documents that it sets them.
                 os.environ.setdefault("AWS_REGION", region)
                 os.environ.setdefault("AWS_DEFAULT_REGION", region)
-            done = _once(spark, job, given)
-            if done is not None:
-                return done
+            status = _once(spark, job, given)
+            if status is not None:
+                return status
             console = Console(sys.stdout)
             report = Reporter(job.job, console)
             name = launch.deployed_name(document, job)
@@ -96,14 +97,27 @@ def main(arguments: Sequence[str]) -> int:
                 spark.stop()
                 return 1
             housekeeping = Maintenance(spark, maintenance_schedule.maintenance_tasks(job, report), report)
-            ending.callback(housekeeping.stop)
-            housekeeping.start()
+            finish = None
+            if job.run_every_seconds is not None:
+                done = f"{job.checkpoints}/{lease.FOLDER}/maintenance.json"
+                finish = partial(housekeeping.run_due, done, timedelta(seconds=job.run_every_seconds))
+            else:
+                ending.callback(housekeeping.stop)
+                housekeeping.start()
         except StartError as error:
             sys.stderr.write(f"error: {error}\n")
             sys.stderr.flush()
             spark.stop()
             return 2
-        supervisor = Supervisor(spark, report, monitor, Retries(job.batch_retries), lease=held)
+        supervisor = Supervisor(
+            spark,
+            report,
+            monitor,
+            Retries(job.batch_retries),
+            lease=held,
+            bounded=finish is not None,
+            finish=finish,
+        )
         signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
         signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
         # From here on the supervisor releases the lease, after all queries have stopped writing.

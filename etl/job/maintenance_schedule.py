@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from ..launch.settings import JobSettings, LandSettings
 from ..maintenance.table_services import Compaction, Expiry, OrphanFileRemoval, Retention, TableTask
+from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import describe
 from ..record.tables import Table
@@ -64,6 +66,32 @@ class Maintenance:
             number = min(due, key=due.__getitem__)
             self._do(self.chores[number])
             due[number] = time.monotonic() + self.chores[number].every.total_seconds()
+
+    def run_due(self, url: str, period: timedelta, stopping: threading.Event) -> None:
+        """Run the chores whose interval has passed since the run that last did them, as a part of a bounded run.
+
+        Parameters
+        ----------
+        url
+            File with the time of each chore's last run.
+        period
+            Time between two runs: a chore is due in the run that is nearest to its interval.
+        stopping
+            Ends the work after the current chore.
+        """
+        try:
+            done: dict[str, float] = json.loads(hadoop_files.read_text(self.spark, url))
+        except (FileNotFoundError, ValueError):
+            done = {}
+        now = time.time()
+        for chore in self.chores:
+            if now - done.get(chore.name, 0.0) < (chore.every - period / 2).total_seconds():
+                continue
+            if stopping.is_set():
+                return
+            self._do(chore)
+            done[chore.name] = now
+            hadoop_files.write_text(self.spark, url, json.dumps(done))
 
     def _do(self, chore: MaintenanceTask) -> None:
         try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from ..checkpoints import table_ends
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
 from ..formats.decoding import data_rules, routes
@@ -28,6 +30,7 @@ from ..queries.query_parts import (
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
 from ..record.commits import source_digest
+from ..record.errors import StartError
 from ..record.query import Query
 from ..record.tables import Table
 from ..sinks.dead_letters import DeadLetters
@@ -52,7 +55,11 @@ def build(
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
     built = ((q, _query(spark, job, q, binds, report)) for q in order)
-    return tuple(kept.with_state_check(_handled(query, job, q, binds, report)) for q, query in built)
+    queries = tuple(kept.with_state_check(_handled(query, job, q, binds, report)) for q, query in built)
+    lacking = [query.name for query in queries if query.fix_end is None]
+    if lacking and job.run_every_seconds is not None:
+        raise StartError(f"query {', '.join(lacking)}: its source cannot tell where a bounded run ends")
+    return queries
 
 
 def open_query(
@@ -119,7 +126,14 @@ def _read(
         )
     location = read.checkpoint.location
     return Query(
-        query.name, read.rows, handler, location, query.trigger_seconds, read.reopen, check=read.watch
+        query.name,
+        read.rows,
+        handler,
+        location,
+        query.trigger_seconds,
+        read.reopen,
+        check=read.watch,
+        fix_end=read.fix_end,
     )
 
 
@@ -169,5 +183,7 @@ def _derive(
         query.trigger_seconds,
         rebuild=rebuild,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
+        fix_end=partial(table_ends.fix_end, spark, rows, checkpoint),
+        derives=True,
     )
     return with_batch_ends(built, checkpoint, whole_commits=query.state is not None)

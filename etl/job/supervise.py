@@ -6,14 +6,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from ..checkpoints.checkpoint import Checkpoint
 from ..metrics import ages
 from ..metrics.monitor import Monitor, SparkFeed
 from ..record.batch_accounts import Reporter, call_in_background
@@ -22,6 +22,7 @@ from ..record.errors import (
     LossError,
     NoAnswerError,
     RestartQueryError,
+    SinkError,
     StartError,
     describe,
     is_interruption,
@@ -31,6 +32,7 @@ from ..record.query import BatchHandler, Query
 from . import lease_fence, shutdown
 from .lease import Lease
 from .lease_fence import Fence
+from .running_query import RunningQuery, StopRequestedError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -45,12 +47,11 @@ POOL = "spark.scheduler.pool"
 
 POLL_SECONDS = 0.2
 
+BOUNDED_TRIGGER_SECONDS = 1.0
+"""Trigger of a bounded run, and the least time between two looks whether it has reached its end."""
+
 CHECK_SECONDS = 60.0
 """Seconds between two checks of a source: the longest time that an unread partition stays unnoticed."""
-
-
-class StopRequestedError(Exception):
-    """Error that ends a query at the start of a batch, after a stop of the job was requested."""
 
 
 @dataclass(frozen=True)
@@ -76,38 +77,6 @@ class Retries:
 
 
 @dataclass
-class _Running:
-    spec: Query
-    stopping: threading.Event
-    lease: Lease | None = None
-    query: StreamingQuery | None = None
-    error: BaseException | None = None
-    failed_batch: int | None = None
-    attempts: int = 0
-    again_at: float | None = None
-    interrupted: bool = False
-    look: Future[None] | None = None
-    checked_at: float = field(default_factory=time.monotonic)
-
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        # A batch that has started is completed; the next one is left to the next start.
-        if self.stopping.is_set():
-            raise StopRequestedError(self.spec.name)
-        try:
-            lease_fence.check_lease(self.lease)
-            self.spec.handle(batch, batch_id)
-        except BaseException as error:
-            self.error, self.failed_batch = error, batch_id
-            raise
-        self.attempts = 0
-
-    @property
-    def where(self) -> dict[str, int]:
-        """The failed batch, as a field of an event."""
-        return {} if self.failed_batch is None else {"batch": self.failed_batch}
-
-
-@dataclass
 class Supervisor:
     """Supervisor of queries: starts them, waits for them and ends them.
 
@@ -123,6 +92,11 @@ class Supervisor:
         Seconds between two checks of a source.
     lease
         Lease of the checkpoints, held; it is released when the queries have ended. None if no other run can start the queries.
+    bounded
+        True to end when the queries have committed what had arrived when they started; those that derive start after the
+        others have ended, and process what these have landed.
+    finish
+        Called under the lease after a bounded run that reached its end; it ends early when the event is set.
     kill
         Ends the process if the lease is lost and a query does not end within ``end_seconds``.
     """
@@ -135,6 +109,8 @@ class Supervisor:
     lease: Lease | None = None
     kill: Callable[[], None] | None = None
     end_seconds: float = lease_fence.END_SECONDS
+    bounded: bool = False
+    finish: Callable[[threading.Event], None] | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
     _done: threading.Event = field(default_factory=threading.Event)
 
@@ -153,27 +129,25 @@ class Supervisor:
         Returns
         -------
         int
-            Exit status: 0 after a requested stop, 1 after a failure.
+            Exit status: 0 after a requested stop or the end of a bounded run, 1 after a failure.
         """
         shutdown.keep_thread_pools(self.spark)
         hook = shutdown.add_hook(self.spark, self._wait_for_end)
-        running: list[_Running] = []
+        running: list[RunningQuery] = []
         watched = self._fence(running)
-        failed = False
         try:
-            for query in queries:
-                one = _Running(query, self._stopping, self.lease)
-                try:
-                    one.query = self._start(query, one)
-                except (CapturedException, Py4JJavaError) as error:
-                    one.error = error
-                    failed = self._fail(one)
-                    break
-                running.append(one)
-                self.report.emit("started", query=query.name)
-                if self.monitor is not None:
-                    self.monitor.watch(query.name, SparkFeed(self.spark, one.query))
-            return int(self._wait(running) or failed)
+            if not self.bounded:
+                return int(self._run(queries, running))
+            for derives in (False, True):
+                stage = [query for query in queries if query.derives is derives]
+                if self._run(stage, running):
+                    return 1
+                if self._stopping.is_set():
+                    return 0
+            if self.finish is not None:
+                self.finish(self._stopping)
+            self.report.emit("finished")
+            return 0
         finally:
             ended = _have_ended(running)
             if watched is not None and ended:
@@ -187,12 +161,32 @@ class Supervisor:
             self._done.set()
             shutdown.remove_hook(self.spark, hook)
 
+    def _run(self, queries: Sequence[Query], running: list[RunningQuery]) -> bool:
+        """Start queries and wait for their end; return True after a failure."""
+        failed = False
+        for query in queries:
+            one = RunningQuery(query, self._stopping, self.lease)
+            try:
+                if self.bounded:
+                    assert query.fix_end is not None, f"{query.name}: checked when it was built"
+                    one.reached = query.fix_end()
+                one.query = self._start(query, one)
+            except (CapturedException, NoAnswerError, OSError, Py4JJavaError, SinkError, StartError) as error:
+                one.error = error
+                failed = self._fail(one)
+                break
+            running.append(one)
+            self.report.emit("started", query=query.name)
+            if self.monitor is not None:
+                self.monitor.watch(query.name, SparkFeed(self.spark, one.query))
+        return self._wait(running) or failed
+
     def _wait_for_end(self) -> None:
         """Stop and wait for the end, as a hook of the JVM's shutdown."""
         self.stop()
         self._done.wait(shutdown.HOOK_SECONDS)
 
-    def _fence(self, running: list[_Running]) -> Fence | None:
+    def _fence(self, running: list[RunningQuery]) -> Fence | None:
         if self.lease is None:
             return None
 
@@ -204,7 +198,8 @@ class Supervisor:
         return Fence(self.lease, tell, self.kill or lease_fence.process_killer(self.spark), self.end_seconds)
 
     def _start(self, query: Query, handle: BatchHandler) -> StreamingQuery:
-        trigger = f"{max(0, round(query.trigger_seconds * 1000))} milliseconds"
+        seconds = BOUNDED_TRIGGER_SECONDS if self.bounded else query.trigger_seconds
+        trigger = f"{max(0, round(seconds * 1000))} milliseconds"
         context = self.spark.sparkContext
         # The thread of the query inherits it, and so do the jobs of its batches: queries share the cores fairly, where a
         # queue would let each wait for all tasks of a long batch.
@@ -222,13 +217,13 @@ class Supervisor:
         finally:
             context.setLocalProperty(POOL, None)  # type: ignore[arg-type]  # removes it
 
-    def _wait(self, running: list[_Running]) -> bool:
+    def _wait(self, running: list[RunningQuery]) -> bool:
         failed = False
         while running:
             self._end_if_lost(running)
             for one in list(running):
                 assert one.query is not None
-                if one.again_at is not None and not self._stopping.is_set():
+                if one.again_at is not None and not one.ending:
                     if time.monotonic() >= one.again_at:
                         self._start_again(one)
                 elif not one.query.isActive:
@@ -239,7 +234,7 @@ class Supervisor:
                         continue
                     running.remove(one)
                     stopped = isinstance(one.error, StopRequestedError) or (
-                        self._stopping.is_set()
+                        one.ending
                         and (
                             isinstance(one.error, RestartQueryError)
                             or "StopRequestedError" in str(one.error)
@@ -248,16 +243,17 @@ class Supervisor:
                     )
                     if one.error is not None and not stopped:
                         failed = self._fail(one)
-                elif self._stopping.is_set() and not one.query.status["isTriggerActive"]:
+                elif one.ending and not one.query.status["isTriggerActive"]:
                     # The next trigger may start at this moment, and its reads are interrupted.
                     one.interrupted = True
                     _end(one)
                 else:
                     self._check(one)
+                    self._check_end(one)
             time.sleep(POLL_SECONDS)
         return failed
 
-    def _end_if_lost(self, running: list[_Running]) -> None:
+    def _end_if_lost(self, running: list[RunningQuery]) -> None:
         """End all queries if the lease is lost, even in the middle of a batch."""
         try:
             lease_fence.check_lease(self.lease)
@@ -271,7 +267,7 @@ class Supervisor:
             for one in running:
                 one.error, one.again_at = error, None
 
-    def _check(self, one: _Running) -> None:
+    def _check(self, one: RunningQuery) -> None:
         """Check the source of a running query; data that it would leave unread ends the query."""
         if one.look is None:
             if one.spec.check is not None and time.monotonic() >= one.checked_at + self.check_seconds:
@@ -288,11 +284,29 @@ class Supervisor:
             # After the end: the interrupted batch has set an error of its own.
             one.error = error
 
-    def _will_retry(self, one: _Running) -> bool:
+    def _check_end(self, one: RunningQuery) -> None:
+        """End a query of a bounded run that has no data to process, and whose commits cover the end of the run.
+
+        A query that always finds new data ends at the start of a batch.
+        """
+        assert one.query is not None
+        if one.reached is None or time.monotonic() < one.looked_at + BOUNDED_TRIGGER_SECONDS:
+            return
+        status = one.query.status
+        if status["isDataAvailable"] or status["isTriggerActive"]:
+            return
+        one.looked_at = time.monotonic()
+        last = Checkpoint(one.spec.checkpoint).last_committed_batch(self.spark)
+        try:
+            one.done = one.reached(0 if last is None else last + 1)
+        except (CapturedException, OSError, Py4JJavaError) as error:
+            self.report.emit("unchecked", query=one.spec.name, error=describe(error))
+
+    def _will_retry(self, one: RunningQuery) -> bool:
         """Schedule and report the next attempt; return False if there is none."""
         final = (StopRequestedError, RestartQueryError, LossError, LeaseLostError, StartError)
         waits = one.again_at is not None  # the stop was requested while it waits
-        if one.error is None or isinstance(one.error, final) or self._stopping.is_set() or waits:
+        if one.error is None or isinstance(one.error, final) or one.ending or waits:
             return False
         if one.attempts >= self.retries.most:
             return False
@@ -311,21 +325,21 @@ class Supervisor:
         )
         return True
 
-    def _reopen(self, one: _Running) -> bool:
+    def _reopen(self, one: RunningQuery) -> bool:
         """Start a query again on its checkpoint; its current batch is planned but not committed, and is repeated."""
-        if one.spec.reopen is None or self._stopping.is_set():
+        if one.spec.reopen is None or one.ending:
             return False
         self.report.emit("reopened", query=one.spec.name, why=str(one.error))
         return self._start_again(one)
 
-    def _start_after_lost_progress(self, one: _Running) -> bool:
+    def _start_after_lost_progress(self, one: RunningQuery) -> bool:
         """Start a query again that Spark ended after a committed batch; this does not count as an attempt."""
-        if one.error is None or self._stopping.is_set() or LOST_PROGRESS not in whole_text(one.error):
+        if one.error is None or one.ending or LOST_PROGRESS not in whole_text(one.error):
             return False
         self.report.emit("reopened", query=one.spec.name, why="Spark lost the progress of a repeated batch")
         return self._start_again(one)
 
-    def _start_again(self, one: _Running) -> bool:
+    def _start_again(self, one: RunningQuery) -> bool:
         """Start a query on its checkpoint: its last batch is repeated. An error shows at the next check."""
         one.again_at = one.error = one.failed_batch = None
         try:
@@ -338,7 +352,7 @@ class Supervisor:
             self.monitor.watch(one.spec.name, SparkFeed(self.spark, one.query))
         return True
 
-    def _fail(self, one: _Running) -> bool:
+    def _fail(self, one: RunningQuery) -> bool:
         assert one.error is not None
         self.report.report_failure(one.error, query=one.spec.name, **one.where)
         self._stopping.set()
@@ -357,14 +371,14 @@ def _reopened(query: Query) -> Query:
         raise NoAnswerError(str(error)) from error
 
 
-def _have_ended(running: Sequence[_Running]) -> bool:
+def _have_ended(running: Sequence[RunningQuery]) -> bool:
     try:
         return not any(one.query.isActive for one in running if one.query)
     except Py4JError:
         return False  # the JVM does not answer, so this is unknown
 
 
-def _end(one: _Running) -> None:
+def _end(one: RunningQuery) -> None:
     """Interrupt a query and wait for its end, up to ``spark.sql.streaming.stopTimeout``."""
     try:
         if one.query is not None and one.query.isActive:

@@ -262,6 +262,8 @@ class JobSettings:
         None if another system maintains the tables.
     batch_retries
         Failures in a row of a query that are retried; the next failure ends the job.
+    run_every_seconds
+        Seconds from the start of one bounded run to the start of the next; None for a job that runs all the time.
     """
 
     version: Literal[1]
@@ -276,6 +278,7 @@ class JobSettings:
     upkeep: UpkeepSettings | None
     connections: Mapping[str, Connection]
     queries: tuple[QuerySettings, ...]
+    run_every_seconds: float | None = None
 
     @property
     def runs_on(self) -> Engine:

@@ -11,6 +11,7 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..launch.settings import JobSettings
 from ..launch.sources import Source, group_sources
 from ..record.commits import source_digest
+from ..record.query import Reached
 from ..record.tables import Table
 from ..sources.base import LegGuard, ReplayedLeg, SourceContext, reader_of
 from ..sources.source_union import SourceUnion, union
@@ -32,6 +33,8 @@ class OpenedSources:
         Opens all legs again, with the limits and secrets of that time.
     watch
         Check of a leg of which only a part is read; None for any other.
+    fix_end
+        Fixes the end of a bounded run in all legs; None if one of them cannot tell.
     """
 
     rows: DataFrame
@@ -39,6 +42,7 @@ class OpenedSources:
     guard: SourceUnion
     reopen: Callable[[], DataFrame]
     watch: Callable[[], None] | None
+    fix_end: Callable[[], Reached] | None
 
 
 def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
@@ -77,6 +81,7 @@ def open_sources(
     guards: list[LegGuard] = []
     openers: list[Callable[[], DataFrame]] = []
     watch: Callable[[], None] | None = None
+    fixers: list[Callable[[], Reached] | None] = []
     for place, sources_of_leg in enumerate(group_sources(sources)):
         # All legs share one log and one cache of it: an entry is read once.
         checkpoint = replace(whole, place=place)
@@ -88,8 +93,17 @@ def open_sources(
             guards.append(leg.guard)
         watch = watch or leg.watch
         openers.append(leg.open)
+        fixers.append(leg.fix_end)
 
     def reopen() -> DataFrame:
         return union([opener() for opener in openers])
 
-    return OpenedSources(reopen(), whole, SourceUnion(tuple(replayed), tuple(guards)), reopen, watch)
+    def fix_end() -> Reached:
+        ends = [fixer() for fixer in known]
+        return lambda batch: all(reached(batch) for reached in ends)
+
+    known = [fixer for fixer in fixers if fixer is not None]
+    union_ = SourceUnion(tuple(replayed), tuple(guards))
+    return OpenedSources(
+        reopen(), whole, union_, reopen, watch, fix_end if len(known) == len(fixers) else None
+    )

@@ -10,6 +10,9 @@ from pyspark.sql import DataFrame
 
 BatchHandler = Callable[[DataFrame, int], None]
 
+Reached = Callable[[int], bool]
+"""Takes the number of a batch, planned or the next one. Returns whether all before it covers the end of a bounded run."""
+
 
 @dataclass(frozen=True)
 class Query:
@@ -25,6 +28,10 @@ class Query:
     check
         Checks the source at intervals, even without batches; raises :class:`etl.record.errors.LossError` if
         records would stay unread, and :class:`etl.record.errors.NoAnswerError` if it cannot determine this.
+    fix_end
+        Fixes the end of a bounded run at what the sources hold now; None if a source cannot tell.
+    derives
+        True if it reads tables that other queries of the job write: in a bounded run it starts after them.
     """
 
     name: str
@@ -36,3 +43,5 @@ class Query:
     rebuild: Callable[[], Query | None] | None = None
     output_mode: Literal["append", "update"] = "append"
     check: Callable[[], None] | None = None
+    fix_end: Callable[[], Reached] | None = None
+    derives: bool = False

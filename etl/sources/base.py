@@ -20,7 +20,7 @@ from ..metrics.background_writer import BackgroundWriter
 from ..record.batch_accounts import Reporter
 from ..record.errors import LossError
 from ..record.lookup_bounds import LookUpBound
-from ..record.query import Query
+from ..record.query import Query, Reached
 from ..record.tables import Table
 from .arrival_ranges import Range
 from .identity_check import Identity as Identity
@@ -88,11 +88,14 @@ class Leg:
         Guard of a leg whose batches do not replay; None if they are fixed ranges.
     watch
         Checks at intervals that the complete leg is read; see :class:`etl.record.query.Query`.
+    fix_end
+        Fixes the end of a bounded run; see :class:`etl.record.query.Query`.
     """
 
     open: Callable[[], DataFrame]
     guard: LegGuard | None = None
     watch: Callable[[], None] | None = None
+    fix_end: Callable[[], Reached] | None = None
 
 
 @dataclass(frozen=True)

@@ -64,12 +64,13 @@ class JobStateMachine(RecordedStateMachine):
                 job=names.job(plan.name),
                 parameter=parameter,
                 topic=alerts.topic_arn,
-                starts_per_hour=names.environment.jobs[plan.name].restarts_per_hour,
+                starts_per_hour=plan.scheduled_starts + names.environment.jobs[plan.name].restarts_per_hour,
                 default_grace_seconds=planned_grace_seconds(
                     plan, names.environment.jobs[plan.name].latency.total_seconds()
                 ),
                 silenced=silenced,
                 own_files=f"{names.checkpoints(plan.name)}/_millrace/",
+                every_seconds=None if plan.run is None else plan.run.every_seconds.value,
             ),
             grants=[
                 *runs.grants,
@@ -110,7 +111,8 @@ class JobStateMachine(RecordedStateMachine):
                     starter,
                     input_transformer=events.CfnRule.InputTransformerProperty(
                         input_paths_map={"run": "$.detail.jobRunId", "state": "$.detail.state"},
-                        input_template='{"verb": "restart", "reason": "run <run> ended as <state>"}',
+                        input_template='{"verb": "restart", "reason": "run <run> ended as <state>"'
+                        + ("}" if self._plan.run is None else ', "ended": "<state>"}'),
                     ),
                 )
             ],
@@ -119,7 +121,9 @@ class JobStateMachine(RecordedStateMachine):
             self,
             "LookAfter",
             description=f"Start {names.job(self._plan.name)} if it is wanted and does not run",
-            schedule_expression=_LOOK_AFTER,
+            schedule_expression=_LOOK_AFTER
+            if self._plan.run is None
+            else f"rate({self._plan.run.every_seconds.value // 60} minutes)",
             targets=[
                 self.target(starter, input='{"verb": "restart", "reason": "found not running, by schedule"}')
             ],

@@ -72,6 +72,8 @@ class Engine:
         token or ``''``; it may keep the newest run of all pages in the list ``$newest``, which
         is empty before the first page. ``start_run`` sets ``$run``. ``look_at_run`` sets ``$state`` and
         ``$detail`` of ``$run``. ``stop_run`` asks the runs in ``$going`` to end.
+    succeeded
+        State of a run that ended by itself with status 0.
     ended, ending
         States of a run that has ended, and of a run that was asked to end. Every other state,
         known or not, counts as running: a second run on a checkpoint would destroy it.
@@ -90,6 +92,7 @@ class Engine:
     start_run: State
     look_at_run: State
     stop_run: State
+    succeeded: str
     ended: tuple[str, ...]
     ending: tuple[str, ...]
     busy: tuple[str, ...]
@@ -108,11 +111,13 @@ def definition(
     default_grace_seconds: int,
     silenced: Sequence[str],
     own_files: str,
+    every_seconds: int | None = None,
 ) -> dict[str, Any]:
     """Write a job's state machine.
 
-    Its input is ``{"verb": ..., "reason": ..., "grace_seconds": ..., "patience_seconds": ...,
-    "poll_seconds": ..., "arguments": ...}``, of which only ``verb`` (of :data:`VERBS`) is needed; ``once`` starts one run of
+    Its input is ``{"verb": ..., "reason": ..., "ended": ..., "grace_seconds": ..., "patience_seconds": ...,
+    "poll_seconds": ..., "arguments": ...}``, of which only ``verb`` (of :data:`VERBS`) is needed; ``ended`` is the state
+    of a bounded run whose end is the reason of a ``restart``; ``once`` starts one run of
     a stopped job with ``arguments``, a list of ``{"name": ..., "value": ...}`` with names of :data:`ONCE`. It succeeds
     with ``{"job", "outcome", "message", "wish", "run", "state", "starts_last_hour", "alarms",
     "grace_seconds", "reason"}``, or fails with an error named ``Millrace...`` or the service's own.
@@ -136,7 +141,10 @@ def definition(
         actions are off while the job is stopped, and on while it should run and runs.
     own_files
         Beginning of the URLs of files for a run with arguments of its own.
+    every_seconds
+        Time from the start of one bounded run to the next; None for a job that runs all the time.
     """
+    newest, due, started = _turns(engine, every_seconds)
     write = _Writer(engine, parameter)
     states: dict[str, State] = {
         "Begin": {
@@ -145,6 +153,7 @@ def definition(
             "Assign": {
                 "verb": input_key_value("verb", "''"),
                 "reason": input_key_value("reason", "'asked for'"),
+                **({} if every_seconds is None else {"ended": input_key_value("ended", "''")}),
                 "poll": input_key_value("poll_seconds", str(_FIRST_POLL_SECONDS)),
                 "longestPoll": input_key_value("poll_seconds", str(_POLL_SECONDS)),
                 "settle": input_key_value("poll_seconds", str(_SETTLE_SECONDS)),
@@ -208,6 +217,7 @@ def definition(
                 "live": expr(f"[$runs[$not(state in {jsonata_array(engine.ended)})]]"),
                 "going": expr(f"[$runs[$not(state in {jsonata_array(engine.ended + engine.ending)})]]"),
                 "recent": expr(f"$count($runs[$toMillis(at) > $millis() - {_HOUR_MS}])"),
+                **newest,
             },
             "Next": "Decide",
         },
@@ -216,6 +226,7 @@ def definition(
             ("$verb = 'once' and ($wish = 'running' or $count($going) > 0)", "NotStopped"),
             ("$verb = 'restart' and $wish != 'running'", "KeepAlarmsOff"),
             ("$verb in ['start', 'restart'] and $count($going) > 0", "KeepAlarmsOn"),
+            *due,
             ("$verb in ['stop', 'drain'] and $count($live) = 0", "Stopped"),
             ("$millis() > $deadline", "NoEnd"),
             ("$count($going) = 0 and $count($live) > 0", "WaitForEnd"),
@@ -240,7 +251,7 @@ def definition(
         "WaitForStart": _wait("LookAtRun"),
         "LookAtRun": write.task(engine.look_at_run, "Started"),
         "Started": choice_state(
-            ("$state = 'RUNNING'", "SwitchOnAlarms"),
+            (started, "SwitchOnAlarms"),
             (f"$state in {jsonata_array(engine.ended)}", "EndedAtOnce"),
             ("$millis() > $deadline", "NoStart"),
             default="WaitForStart",
@@ -250,7 +261,7 @@ def definition(
         "StopRun": write.task(
             engine.stop_run, "WaitForEnd", catch=[{"ErrorEquals": list(engine.gone), "Next": "WaitForEnd"}]
         ),
-        **success_states(job),
+        **success_states(job, every_seconds),
         **failures(job, topic, starts_per_hour),
     }
     return {
@@ -260,6 +271,28 @@ def definition(
         "TimeoutSeconds": 2 * _PATIENCE_SECONDS,
         "States": states,
     }
+
+
+def _turns(engine: Engine, every_seconds: int | None) -> tuple[State, list[tuple[str, str]], str]:
+    """Return what a job of bounded runs differs in.
+
+    Returns
+    -------
+    dict
+        Variables: the start of the newest run in milliseconds, 0 for none.
+    list of tuple
+        Choices after an expected end. The schedule found a run that took longer than its period at work, so its end starts the
+        next one.
+    str
+        Condition of a start that needs no further look; a short run may have ended before.
+    """
+    if every_seconds is None:
+        return {}, [], "$state = 'RUNNING'"
+    began = "($all := $append($runs, $newest); $count($all) > 0 ? $max([$all.$toMillis(at)]) : 0)"
+    recent = f"$millis() - $began < {1000 * (every_seconds - _SETTLE_SECONDS)}"
+    due = f"$verb = 'restart' and $ended = '{engine.succeeded}' and {recent}"
+    started = f"$state in {jsonata_array(('RUNNING', engine.succeeded))}"
+    return {"began": expr(began)}, [(due, "NotDue")], started
 
 
 def alarm_actions(switch: Literal["on", "off"], names: Sequence[str], following: str) -> State:

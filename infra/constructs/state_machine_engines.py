@@ -63,12 +63,18 @@ def planned_grace_seconds(plan: JobPlan, latency_seconds: float) -> int:
     return max(SHORTEST_GRACE_SECONDS, min(LONGEST_GRACE_SECONDS, wanted))
 
 
-def glue_engine(job_name: str) -> Engine:
-    """Return the calls for a Glue job; its definition allows one run at a time."""
+def glue_engine(job_name: str, starts_per_hour: int = 0) -> Engine:
+    """Return the calls for a Glue job; its definition allows one run at a time.
+
+    Parameters
+    ----------
+    starts_per_hour
+        Most starts in an hour, all of which are listed.
+    """
     return Engine(
         list_runs=_call(
             "glue:getJobRuns",
-            {"JobName": job_name, "MaxResults": _GLUE_PAGE},
+            {"JobName": job_name, "MaxResults": max(_GLUE_PAGE, starts_per_hour)},
             {
                 "runs": "{% [$states.result.JobRuns.{'id': Id, 'state': JobRunState, 'at': StartedOn}] %}",
                 "token": "",
@@ -96,6 +102,7 @@ def glue_engine(job_name: str) -> Engine:
             {"JobName": job_name, "JobRunIds": "{% [$going.id] %}"},
             {"run": "{% $going[0].id %}"},
         ),
+        succeeded="SUCCEEDED",
         ended=("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED"),
         ending=("STOPPING",),
         busy=("Glue.ConcurrentRunsExceededException",),
@@ -120,7 +127,7 @@ def emr_engine(
     document_url: str,
     queries: Sequence[str],
 ) -> Engine:
-    """Return the calls for a streaming job run on an EMR Serverless application.
+    """Return the calls for a job run on an EMR Serverless application.
 
     Parameters
     ----------
@@ -184,6 +191,7 @@ def emr_engine(
             },
             {"run": "{% $going[0].id %}"},
         ),
+        succeeded="SUCCESS",
         ended=("SUCCESS", "FAILED", "CANCELLED"),
         ending=("CANCELLING",),
         busy=("EmrServerless.ConflictException",),
@@ -215,17 +223,20 @@ def start_job_run(
     """
     plain, quoted = _spark_settings(document)
     given = [*document["arguments"], "--launch-document", document_url]
-    retries = document["retries_per_hour"]
+    retries, batch = document["retries_per_hour"], document["settings"]["run_every_seconds"] is not None
+    most, once_only = str(_LONGEST_BATCH_MINUTES), "{'MaxAttempts': 1}"
     call: dict[str, Any] = {
         "ApplicationId": application_id,
         "ClientToken": ("{% '" + application_id + "-' & ($count($newest) > 0 ? $newest[0].id : 'first') %}"),
         "ExecutionRoleArn": role_arn,
         "Name": name,
-        "Mode": _unless_once("'STREAMING'", "'BATCH'"),
+        "Mode": "BATCH" if batch else _unless_once("'STREAMING'", "'BATCH'"),
         # By default a run is cancelled after 12 hours, without a grace period; 0 means no limit (EMR Serverless
         # user guide, "Other considerations"), which only streaming runs may have.
-        "ExecutionTimeoutMinutes": _unless_once("0", str(_LONGEST_BATCH_MINUTES)),
-        "RetryPolicy": _unless_once(f"{{'MaxFailedAttemptsPerHour': {retries}}}", "{'MaxAttempts': 1}"),
+        "ExecutionTimeoutMinutes": _LONGEST_BATCH_MINUTES if batch else _unless_once("0", most),
+        "RetryPolicy": {"MaxAttempts": 1}
+        if batch
+        else _unless_once(f"{{'MaxFailedAttemptsPerHour': {retries}}}", once_only),
         "JobDriver": {
             "SparkSubmit": {
                 "EntryPoint": document["entry_script"],

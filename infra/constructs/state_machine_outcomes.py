@@ -8,8 +8,14 @@ from typing import Any
 State = dict[str, Any]
 
 
-def success_states(job: str) -> dict[str, State]:
-    """Write the states that end with success, each with an output for people and scripts."""
+def success_states(job: str, every_seconds: int | None) -> dict[str, State]:
+    """Write the states that end with success, each with an output for people and scripts.
+
+    Parameters
+    ----------
+    every_seconds
+        Time from the start of one bounded run to the next; None for a job that runs all the time.
+    """
     going = "$count($going) > 0 ? $going[0].id : ''"
     going_state = "$count($live) > 0 ? $live[0].state : 'NONE'"
 
@@ -30,11 +36,20 @@ def success_states(job: str) -> dict[str, State]:
             },
         }
 
+    turns, last = {}, ""
+    if every_seconds is not None:
+        ended = "'a run ended as it should; the schedule starts the next'"
+        turns["NotDue"] = success("not-due", ended, state="'NONE'")
+        last = (
+            " & ($began > 0 ? '; the last run began ' & $fromMillis($began) & ', the next is due ' "
+            f"& $fromMillis($began + {1000 * every_seconds}) : '')"
+        )
     return {
+        **turns,
         "Status": success(
             "status",
             "'wanted: ' & $wish & '; ' & ($count($live) > 0 ? "
-            "'run ' & $live[0].id & ' is ' & $live[0].state : 'no run')",
+            "'run ' & $live[0].id & ' is ' & $live[0].state : 'no run')" + last,
             run="$count($live) > 0 ? $live[0].id : ''",
             state=going_state,
         ),

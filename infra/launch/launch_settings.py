@@ -33,6 +33,9 @@ from millrace.sizing.prices_and_limits import a_second
 
 from ..sinks import written_clusters
 
+_SHORTEST_TRIGGER = 2.0
+"""Seconds for which a shard is read at least in two batches of a bounded run."""
+
 CATALOG = "lake"
 """Name of the Spark catalog that holds every table of an environment."""
 
@@ -64,6 +67,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
             _query(environment, job_plan.name, query, job_plan.queries[name], names)
             for name, query in job.queries.items()
         ),
+        run_every_seconds=None if job_plan.run is None else float(job_plan.run.every_seconds.value),
     )
 
 
@@ -213,7 +217,10 @@ def _source(
         job,
         plan.name,
         query,
-        plan.trigger_seconds.value,
+        # A shard is read for half of it. In a bounded run a batch takes longer than its trigger only after a backlog.
+        plan.trigger_seconds.value
+        if environment.jobs[job].run_every is None
+        else max(_SHORTEST_TRIGGER, 2 * plan.batch_seconds.value),
         _part(environment, query, name, plan.records_per_batch.value),
         None if each is None else each.value,
         0.0 if each is None else _handed_over(environment.streams[name], each.value),

@@ -50,7 +50,8 @@ class EmrJobStack(JobStack):
                 memory=gigabytes(plan.memory_gib * workers * 1024**3),
                 disk=gigabytes(plan.disk_gib * workers * 1024**3),
             ),
-            initial_capacity=_held(plan) if plan.scaling.held else None,
+            # Workers that are ready are billed between bounded runs, too.
+            initial_capacity=_held(plan) if plan.scaling.held and plan.run is None else None,
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=settings.idle_stop // timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""One Glue streaming job."""
+"""One Glue job: a streaming job, or one that runs in turns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class GlueJobStack(JobStack):
         connections = self._connections()
         self.role = self._role(names, plan, connections)
         workers = self.document["workers"]
-        job = glue.PySparkStreamingJob(
+        # AWS bills streaming jobs by the hour (Glue developer guide, "Streaming ETL jobs", November 2026), and others by the second.
+        kind = glue.PySparkStreamingJob if plan.run is None else glue.PySparkEtlJob
+        job = kind(
             self,
             "Job",
             job_name=names.job(plan.name),
@@ -96,7 +98,7 @@ class GlueJobStack(JobStack):
         resource = job.node.default_child
         assert isinstance(resource, glue.CfnJob)
         resource.glue_version = settings.version
-        resource.maintenance_window = settings.maintenance_window
+        resource.maintenance_window = settings.maintenance_window if plan.run is None else None
         # Who may start a run would otherwise choose its script, files and jars, and with them what the role does. The argument
         # takes precedence over the script of the job's command (Glue developer guide, "Using job parameters").
         resource.non_overridable_arguments = {
@@ -114,8 +116,9 @@ class GlueJobStack(JobStack):
     def runs(self) -> Runs:
         """Return the calls, grants and events of the job's runs; one runs at a time."""
         name = self.names.job(self.plan.name)
+        restarts = self.names.environment.jobs[self.plan.name].restarts_per_hour
         return Runs(
-            glue_engine(name),
+            glue_engine(name, self.plan.scheduled_starts + restarts),
             [
                 allow(
                     "RunJob",

@@ -21,7 +21,7 @@ _NETWORK = ("vpc", "subnets", "zones", "zone_ids", "flow_logs_role")
 _STORAGE = ("keys", "buckets", "database", "lake_formation")
 _GOVERNANCE = ("permissions_boundary", "qualifier", "bootstrap_key")
 _KINESIS = ("existing", "existing_key", "read_role")
-_JOB = ("role", "image", "python")
+_JOB = ("run_every", "role", "image", "python")
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,16 @@ def stand_in(environment: Environment, name: str | None = None) -> StandIn:
     """
     given = name or environment.name
     tree = environment.places.tree
-    if tree is None or environment.account == ACCOUNT:
+    # No schedule starts runs here: a job that runs in turns runs all the time.
+    in_turns = any(job.run_every is not None for job in environment.jobs.values())
+    if tree is None or (environment.account == ACCOUNT and not in_turns):
         return StandIn(given, environment)
     document = copy.deepcopy({k: v for k, v in tree.to_json().items() if k not in ("extends", "name")})
     said = tuple(_replace(document, environment))
     if not said:
         return StandIn(given, environment)
     document["account"] = ACCOUNT
-    others = {*environment.governance.other_accounts, environment.account} - {None}
+    others = {*environment.governance.other_accounts, environment.account} - {None, ACCOUNT}
     if others:
         document.setdefault("governance", {})["other_accounts"] = sorted(filter(None, others))
     # The history server shows no more than `millrace history`, and takes the longest to deploy.
@@ -95,7 +97,7 @@ def stand_in(environment: Environment, name: str | None = None) -> StandIn:
 
 def _replace(document: dict[str, Any], environment: Environment) -> Iterator[str]:
     """Change a document; yield a phrase for each change."""
-    if environment.account is not None:
+    if environment.account not in (None, ACCOUNT):
         yield f"account {environment.account}"
     network, storage = document.get("network", {}), document.get("storage", {})
     if environment.network.vpc is not None:

@@ -11,7 +11,7 @@ from millrace.config.sources.base import GB as GB
 from millrace.config.sources.base import HOURS as HOURS
 from millrace.config.sources.base import SECONDS as SECONDS
 from millrace.config.sources.base import Usage
-from millrace.sizing.model import CostItem, Figure, Inputs
+from millrace.sizing.model import CostItem, Figure, Inputs, RunPlan
 from millrace.sizing.prices_and_limits import PriceTable, known_prices
 
 
@@ -103,24 +103,34 @@ def stream_cost(
     )
 
 
-def job_cost(name: str, job: Job, workers: Figure[int], prices: PriceTable) -> tuple[CostItem, ...]:
-    """Return the highest cost of a job: all its workers run all month.
+def job_cost(
+    name: str, job: Job, workers: Figure[int], prices: PriceTable, run: RunPlan | None = None
+) -> tuple[CostItem, ...]:
+    """Return the highest cost of a job: all its workers run all month, or in all its bounded runs.
 
     Parameters
     ----------
     workers
         Executors and the driver.
+    run
+        Its bounded runs; None for a job that runs all the time.
     """
-    count = workers.value
+    count, hours, how = workers.value, float(HOURS), f"{HOURS}"
+    key = f"jobs.{name}"
+    inputs: Inputs = (f"{key}.max_workers",)
+    if run is not None:
+        hours, inputs = HOURS * run.share, (*inputs, f"{key}.run.every_seconds", f"{key}.run.seconds")
+        runs, minutes = SECONDS / run.every_seconds.value, run.seconds.value / 60
+        how = f"{runs:,.0f} runs of {minutes:.1f} minutes, {hours:,.0f}"
     return tuple(
         item(
             bill.item,
-            count * HOURS * bill.units,
+            count * hours * bill.units,
             price_name(bill),
             prices,
-            bill.why.format(count=count, hours=HOURS),
-            assumed=workers.assumed,
-            inputs=(f"jobs.{name}.max_workers",),
+            bill.why.format(count=count, hours=how),
+            assumed=workers.assumed or run is not None,
+            inputs=inputs,
         )
         for bill in job.bills
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -166,6 +167,30 @@ class ScalingPlan:
 
 
 @dataclass(frozen=True)
+class RunPlan:
+    """Runs of a job that runs in turns.
+
+    Attributes
+    ----------
+    every_seconds
+        Time from the start of one run to the start of the next.
+    start_seconds
+        Slowest start, until the first batch.
+    seconds
+        Billed time of a run at the peak.
+    """
+
+    every_seconds: Figure[int]
+    start_seconds: Figure[float]
+    seconds: Figure[float]
+
+    @property
+    def share(self) -> float:
+        """Share of the time in which workers are billed, at the peak."""
+        return min(1.0, self.seconds.value / self.every_seconds.value)
+
+
+@dataclass(frozen=True)
 class WorkerChoice:
     """One way to run a job: an engine, its workers, their number and cost.
 
@@ -240,11 +265,18 @@ class JobPlan:
     worker_usd_hour: float
     choices: tuple[WorkerChoice, ...]
     """The plan's choice first, then all others that are possible, cheapest first, then those that are not."""
+    run: RunPlan | None = None
+    """Its bounded runs; ``None`` for a job that runs all the time."""
     advice: tuple[str, ...] = ()
     expected_usd: Figure[float] | None = None
     """Cost of a month's workers under the stated traffic, if simulated (:mod:`millrace.sizing.simulation.expected_cost`)."""
     late_at_rise: Mapping[str, float] = field(default_factory=dict)
     """Share of records in time, by query that only all workers keep in time when traffic rises to its peak; simulated, too."""
+
+    @property
+    def scheduled_starts(self) -> int:
+        """Starts in an hour by its schedule; 0 for a job that runs all the time."""
+        return 0 if self.run is None else math.ceil(3600 / self.run.every_seconds.value)
 
     @property
     def runner_up(self) -> WorkerChoice | None:

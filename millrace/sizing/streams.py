@@ -175,9 +175,9 @@ class Reading:
         """Return the cores of the main reader with so many partitions; None if they hand over too little to a reader."""
         overhead, found = limits()["spark.repartition.overhead"], 0
         for demand in self.readers:
-            if demand.read_at_once >= number:
+            if demand.read_in_waves >= number:
                 return None
-            spread = choose_cores(number, demand.needed, overhead, read_at_once=demand.read_at_once)
+            spread = choose_cores(number, demand.needed, overhead, read_at_once=demand.read_in_waves)
             if spread.waves == 1 and demand.read_in_one_wave >= number:
                 return None
             if demand is self.main:

@@ -74,6 +74,7 @@ class Job:
         """
         self._spark, self._kind, self._number, self.retries = spark, kind, number, 0
         self.binds: dict[str, str] = {}
+        self.run_every_seconds: float | None = None
         self.events: list[dict[str, Any]] = []
         self._choose = random.Random(number)
         self._topic = f"{home.name}-{number}"
@@ -122,13 +123,17 @@ class Job:
             queries = (*queries[:-1], _dying(queries[-1]))
         if disturbed is not None:
             queries = (*queries[:-1], _disturbed(queries[-1], disturbed))
-        supervisor = Supervisor(self._spark, report, retries=Retries(self.retries, 2.0), lease=held)
-        over = threading.Event()
+        bounded, over = self.run_every_seconds is not None, threading.Event()
+        supervisor = Supervisor(
+            self._spark, report, retries=Retries(self.retries, 2.0), lease=held, bounded=bounded
+        )
         watch = threading.Thread(target=self._end, args=(supervisor, len(queries), over), daemon=True)
-        watch.start()
+        if not bounded:
+            watch.start()
         status = supervisor.run(queries)
         over.set()
-        watch.join()
+        if not bounded:
+            watch.join()
         self.events = [json.loads(line) for line in said.getvalue().splitlines()]
         failures = [each["error"] for each in self.events if each["event"] == "failed"]
         return Told(status, "\n".join(failures))
@@ -166,7 +171,7 @@ class Job:
         return pa.table({name: [row[at] for row in rows] for at, name in enumerate(columns)})
 
     def _job(self) -> dict[str, Any]:
-        return jobs.settings(
+        job = jobs.settings(
             "in-process",
             self._queries(),
             self._url,
@@ -174,6 +179,7 @@ class Job:
             catalog=self._catalog,
             retries=self.retries,
         )
+        return job | {"run_every_seconds": self.run_every_seconds}
 
     def _queries(self) -> list[dict[str, Any]]:
         source = jobs.topic(self._topic, PORTION)

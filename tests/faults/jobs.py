@@ -68,6 +68,7 @@ def settings(
         "dead_letters_kept_seconds": None,
         "erase_share": 0.1,
         "upkeep": None,
+        "run_every_seconds": None,
         "queries": [with_route(query) for query in queries],
     }
     main = {"main": connection | {"bootstrap_servers": bootstrap}} if bootstrap else {}

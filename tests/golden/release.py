@@ -138,7 +138,13 @@ def settings() -> JobSettings:
     job |= {"checkpoints": str(PLACE / "checkpoints"), "batch_retries": 0, "dead_letters_kept_seconds": None}
     job |= {"erase_share": 0.1}
     return parse(
-        {**job, "upkeep": None, "connections": {}, "queries": [with_route(query) for query in queries]}
+        {
+            **job,
+            "upkeep": None,
+            "run_every_seconds": None,
+            "connections": {},
+            "queries": [with_route(query) for query in queries],
+        }
     )
 
 

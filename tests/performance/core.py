@@ -132,6 +132,7 @@ class Bench:
             "dead_letters_kept_seconds": None,
             "erase_share": 0.1,
             "upkeep": None,
+            "run_every_seconds": None,
             "queries": [with_route(query)],
         }
         job |= {"connections": {"main": main | {"bootstrap_servers": self.bootstrap}}}

@@ -97,6 +97,7 @@ class Bench:
                 "dead_letters_kept_seconds": None,
                 "erase_share": 0.1,
                 "upkeep": None,
+                "run_every_seconds": None,
                 "queries": [with_route({"trigger_seconds": 0, **query}) for query in queries],
                 "connections": {
                     "main": {

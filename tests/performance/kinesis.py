@@ -92,7 +92,7 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
         "catalog": "lake",
     }
     job |= {"checkpoints": str(HOME), "batch_retries": 0, "dead_letters_kept_seconds": None, "upkeep": None}
-    job |= {"erase_share": 0.1}
+    job |= {"erase_share": 0.1, "run_every_seconds": None}
     job |= {"connections": {}, "queries": [with_route(query)]}
     binds = {"kinesis.endpoint": endpoint}
     built = run.build(spark, settings.parse(job), binds, Reporter("flights", log))[0]

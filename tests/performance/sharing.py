@@ -131,7 +131,7 @@ def _job(queries: int, records: int, trigger: float) -> dict[str, Any]:
         "catalog": "lake",
     }
     job |= {"checkpoints": str(HOME / str(records)), "batch_retries": 0, "dead_letters_kept_seconds": None}
-    job |= {"upkeep": None, "connections": {}, "erase_share": 0.1}
+    job |= {"upkeep": None, "connections": {}, "erase_share": 0.1, "run_every_seconds": None}
     return job | {"queries": [_query(each, records, trigger) for each in range(queries)]}
 
 

@@ -29,7 +29,8 @@ class Reader(SourceReader[KafkaSource]):
         connection.sign_in(context.spark, reached)
         watch = topic_state.watch_partitions(context.spark, self.source, reached)
         opened = partial(topics.read, context.spark, self.leg, reached, partitions=context.partitions)
-        return Leg(opened, watch=watch)
+        fix_end = partial(topic_state.fix_end, context.spark, self.leg, reached, context.checkpoint)
+        return Leg(opened, watch=watch, fix_end=fix_end)
 
     def identity(
         self,

@@ -7,11 +7,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ...checkpoints.checkpoint import Checkpoint
 from ...launch.connections import Connection
 from ...launch.sources import KafkaSource
 from ...record.errors import LossError, NoAnswerError, StartError
+from ...record.query import Reached
 from ..identity_check import Ids
-from .connection import CachedOptions, admin
+from .connection import CachedOptions, admin, connection_options
 
 SECONDS = 20
 """Longest time for the brokers' answer."""
@@ -40,19 +42,93 @@ def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting:
     NoAnswerError
         The brokers do not answer, or do not have a topic.
     """
-    jvm: Any = spark._jvm
-    names = [source.topic for source in sources if not source.is_pattern]
-    patterns = [jvm.java.util.regex.Pattern.compile(s.topic) for s in sources if s.is_pattern]
     with admin(spark, connecting, SECONDS) as (client, answer):
         known = answer(client.describeCluster().clusterId())
         found = {} if known is None else {"cluster": str(known)}
-        described = answer(client.describeTopics(names).allTopicNames()) if names else {}
-        found |= {f"topic {name}": str(described[name].topicId()) for name in names}
-        listed = answer(client.listTopics().listings()).toArray() if patterns else ()
-        # Match the complete name, as Spark's consumer does.
-        matching = (topic for topic in listed if any(p.matcher(topic.name()).matches() for p in patterns))
-        found |= {f"topic {topic.name()}": str(topic.topicId()) for topic in matching}
+        for name, described in _described(spark, sources, client, answer).items():
+            found[f"topic {name}"] = str(described.topicId())
     return {what: known for what, known in found.items() if known != _NONE}
+
+
+def _described(
+    spark: SparkSession, sources: Sequence[KafkaSource], client: Any, answer: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """Return Kafka's description of each topic that some sources read, by name."""
+    jvm: Any = spark._jvm
+    names = [source.topic for source in sources if not source.is_pattern]
+    patterns = [jvm.java.util.regex.Pattern.compile(s.topic) for s in sources if s.is_pattern]
+    listed = answer(client.listTopics().names()).toArray() if patterns else ()
+    # Match the complete name, as Spark's consumer does.
+    names += [name for name in listed if any(p.matcher(name).matches() for p in patterns)]
+    return dict(answer(client.describeTopics(names).allTopicNames())) if names else {}
+
+
+def end_offsets(
+    spark: SparkSession, sources: Sequence[KafkaSource], connecting: Mapping[str, str]
+) -> dict[str, dict[str, int]]:
+    """Return the end of each partition that some sources read, as a reader of committed records sees it.
+
+    Parameters
+    ----------
+    spark, sources, connecting
+        As in :func:`identifiers`.
+
+    Returns
+    -------
+    dict
+        Offsets in the form of Spark's log: ``{topic: {partition: offset}}``.
+
+    Raises
+    ------
+    NoAnswerError
+        As in :func:`identifiers`.
+    """
+    jvm: Any = spark._jvm
+    kafka = jvm.org.apache.kafka
+    only = {source.topic: source.read_as.partitions for source in sources}
+    with admin(spark, connecting, SECONDS) as (client, answer):
+        asked = {
+            kafka.common.TopicPartition(name, part.partition()): kafka.clients.admin.OffsetSpec.latest()
+            for name, described in _described(spark, sources, client, answer).items()
+            for part in described.partitions()
+            if part.partition() in (only.get(name) or (part.partition(),))
+        }
+        committed = kafka.clients.admin.ListOffsetsOptions(kafka.common.IsolationLevel.READ_COMMITTED)
+        found: dict[str, dict[str, int]] = {}
+        for part, told in dict(answer(client.listOffsets(asked, committed).all())).items():
+            found.setdefault(part.topic(), {})[str(part.partition())] = int(told.offset())
+    return found
+
+
+def fix_end(
+    spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, checkpoint: Checkpoint
+) -> Reached:
+    """Fix the end of a bounded run at the ends that the topics have now.
+
+    Parameters
+    ----------
+    connection
+        As in :func:`watch_partitions`.
+    checkpoint
+        Checkpoint of the query, at the leg's position.
+
+    Raises
+    ------
+    NoAnswerError, StartError
+        The brokers do not answer; the login data cannot be read.
+    """
+    ends = end_offsets(spark, sources, connection_options(connection))
+
+    def reached(batch: int) -> bool:
+        begin = checkpoint.batch_start(spark, batch)
+        # Without a batch, its start is not yet in the checkpoint, where the next run needs it.
+        return begin is not None and all(
+            begin.get(topic, {}).get(part, 0) >= end
+            for topic, parts in ends.items()
+            for part, end in parts.items()
+        )
+
+    return reached
 
 
 def partition_count(spark: SparkSession, topic: str, connecting: Mapping[str, str]) -> int:

@@ -207,6 +207,27 @@ class KinesisGuard(LegGuard):
         """True if the connector writes positions that cannot be read; known after :meth:`check_before_batch`."""
         return not all(entry.known for entry in self._entries)
 
+    def has_read(self, spark: SparkSession, batch_id: int, ends: Mapping[str, tuple[str, datetime]]) -> bool:
+        """Check that the batches before one have landed the records of some positions, and so all before them.
+
+        Parameters
+        ----------
+        ends
+            Sequence number and arrival of a record, by shard.
+        """
+        here = self._begin_of(spark, batch_id)
+        rest = {
+            at: arrived
+            for shard, (at, arrived) in ends.items()
+            if shard not in here.ended and int(here.read.get(shard, -1)) < int(at)
+        }
+        if not rest:
+            return True
+        # An engine's connector writes where a batch ends only when it plans the next one, which needs new records.
+        rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
+        since = min(rest.values()) - SLACK
+        return rest.keys() <= _arrivals(rows.where(F.col("_arrived_at") >= F.lit(since)), rest).keys()
+
     def _begin_of(self, spark: SparkSession, batch: int) -> Positions:
         """Return the positions at the start of a batch."""
         return self._entry(spark, batch - 1 if self.ends_planned else batch)

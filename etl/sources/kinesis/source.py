@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -12,7 +13,7 @@ from ...launch.sources import KinesisSource
 from ...record.errors import StartError
 from ..base import Leg, Parts, SourceContext, SourceReader
 from ..identity_check import Identity
-from . import stream
+from . import shard_ends, stream
 from .backfill import read_stream_range
 from .missed_records_guard import KinesisGuard
 
@@ -45,7 +46,10 @@ class Reader(SourceReader[KinesisSource]):
             begun = context.checkpoint.has_batches(context.spark)
             return stream.read(context.spark, read, engine=engine, endpoint=endpoint, begun=begun)
 
-        return Leg(opened, guard)
+        fix_end = partial(
+            shard_ends.fix_end, context.spark, self.source, endpoint, guard, closed=tails is None
+        )
+        return Leg(opened, guard, fix_end=fix_end)
 
     def identity(
         self,

@@ -15,10 +15,12 @@ from millrace.advisor.forecasts.log_simulation import QueryTwin
 from millrace.config.document.open_values import is_open, open_value
 from millrace.config.document.problems import Path, wrong_option
 from millrace.config.engines.base import JobBase
-from millrace.config.units import format_duration
+from millrace.config.units import format_duration, parse_duration
 
 _LATENCY_PER_TRIGGER = 2
 """A record waits for its trigger at most, and then for a batch, which takes no longer than a trigger in a job that keeps up."""
+
+_SLA_OF_RUNS, _START_AND_WORK, _SHORTEST_PERIOD = (timedelta(minutes=each) for each in (15, 5, 5))
 
 
 def environment(
@@ -87,7 +89,8 @@ def environment(
         or open_value("a file below pipelines/ for `millrace schema infer`; --schema FILE names it"),
     }
     trigger = said.trigger or (twin.trigger if twin is not None and twin.trigger else None)
-    if trigger:
+    turns = _turns(latency) if said.ends else {}
+    if trigger and not turns:
         query["trigger"] = format_duration(timedelta(seconds=trigger))
     limit = _limit(said, found, twin)
     if limit:
@@ -121,7 +124,9 @@ def environment(
         query["start"] = start
     made["streams"] = {stream: source | {"traffic": _traffic(rate, record_size, twin)}}
     queries = {f"land-{stream}": query} | derive_queries(said.written, job, query["table"])
-    made["jobs"] = {job: dict(found.job) | _latency(latency, trigger) | _speed(twin) | {"queries": queries}}
+    made["jobs"] = {
+        job: dict(found.job) | (turns or _latency(latency, trigger)) | _speed(twin) | {"queries": queries}
+    }
     return made
 
 
@@ -150,6 +155,18 @@ def _latency(latency: str | None, trigger: float | None) -> dict[str, Any]:
     if latency is None and wanted <= default:
         return {}
     return {"latency": latency or format_duration(wanted)}
+
+
+def _turns(latency: str | None) -> dict[str, Any]:
+    """Return the keys of a job whose runs end; none if its SLA leaves no time for runs."""
+    try:
+        sla = _SLA_OF_RUNS if latency is None else parse_duration(latency)
+    except ValueError:
+        return {}  # the check of the file reports it
+    period = (sla - _START_AND_WORK) // _SHORTEST_PERIOD * _SHORTEST_PERIOD
+    if period < _SHORTEST_PERIOD:
+        return {}
+    return {"latency": latency or format_duration(sla), "run_every": format_duration(period)}
 
 
 def _cluster(found: RunningJob, cluster: str | None, secret: str | None) -> dict[str, Any]:

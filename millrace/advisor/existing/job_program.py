@@ -71,6 +71,8 @@ class ProgramSettings:
         Queries with a function for each batch, or all of several.
     why_not
         Why nothing was recognised.
+    ends
+        Whether its runs end when they have read what was there.
     """
 
     kind: Kind | None
@@ -84,6 +86,7 @@ class ProgramSettings:
     by_port: bool = False
     written: tuple[Written, ...] = ()
     why_not: str = ""
+    ends: bool = False
 
     def first_option(self, *names: str) -> str | None:
         """Return the first of several options that has a value."""
@@ -135,6 +138,7 @@ class _Choice:
         self.written: tuple[Written, ...] = ()
         self.answers = answers
         self.notes: list[str] = []
+        self.ends = False
         self.open: dict[str, str] = {}
         self.by_port = False
         written = {each for query in program.queries for each in query.sources}
@@ -186,6 +190,7 @@ class _Choice:
             name.partitions,
             self.by_port,
             self.written,
+            ends=self.ends,
         )
 
     def _why_not(self, chosen: Sequence[Candidate]) -> str:
@@ -310,11 +315,13 @@ class _Choice:
         for key in ("once", "availablenow", "continuous"):
             if any(each.value not in (None, False) for each in query.options.get(key, ())):
                 meaning = (
-                    "a run ends when it has read what was there, by a schedule of its own; the imported job runs on and on"
+                    "a run ends when it has read what was there, by a schedule of its own: `run_every`, where the SLA leaves time for "
+                    "it; set it to that schedule"
                     if key != "continuous"
                     else "it runs without micro-batches; the imported job has some"
                 )
                 self.notes.append(f"line {query.line}: with its trigger {key} {meaning}")
+                self.ends = key != "continuous"
                 return {}
         found: dict[float, str] = {}
         for each in query.options.get(TRIGGER, ()):

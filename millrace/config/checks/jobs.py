@@ -17,6 +17,7 @@ from millrace.config.checks.state import check_state, check_transforms
 from millrace.config.checks.transforms import Modules
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import Finding, Path, dotted_path
+from millrace.config.job_runs import check_run
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.queries import (
     DeriveQuery,
@@ -100,6 +101,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     for name, job in environment.jobs.items():
         path = ("jobs", name)
         yield from job.check(path)
+        yield from check_run(environment, name, job, landing)
         yield from _spark(path, job)
         if len(job.queries) > _MOST_QUERIES:
             yield Finding(

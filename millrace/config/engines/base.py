@@ -157,6 +157,13 @@ class JobBase(Model, ABC):
         examples=["flights"],
     )
     latency: Duration = Field(default=timedelta(seconds=60), description="SLA from arrival to commit.")
+    run_every: Duration | None = Field(
+        default=None,
+        description="Runs the job in turns: a run starts each time this has passed, processes what had arrived when it began, and "
+        "ends. It costs less where the load is low. Period, start and work together must fit into `latency`. Whole minutes, 5 "
+        "minutes to a day; left out, the job runs all the time.",
+        examples=["10m"],
+    )
     rate: Rate | None = Field(
         default=None,
         description="Processing rate of the queries without their own `rate`; left out, the plan uses a cautious "

@@ -106,6 +106,10 @@ def glue_tasks_per_worker(version: str, worker: str) -> int:
     return tasks if int(version.split(".")[0]) >= 3 else 2 * tasks
 
 
+_STREAMING_ONLY = frozenset({"G.025X"})
+"""Worker types that only streaming jobs may use; a bounded run is a job of type ``glueetl``."""
+
+
 class GlueJob(JobBase):
     """A Glue streaming job."""
 
@@ -185,6 +189,10 @@ class GlueJob(JobBase):
                 f"with {self.release}: {', '.join(workers)}",
                 nearest(self.worker, workers),
             )
+        if self.run_every is not None and self.worker in _STREAMING_ONLY:
+            yield Finding(
+                (*path, "worker"), self.worker, "G.1X or larger: AWS has this type for streaming jobs only"
+            )
         if self.timeout is not None and (self.timeout >= LONGEST_TIMEOUT or self.timeout % _MINUTE):
             yield Finding(
                 (*path, "timeout"),
@@ -202,6 +210,8 @@ class GlueJob(JobBase):
         own = asked if isinstance(asked, cls) else None
         version = str(cls.model_fields["version"].default) if own is None else own.version
         for each in glue_workers(version).values():
+            if asked.run_every is not None and each.name in _STREAMING_ONLY:
+                continue
             yield Worker(
                 name=each.name,
                 architecture="x86_64",

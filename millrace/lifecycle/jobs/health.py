@@ -31,7 +31,8 @@ class Health:
     Attributes
     ----------
     waiting
-        Queries without any ended trigger yet; a trigger that found nothing to read counts as ended.
+        Queries without any ended trigger yet; a trigger that found nothing to read counts as ended. Of a job that runs in turns,
+        all queries until a run has finished: one without records has no trigger.
     failures
         Errors of queries.
     oldest_seconds
@@ -71,8 +72,13 @@ def read_health(aws: Aws, job: str, since: float) -> Health:
     for query in queries.values():
         for name in query.streams:
             ages += _iterator_ages(aws, name)
+    waiting = tuple(name for name in queries if sum(triggers[name]) == 0)
+    if aws.names.environment.jobs[job].run_every is not None:
+        waiting = (
+            () if logs.events(aws, job, datetime.fromtimestamp(since, UTC), "finished") else tuple(queries)
+        )
     return Health(
-        tuple(name for name in queries if sum(triggers[name]) == 0),
+        waiting,
         tuple(_failures(aws, job, since)),
         max(ages) if ages else None,
     )

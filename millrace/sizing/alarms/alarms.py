@@ -49,7 +49,7 @@ def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
 def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
     for query in plan.queries.values():
         yield from _query(names, plan, query)
-    restarts = names.environment.jobs[plan.name].restarts_per_hour
+    restarts, expected = names.environment.jobs[plan.name].restarts_per_hour, plan.scheduled_starts
     yield _ours(
         names,
         plan.name,
@@ -57,10 +57,29 @@ def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
         "restarts",
         "Starts",
         "Sum",
-        threshold=max(1, restarts // 2),
+        threshold=expected + max(1, restarts // 2),
         period=HOUR,
-        why=f"the job keeps ending: after {restarts} starts in an hour it stays ended",
+        why=f"the job keeps ending: after {expected + restarts} starts in an hour it stays ended",
     )
+    if plan.run is not None:
+        # The next start may be the slowest after the fastest, and a run that is late starts when the one before has ended.
+        times = (plan.run.every_seconds.value, plan.run.start_seconds.value, plan.run.seconds.value)
+        length, count = window(sum(times))
+        yield _ours(
+            names,
+            plan.name,
+            None,
+            "no-run",
+            "Starts",
+            "Sum",
+            threshold=1,
+            above=False,
+            period=length,
+            periods=count,
+            of=count,
+            missing="missing",
+            why=f"no run started in the time of a period, a start and a run, {sum(times):g} s",
+        )
 
 
 def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
@@ -96,21 +115,23 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         why=f"batches take longer than {BATCH_SHARE:.0%} of their trigger of {trigger:g} s",
     )
     length, count = window(TRIGGERS_MISSED * trigger)
-    yield _ours(
-        names,
-        job,
-        name,
-        "no-batch",
-        "Triggers",
-        "SampleCount",
-        threshold=1,
-        above=False,
-        period=length,
-        periods=count,
-        of=count,
-        missing="missing",
-        why=f"no trigger ended in the time of {TRIGGERS_MISSED}, {TRIGGERS_MISSED * trigger:g} s",
-    )
+    # A bounded run without records has no batch; the alarm no-run watches it.
+    if plan.run is None:
+        yield _ours(
+            names,
+            job,
+            name,
+            "no-batch",
+            "Triggers",
+            "SampleCount",
+            threshold=1,
+            above=False,
+            period=length,
+            periods=count,
+            of=count,
+            missing="missing",
+            why=f"no trigger ended in the time of {TRIGGERS_MISSED}, {TRIGGERS_MISSED * trigger:g} s",
+        )
     yield _ours(
         names,
         job,

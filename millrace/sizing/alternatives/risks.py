@@ -89,7 +89,8 @@ def risks(
             yield (
                 f"jobs.{name}: the fixed costs of {count(len(own), 'batches')} take {busy:.0%} of the driver's time (not simulated), "
                 "so batches may begin late; longer triggers, or another job for a part of the queries, take less"
-                + route * (max(alike.values(), default=0) > 1)
+                + route
+                * (max(alike.values(), default=0) > 1)
             )
 
 

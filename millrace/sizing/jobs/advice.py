@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 
 from millrace.config.model import Environment
-from millrace.sizing.cost import HOURS
 from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.jobs.query import Source
 from millrace.sizing.model import JobPlan
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.text_format import count
-
-_SCHEDULED = timedelta(minutes=30)
-"""Shortest SLA for which scheduled runs can replace a job that runs all the time."""
 
 
 def job_advice(
@@ -34,7 +29,6 @@ def job_advice(
         )
         yield f"{plan.cores.value} cores are more than the {most} that one driver is trusted with: {way}"
     yield from _foreign(environment, plan, demands, sources)
-    yield from _scheduled_runs(environment, plan, demands)
 
 
 def _unmeasured(environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand]) -> Iterator[str]:
@@ -61,28 +55,3 @@ def _foreign(
                     f"{query.cores.value} cores: {demand.query} pays {limits()['spark.repartition.overhead']:.0%} "
                     "to spread each batch; with as many partitions as cores it need not"
                 )
-
-
-def _scheduled_runs(environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand]) -> Iterator[str]:
-    job = environment.jobs[plan.name]
-    seconds = job.latency.total_seconds()
-    if job.latency >= _SCHEDULED:
-        usd, each = _scheduled(plan, demands, seconds)
-        always = plan.worker_usd_hour * plan.max_workers.value * HOURS
-        if usd < always / 2:
-            yield (
-                f"an SLA of {seconds / 60:g} min lets a run that starts every {each / 60:g} min do: "
-                f"about ${usd:,.2f} a month for workers in place of ${always:,.2f}"
-            )
-
-
-def _scheduled(plan: JobPlan, demands: Sequence[QueryDemand], sla: float) -> tuple[float, float]:
-    """Return USD a month of runs that each read the records since the last one, and the seconds between two runs."""
-    each = sla / 2
-    start = limits()["scaling.worker_start_seconds"]
-    busy = sum(
-        demand.work.overhead + demand.work.rate * demand.average * each * demand.work.per_record
-        for demand in demands
-    )
-    run = max(60.0, start + busy / plan.cores.value + sum(demand.work.overhead for demand in demands))
-    return plan.worker_usd_hour * plan.max_workers.value * HOURS * min(1.0, run / each), each

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import lru_cache
 
 from millrace.config.checks.partition_lists import partition_lists
@@ -19,6 +20,8 @@ from millrace.sizing.jobs.capacity import InfeasibleError, QueryWork, cores_need
 from millrace.sizing.jobs.triggers import held, longest_of_join, paced, seconds_held
 from millrace.sizing.model import Input, Inputs
 from millrace.sizing.prices_and_limits import a_second, limit_input, limits
+
+_SHORTEST_PERIOD = 300.0
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,12 @@ class QueryDemand:
     def least_cores(self) -> float:
         """Cores for its work, or as many as shards must be read at a time, because a task reads one."""
         return max(self.needed, self.read_at_once)
+
+    @property
+    def read_in_waves(self) -> float:
+        """Partitions that must be read at a time: a pinned trigger above the longest batch brings more than that has time for."""
+        work = self.work
+        return self.read_at_once * max(1.0, work.most_arrivals / work.longest_batch)
 
     @property
     def read_in_one_wave(self) -> float:
@@ -281,7 +290,7 @@ class _Known:
     def sla(self, job: str) -> float:
         """Return the seconds from arrival to commit that a job is sized for, for one query or for several."""
         settings = self.environment.jobs[job]
-        if settings.goal == "latency":
+        if settings.goal == "latency" or settings.run_every is not None:
             return settings.latency.total_seconds()
         longest = (
             max(self.speeds[job, query].overhead for query in settings.queries)
@@ -292,6 +301,9 @@ class _Known:
 
 
 def _share(known: _Known, job: str, query: Query) -> LatencyShare:
+    every = known.environment.jobs[job].run_every
+    if every is not None:
+        return _run_share(known, job, every)
     if isinstance(query, SourceQuery):
         return _reading_share(known, job, query)
     return _deriving_share(known, job, query)
@@ -342,7 +354,10 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
     environment, fast = known.environment, known.speeds[job_name, query_name]
     names = _streams(known, query)
     traffics = [environment.streams[name].traffic for name in names]
-    share = _share(known, job_name, query)
+    every = environment.jobs[job_name].run_every
+    share, started = _share(known, job_name, query), 0.0
+    if every is not None:
+        started = limits()["bounded.start_seconds"]
     part, partitions = _part(known, query)
     peaks = _peaks(known, query)
     work = QueryWork(
@@ -350,7 +365,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         per_record=fast.per_record,
         overhead=fast.overhead,
         sla=share.seconds,
-        trigger=query.trigger.total_seconds() if query.trigger is not None else None,
+        trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
         hand_over=_hand_over(known, query, peaks) if isinstance(query, SourceQuery) else 0.0,
         alone=isinstance(query, SourceQuery)
         and (query.uses_fan_out or max(known.readers_of[name] for name in names) == 1),
@@ -395,7 +410,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         or (isinstance(query, DeriveQuery) and query.state is not None),
         share=share.words,
         sla_of=share,
-        latency=share.seconds if isinstance(query, SourceQuery) else known.sla(job_name),
+        latency=share.seconds + started if isinstance(query, SourceQuery) else known.sla(job_name),
         fan_out=isinstance(query, SourceQuery) and query.uses_fan_out,
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
@@ -498,6 +513,21 @@ def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> LatencyShare
     return LatencyShare(rest, words, job, taken=landed.seconds)
 
 
+def _run_share(known: _Known, job: str, every: timedelta) -> LatencyShare:
+    """Return the share of one stage of a bounded run: a record waits for the run, its start, and the stages one after the other.
+
+    A run also ends within its period: while it starts, it processes nothing.
+    """
+    queries = known.environment.jobs[job].queries.values()
+    stages = 1 + any(isinstance(query, DeriveQuery) for query in queries)
+    start, period, sla = limits()["bounded.start_seconds"], every.total_seconds(), known.sla(job)
+    room = (min(sla - period, period) - start) / stages
+    whole = f"the {sla:g} s SLA" if sla < 2 * period else "the period"
+    left = f"{'half of ' if stages > 1 else ''}what {'they and ' if sla < 2 * period else ''}a start of {start:g} s leave"
+    words = f"{period + room:g} s ({period:g} s between two runs, and {left} of {whole})"
+    return LatencyShare(period + room, words, job, 1 / stages, (start + period) / stages - period)
+
+
 def _infeasible(
     demand: QueryDemand, environment: Environment, query: Query, error: InfeasibleError
 ) -> Finding:
@@ -505,6 +535,16 @@ def _infeasible(
         return Finding(
             ("jobs", demand.job, "queries", demand.query), str(error), "less work for one job (term b)"
         )
+    every = environment.jobs[demand.job].run_every
+    if error.term == "trigger" and every is not None:
+        sla, where = environment.jobs[demand.job].latency, ("jobs", demand.job)
+        least = limits()["bounded.start_seconds"] + error.seconds / demand.sla_of.part
+        most = sla.total_seconds() - least
+        if most > max(least, _SHORTEST_PERIOD):
+            allowed = f"between {least:g}s and {most:g}s for {demand.query}: {error} (term T)"
+            return Finding((*where, "run_every"), format_duration(every), allowed)
+        allowed = f"more than {least + max(least, _SHORTEST_PERIOD):g}s for {demand.query} with `run_every`, which is 5 minutes at least"
+        return Finding((*where, "latency"), format_duration(sla), allowed)
     if error.term == "trigger" and query.trigger is not None:
         room = demand.work.sla - error.seconds
         return Finding(

@@ -16,12 +16,12 @@ from millrace.sizing.jobs.advice import job_advice
 from millrace.sizing.jobs.capacity import CoreSpread, choose_cores, spread_over_cores, whole_cores
 from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.jobs.memory import Memory, of_job, records_held
-from millrace.sizing.jobs.query import Source, plan_query
+from millrace.sizing.jobs.query import Source, plan_query, plan_run
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
 from millrace.sizing.jobs.sharing import Batch, divide, fewest_shared_cores, largest_batch, shared_spreads
 from millrace.sizing.jobs.usage_costs import usage_cost
 from millrace.sizing.jobs.worker_choices import choices, worker_usd_hour
-from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, WorkerChoice, pinned
+from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.text_format import count
 
@@ -96,7 +96,7 @@ def plan_job(
         fits = larger.ways[0].worker == made.ways[0].worker
         if fits and (made.problems or not larger.problems):
             spreads, made = more, larger
-    problems, queries, memory, ways, sized = made
+    problems, queries, memory, run, ways, sized = made
 
     def worker() -> Input:
         value = f"{ways[0].worker}: {ways[0].vcpu} cores, {int(ways[0].memory_gib)} GiB"
@@ -117,7 +117,7 @@ def plan_job(
     if problems:
         return None, problems
     cost = (
-        *job_cost(name, sized, workers, prices),
+        *job_cost(name, sized, workers, prices, run),
         *usage_cost(environment, job, demands, queries, spreads, prices),
     )
     plan = JobPlan(
@@ -150,6 +150,7 @@ def plan_job(
         network=_network(environment, name),
         worker_usd_hour=worker_usd_hour(sized.bills, prices),
         choices=ways,
+        run=run,
     )
     if job.scaling == "fixed":
         plan = hold(plan, "scaling: fixed holds all of them")
@@ -162,6 +163,7 @@ class _WithWorkers(NamedTuple):
     problems: list[Finding]
     queries: dict[str, QueryPlan]
     memory: Memory
+    run: RunPlan | None
     ways: tuple[WorkerChoice, ...]
     sized: Job
 
@@ -183,8 +185,10 @@ def _with_workers(
         problems += wrong
         queries[demand.query] = query
     memory = _memory(environment, job, demands, spreads, sources, queries)
-    ways, sized = choices(job, cores, memory, prices)
-    return _WithWorkers([*problems, *_too_small(name, job, ways[0], memory)], queries, memory, ways, sized)
+    run = plan_run(name, job, demands, queries)
+    ways, sized = choices(job, cores, memory, prices, 1.0 if run is None else run.share)
+    problems += _too_small(name, job, ways[0], memory)
+    return _WithWorkers(problems, queries, memory, run, ways, sized)
 
 
 def _network(environment: Environment, name: str) -> Figure[str]:
@@ -329,7 +333,7 @@ def _spreads(
     short = [
         _too_few_shards(environment, demand)
         for demand in demands
-        if demand.read_at_once >= source_of(demand, sources).partitions
+        if demand.read_in_waves >= source_of(demand, sources).partitions
     ]
     if short:
         return [], 0, short
@@ -381,17 +385,14 @@ def own_spread(demand: QueryDemand, source: Source) -> CoreSpread:
     """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
     overhead = limits()["spark.repartition.overhead"]
     fewest = whole_cores(demand.least_cores)
-    if not demand.lands or demand.read_at_once >= source.partitions:
+    if not demand.lands or demand.read_in_waves >= source.partitions:
         return CoreSpread(fewest, float(fewest), None)
-    # A pinned trigger that is longer than the longest batch brings more records than that batch has time for.
-    work = demand.work
-    longer = work.overhead_factor * (1 - work.overhead / work.longest_batch)
     return choose_cores(
         source.partitions,
         demand.needed,
         overhead,
         steady=source.steady,
-        read_at_once=demand.read_at_once * max(1.0, longer),
+        read_at_once=demand.read_in_waves,
     )
 
 

@@ -1,8 +1,9 @@
-"""Trigger, limits and repartition of one query."""
+"""Trigger, limits and repartition of one query; bounded runs of a job."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,12 +13,15 @@ from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
 from millrace.sizing.jobs.capacity import CoreSpread, batch_range, per_partition
 from millrace.sizing.jobs.demand import QueryDemand
-from millrace.sizing.model import Figure, QueryPlan, pinned
+from millrace.sizing.model import Figure, QueryPlan, RunPlan, pinned
+from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.text_format import count
 
 _OUTAGE = timedelta(minutes=10)
 """Outage for the plan's catch-up time if the file names none."""
 
+
+_BILLED = ("bounded.billed_start_seconds", "bounded.least_billed_seconds")
 
 _SPARE = 1.1
 """Factor of a limit that memory determines, above the limit that keeps up, so that a backlog drains."""
@@ -63,7 +67,11 @@ def plan_query(
     span = batch_range(demand.work, spread_)
     above = max(span.above, _keeps_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
-    if query.trigger is not None:
+    if job.run_every is not None:
+        trigger = pinned(
+            span.trigger, "s", f"from one run to the next; {demand.share}", ("jobs", demand.job, "run_every")
+        )
+    elif query.trigger is not None:
         trigger = pinned(
             span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
         )
@@ -242,3 +250,49 @@ def _limit(
     )
     allowed = f"{math.floor(above) + 1} to {math.floor(most)}: {reason}"
     return figure, [Finding(path, str(given), allowed)]
+
+
+def plan_run(
+    name: str, job: Job, demands: Sequence[QueryDemand], queries: Mapping[str, QueryPlan]
+) -> RunPlan | None:
+    """Return the runs of a job; None if it runs all the time.
+
+    Parameters
+    ----------
+    demands, queries
+        Demands and numbers of its queries.
+    """
+    if job.run_every is None:
+        return None
+    known = limits()
+    begin, least = (known[limit] for limit in _BILLED)
+    stages = dict.fromkeys((True, False), 0.0)
+    for demand in demands:
+        took = queries[demand.query].batch_seconds.value
+        stages[demand.lands] = max(stages[demand.lands], took)
+    return RunPlan(
+        every_seconds=pinned(
+            int(job.run_every.total_seconds()),
+            "s",
+            "from the start of one run to the start of the next",
+            ("jobs", name, "run_every"),
+        ),
+        start_seconds=Figure(
+            known["bounded.start_seconds"],
+            "s",
+            "the slowest start, which the SLA must leave",
+            assumed=True,
+            inputs=lambda: (known.as_input("bounded.start_seconds"),),
+        ),
+        seconds=Figure(
+            max(least, round(begin + sum(stages.values()), 1)),
+            "s",
+            f"billed for a run at the peak: {begin:g} s to start and end, {stages[True]:g} s to land, {stages[False]:g} s to derive",
+            assumed=True,
+            formula="max(least billed, billed start + slowest landing batch + slowest deriving batch)",
+            inputs=lambda: (
+                *(f"jobs.{name}.queries.{each}.batch_seconds" for each in queries),
+                *(known.as_input(limit) for limit in _BILLED),
+            ),
+        ),
+    )

@@ -19,7 +19,9 @@ def worker_usd_hour(bills: Sequence[Bill], prices: PriceTable) -> float:
     return sum(bill.units * prices.usd(price_name(bill)) for bill in bills)
 
 
-def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[tuple[WorkerChoice, ...], Job]:
+def choices(
+    job: Job, cores: int, memory: Memory, prices: PriceTable, share: float = 1.0
+) -> tuple[tuple[WorkerChoice, ...], Job]:
     """Return all ways to run a number of cores, the plan's first, and the job with the worker of the plan.
 
     The plan follows the pins of the file (the engine always, its worker and architecture if they are written).
@@ -32,6 +34,8 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
         As in the file.
     memory
         Memory that executors need.
+    share
+        Share of the time in which its workers are billed.
     """
     known = limits()
     least = known["worker.join.gib_per_core"] if memory.joined else 0.0
@@ -40,15 +44,15 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
     workers: dict[WorkerChoice, Worker] = {}
     for engine, kind in KINDS.items():
 
-        def needed(tasks: int, share: float = known[kind.heap_share]) -> float:
-            return memory.bytes_needed(tasks, math.ceil(cores / tasks), share) / GIB
+        def needed(tasks: int, heap: float = known[kind.heap_share]) -> float:
+            return memory.bytes_needed(tasks, math.ceil(cores / tasks), heap) / GIB
 
         def offered(tasks: int, needed: Callable[[int], float] = needed) -> float:
             return max(needed(tasks), tasks * least)
 
         for worker in kind.possible_workers(job, offered):
             executors = math.ceil(cores / worker.tasks)
-            usd = (executors + 1) * HOURS * worker_usd_hour(worker.bills, prices)
+            usd = (executors + 1) * HOURS * share * worker_usd_hour(worker.bills, prices)
             made = WorkerChoice(
                 engine,
                 worker.name,

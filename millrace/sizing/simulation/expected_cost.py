@@ -36,7 +36,8 @@ ALIKE = 0.99
 
 def largest_monthly_cost(job: JobPlan) -> float:
     """Return USD a month with all workers running, without requests and storage."""
-    return job.worker_usd_hour * job.max_workers.value * HOURS
+    share = 1.0 if job.run is None else job.run.share
+    return job.worker_usd_hour * job.max_workers.value * HOURS * share
 
 
 def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[float]:
@@ -54,6 +55,12 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
     begin, end = played.dollars_spent_until(np.asarray([seconds / 4, seconds]))
     usd = float(end - begin) / (seconds * 3 / 4) * SECONDS
     executors = usd / (job.worker_usd_hour * HOURS) - 1
+    if job.run is not None:
+        minutes = (
+            usd / (job.worker_usd_hour * HOURS * job.max_workers.value) * job.run.every_seconds.value / 60
+        )
+        why = f"simulated at the average rate: runs of {minutes:.1f} minutes, all {job.max_workers.value} workers"
+        return Figure(usd, "USD/month", why, assumed=True, inputs=lambda: (f"jobs.{job.name}.run.seconds",))
     why = f"simulated at the average rate: {executors:.1f} of {job.executors.value} executors, and the driver"
     return Figure(usd, "USD/month", why, assumed=True, inputs=lambda: (f"jobs.{job.name}.max_workers",))
 
@@ -66,6 +73,7 @@ def hold_where_late(environment: Environment, plan: Plan) -> Plan:
     jobs = {
         name: hold(job, "new ones would come too late when traffic rises to its peak")
         if not scaling_pins(environment.jobs[name])
+        and job.run is None
         and job.scaling.min_executors.value < job.executors.value
         and dict(_late_at_a_rise(environment, plan, job))
         else job
@@ -89,7 +97,7 @@ def with_expected(environment: Environment, plan: Plan) -> Plan:
 def _told(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
     figure, most = expected_usd(environment, plan, job), largest_monthly_cost(job)
     told = replace(job, expected_usd=figure)
-    if figure.value > ALIKE * most:
+    if figure.value > ALIKE * most or job.run is not None:
         return told
     line = f"workers cost about ${figure.value:,.2f} a month at the average rate, ${most:,.2f} at most ({figure.why}); "
     if late := dict(_late_at_a_rise(environment, plan, job)):

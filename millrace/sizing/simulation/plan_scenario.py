@@ -10,7 +10,7 @@ from millrace.sizing.jobs.demand import job_demands
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
+from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Runs, Scenario
 from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
 from millrace.sizing.simulation.tasks import Part, parts
 
@@ -29,7 +29,7 @@ def traffic_of(environment: Environment, job: str) -> dict[str, Traffic]:
 def scaling_of(environment: Environment, job: JobPlan, *, fixed: bool = False) -> Scaling:
     """Return the scaling policy of a deployed job."""
     known = limits()
-    if fixed or job.scaling.held:
+    if fixed or job.scaling.held or job.run is not None:
         return Fixed(job.executors.value)
     scaling = job.scaling
     start = known["scaling.worker_start_seconds"]
@@ -118,7 +118,8 @@ def scenario(
                 name=demand.query,
                 overhead=demand.work.overhead - demand.speed.wave,
                 per_record=demand.work.per_record,
-                trigger=numbers.trigger_seconds.value,
+                # In a bounded run a query that derives starts when its table is landed.
+                trigger=0.0 if isinstance(source, str) and sized.run else numbers.trigger_seconds.value,
                 source=source,
                 parts=divided,
                 tasks=numbers.cores.value,
@@ -147,6 +148,20 @@ def scenario(
         driver_start=limits()["scaling.worker_start_seconds"],
         sigma=own[0].speed.unevenness if sigma is None else sigma,
         seed=seed,
+        runs=_runs(sized),
+    )
+
+
+def _runs(job: JobPlan) -> Runs | None:
+    if job.run is None:
+        return None
+    known = limits()
+    return Runs(
+        every=float(job.run.every_seconds.value),
+        fast=known["bounded.start_fast_seconds"],
+        slow=job.run.start_seconds.value,
+        billed=known["bounded.billed_start_seconds"],
+        least=known["bounded.least_billed_seconds"],
     )
 
 

@@ -184,16 +184,21 @@ class _Query:
     def _loop(self) -> Steps:
         env, trigger = self._env, self.load.trigger
         while True:
-            start = env.now
-            batch = self.reader.batch(start)
-            if batch.records:
-                waiting = self.reader.waiting(start)
+            start, runs = env.now, self._scenario.runs
+            if runs is not None and trigger > 0:
+                yield env.timeout(runs.first_batch(start, self._scenario.seed))
+            end = env.now
+            while (batch := self.reader.batch(end)).records:
+                begun, waiting = env.now, self.reader.waiting(end)
                 tasks = yield from self._work(batch)
                 self.reader.commit(batch)
                 done, self.committed = self.committed, env.event()
                 done.succeed()
-                self.batches.append(Batch(start, env.now, batch.records, waiting, batch.spans, tasks))
-                self._pool.report_batch(self.load.name, env.now - start, trigger)
+                self.batches.append(Batch(begun, env.now, batch.records, waiting, batch.spans, tasks))
+                self._pool.report_batch(self.load.name, env.now - begun, trigger)
+                # A bounded run has all batches up to its end.
+                if runs is None or trigger == 0:
+                    break
             if trigger > 0:
                 # Spark's own rule: the next multiple after the start, or at once if that has passed.
                 following = (math.floor(start / trigger + 1e-9) + 1) * trigger
@@ -338,7 +343,13 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
         )
         for query in queries.values()
     }
-    return job_result(scenario, found, pool.close(scenario.seconds, steady=settled), ups)
+    lives = pool.close(scenario.seconds, steady=settled)
+    if scenario.runs is not None:
+        ups = scenario.runs.billed_spans(
+            scenario.seconds, scenario.seed, [query.batches for query in queries.values()]
+        )
+        lives = ups * pool.executors
+    return job_result(scenario, found, lives, ups)
 
 
 def _reshard(env: simpy.Environment, reader: _Reader, change: Reshard) -> Steps:

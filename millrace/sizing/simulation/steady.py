@@ -16,7 +16,7 @@ _CLOSE = 1e-9
 
 def first_check(scenario: Scenario) -> float:
     """Return the seconds from which a job may have a steady state; infinity if its batches depend on chance."""
-    if scenario.sigma or any(load.overhead_sigma for load in scenario.queries):
+    if scenario.sigma or scenario.runs is not None or any(load.overhead_sigma for load in scenario.queries):
         return math.inf
     changes = [0.0, *(change.at for _, change in scenario.reshards)]
     changes += [each.at + each.seconds + scenario.driver_start for each in scenario.outages]

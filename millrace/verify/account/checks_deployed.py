@@ -64,7 +64,8 @@ def glue_runs(question: ClaimContext) -> Answer:
 
 def glue_timeout(question: ClaimContext) -> Answer:
     """Read the timeout of jobs whose template has none."""
-    open_ended = [name for name, job in question.jobs(GlueJob).items() if job.timeout is None]
+    jobs = question.jobs(GlueJob).items()
+    open_ended = [name for name, job in jobs if job.timeout is None and job.run_every is None]
     if not open_ended:
         return _NONE
     glue = question.client("glue")

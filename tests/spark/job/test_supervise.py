@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.job import shutdown, supervise
+from millrace.etl.job import shutdown
+from millrace.etl.job.running_query import RunningQuery
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.record.errors import (
     MOST_LINES,
@@ -91,7 +92,7 @@ def test_a_trigger_that_a_stop_interrupts_is_no_failure(spark: SparkSession, sai
     supervisor.stop()
     query: Any = Interrupted(said)
     spec = Query("idle", spark.range(0), lambda _b, _i: None, "nowhere", 0.1)
-    running = supervise._Running(spec, supervisor._stopping, query=query)
+    running = RunningQuery(spec, supervisor._stopping, query=query)
     assert supervisor._wait([running]) is fails
     assert [event["event"] for event in events.all()] == (["failed"] if fails else [])
 

@@ -17,6 +17,7 @@ from millrace.etl.job.supervise import Supervisor
 from millrace.sandbox.programs.kafka import Kafka
 from tests import kinesalite
 from tests.faults import jobs
+from tests.faults.in_process import Told
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.spark.sources.test_kafka_times import LARGEST, NANOS, Routed, now
 
@@ -156,3 +157,34 @@ def test_batches_behind_one_that_was_read_around_are_read_by_spark(mixed: Mixed)
     assert (told.status, told.message) == (0, "")
     assert mixed.numbers() == Counter(range(mixed.sent))
     assert len([each for each in mixed.events if each["event"] == "read_around"]) <= 2
+
+
+@pytest.mark.xfail(
+    reason="after a split a run ended before 7 records, which the next one lands", strict=False
+)
+@pytest.mark.slow
+@pytest.mark.faults
+def test_bounded_runs_end_behind_the_last_record_of_each_shard(mixed: Mixed) -> None:
+    """The connector writes where a batch ended only when it plans the next one, for which it waits for records."""
+    mixed.run_every_seconds = 600.0
+    shards = mixed.kinesis.list_shards(StreamName=mixed.stream)["Shards"]
+    for period in range(4):
+        if period != 1:
+            mixed.put(7)
+        if period == 2:
+            middle = str(int(shards[0]["HashKeyRange"]["EndingHashKey"]) // 2)
+            mixed.kinesis.split_shard(
+                StreamName=mixed.stream, ShardToSplit=shards[0]["ShardId"], NewStartingHashKey=middle
+            )
+            mixed.kinesis.get_waiter("stream_exists").wait(StreamName=mixed.stream, WaiterConfig={"Delay": 1})
+            mixed.put(3)
+            assert mixed.run(dies=True).status == 1
+        assert mixed.run() == Told(0, "")
+        assert mixed.numbers() == Counter(range(mixed.sent)), period
+    # What comes during a run is left to the next one, or is in the batch that covers the end.
+    before = mixed.sent
+    mixed.put(1)
+    assert mixed.run(disturbed=lambda: mixed.put(1)) == Told(0, "")
+    assert set(range(before + 1)) <= mixed.numbers().keys()
+    assert mixed.run() == Told(0, "")
+    assert mixed.numbers() == Counter(range(mixed.sent))

@@ -282,6 +282,21 @@ def test_a_topic_of_which_no_log_tells_needs_its_partitions():
     assert (path, "--partitions" in told) == (("streams", "orders", "partitions"), True)
 
 
+@pytest.mark.parametrize(
+    ("latency", "sla", "every"),
+    [(None, "15m", "10m"), ("32m", "32m", "25m"), ("9m", "9m", None), ("soon", "soon", None)],
+)
+def test_runs_that_end_become_bounded_ones_where_the_sla_leaves_time(latency, sla, every):
+    running = _kafka()
+    made = environment(
+        replace(running, said=replace(running.said, ends=True)), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z",
+        rate=800.0, record_size="1KiB", twin=None, offsets=None, cluster=CLUSTER, partitions=6, latency=latency,
+    )  # fmt: skip
+    [job] = made["jobs"].values()
+    assert (job["latency"], job.get("run_every")) == (sla, every)
+    assert ("trigger" in job["queries"]["land-orders"]) == (every is None)
+
+
 def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
     truth = Truth(swing=0.4, seconds=400.0)
     place = write(history([truth]), tmp_path / "local-1")

@@ -44,6 +44,7 @@ SETTINGS: dict[str, Any] = {
     "dead_letters_kept_seconds": None,
     "erase_share": 0.1,
     "upkeep": None,
+    "run_every_seconds": None,
     "connections": {"main": {"cluster": "c", "bootstrap_servers": None, "authentication": "iam"}},
     "queries": [with_route(LAND)],
 }

@@ -51,7 +51,7 @@ class Lease:
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session()
-    job = SimpleNamespace(job="shop", queries=(), batch_retries=0)
+    job = SimpleNamespace(job="shop", queries=(), batch_retries=0, run_every_seconds=None)
     monkeypatch.setattr(main.log_redaction, "redacting_session", lambda: made)
     monkeypatch.setattr(main, "_read", lambda *_: "{}")
     monkeypatch.setattr(launch_document, "read_document", lambda *_: job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -22,6 +23,9 @@ class Clock:
     until: float = 5_000.0 + 3_600
 
     def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
         return self.now
 
     def wait(self, seconds: float) -> bool:
@@ -62,3 +66,28 @@ def test_each_chore_is_done_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> N
     assert often.done_at == [900.0, 1860.0, 2820.0]  # a quarter of an hour after the end of the one before
     assert seldom.done_at == [1200.0]  # the first time as soon as all, then an hour later
     assert '"chore_failed"' in told.getvalue()
+
+
+def test_bounded_runs_do_a_chore_in_the_run_that_is_nearest_to_its_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, files = Clock(), dict[str, str]()
+    monkeypatch.setattr(maintenance_schedule, "time", clock)
+    monkeypatch.setattr(maintenance_schedule.hadoop_files, "read_text", lambda _, url: files[url])
+    monkeypatch.setattr(
+        maintenance_schedule.hadoop_files, "write_text", lambda _, url, text: files.update({url: text})
+    )
+    hourly, always = Chore("hourly", timedelta(hours=1), clock), Chore("always", timedelta(minutes=1), clock)
+    files["url"] = "damaged"
+    late = [0, 3, -2, 1, 4, -3, 2, 0, 1, -1, 2, 3, 0]  # seconds by which a run starts beside its schedule
+    for number, seconds in enumerate(late):
+        clock.now = 5_000.0 + 600 * number + seconds
+        # A run has no state but the file.
+        schedule = Maintenance(None, [hourly, always], Reporter("job", io.StringIO()))  # type: ignore[arg-type]
+        schedule.run_due("url", timedelta(minutes=10), threading.Event())
+    assert [round(at / 600) for at in hourly.done_at] == [0, 6, 12]
+    assert len(always.done_at) == len(late)
+    stopping = threading.Event()
+    stopping.set()
+    schedule.run_due("url", timedelta(minutes=10), stopping)
+    assert len(always.done_at) == len(late), "a stop waits for no chore"

@@ -85,6 +85,21 @@ jobs:
 """
 
 
+IN_TURNS = """\
+project: depot
+account: "{}"
+streams:
+  clicks: {{kind: kinesis, traffic: {{records_per_second: 5, record_size: 1KiB}}}}
+jobs:
+  clicks:
+    engine: glue
+    latency: 15m
+    run_every: 10m
+    queries:
+      land: {{kind: land, source: clicks, table: landed, schema: pipelines/clicks/schemas/click.ddl}}
+"""
+
+
 @pytest.fixture
 def company(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "RUN", tmp_path / "run")
@@ -115,6 +130,16 @@ def test_a_name_that_is_free_on_its_broker_stays(company: Path) -> None:
     without = re.sub(r"  copies:\n(?:    .*\n)+|      land-copies.*\n", "", COMPANY)
     company.write_text(without)
     assert stand_in(load(company, ROOT)).names.stream("scans") == "acme.scans"
+
+
+@pytest.mark.parametrize("account", ["444455556666", ACCOUNT])
+def test_a_job_that_runs_in_turns_runs_all_the_time_here(company: Path, account: str) -> None:
+    company.write_text(IN_TURNS.format(account))
+    found = stand_in(load(company, ROOT), str(company))
+    assert found.environment.jobs["clicks"].run_every is None
+    assert found.environment.jobs["clicks"].latency.total_seconds() == 900
+    assert "run_every of job clicks" in found.replaced
+    assert stand_in(found.environment, found.name).replaced == ()
 
 
 @pytest.mark.parametrize("name", environments(ROOT))

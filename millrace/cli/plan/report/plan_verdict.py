@@ -86,6 +86,7 @@ def plan_verdict(found: CheckedPlan, env: str | None = None) -> Verdict:
         if job.expected_usd is not None
     )
     words = "with every worker all month"
+    words += ", or in all its runs" * any(job.run is not None for job in plan.jobs.values())
     if saved > (1 - ALIKE) * found.total:
         words += (
             f"; {dollars(found.total - saved, assumed=True)} with the workers that the average rate needs"

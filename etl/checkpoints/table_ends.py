@@ -1,0 +1,65 @@
+"""End of a bounded run of a derive query: the snapshots that its tables have when the queries before it have ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ..record.query import Reached
+from .checkpoint import Checkpoint
+from .initial_snapshot import added_files, all_files, load_table, table_streams
+
+
+def fix_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> Reached:
+    """Fix the end of a bounded run at the current snapshot of each table.
+
+    Parameters
+    ----------
+    rows
+        The stream, before ``foreachBatch``.
+    checkpoint
+        The query's checkpoint.
+    """
+    readings = table_streams(rows)
+    sources = [each.source for each in readings]
+    ends = [_newest_append(load_table(spark, each.table)) for each in readings]
+
+    def reached(batch: int) -> bool:
+        try:
+            spans = checkpoint.batch_ranges(spark, batch, sources)
+        except FileNotFoundError:
+            if not batch:
+                return not any(ends)
+            begins = [end for _, end in checkpoint.batch_ranges(spark, batch - 1, sources)]
+        else:
+            begins = [begin for begin, _ in spans]
+            # A batch without rows writes the results that the watermark has passed.
+            if batch and begins == [end for _, end in spans]:
+                return False
+        pairs = zip(readings, begins, ends, strict=True)
+        return all(end is None or _covers(load_table(spark, each.table), at, end) for each, at, end in pairs)
+
+    return reached
+
+
+def _newest_append(metadata: Any) -> Any:
+    """Return the newest snapshot that adds records; None if a table has none. Streams skip compactions and deletes."""
+    snapshot = metadata.currentSnapshot()
+    while snapshot is not None and snapshot.operation() != "append":
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else metadata.snapshot(parent)
+    return snapshot
+
+
+def _covers(metadata: Any, at: Any, end: Any) -> bool:
+    """Check that a position, decoded from Spark's log, is at the end of a snapshot or behind it."""
+    snapshot = None if at is None else metadata.snapshot(at["snapshot_id"])
+    if snapshot is not None and snapshot.snapshotId() == end.snapshotId():
+        return bool(
+            at["position"] >= (all_files(metadata, end) if at["scan_all_files"] else added_files(end))
+        )
+    while snapshot is not None and snapshot.snapshotId() != end.snapshotId():
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else metadata.snapshot(parent)
+    return snapshot is not None

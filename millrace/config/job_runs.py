@@ -1,0 +1,68 @@
+"""Checks of jobs that run in turns: their period, and what a bounded run cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+
+from millrace.config.document.problems import Finding, Path
+from millrace.config.model import Environment, Job
+from millrace.config.queries import DeriveQuery, Landing, Query, SourceQuery, StreamQuery
+from millrace.config.units import format_duration
+
+_SHORTEST, _LONGEST, _MINUTE = timedelta(minutes=5), timedelta(days=1), timedelta(minutes=1)
+
+
+def check_run(
+    environment: Environment, name: str, job: Job, landing: Mapping[str, Sequence[Landing]]
+) -> Iterator[Finding]:
+    """Check when one job runs, and that its queries can run so.
+
+    Parameters
+    ----------
+    landing
+        Queries that land each table.
+    """
+    path: Path = ("jobs", name)
+    every = job.run_every
+    if every is not None and (not _SHORTEST <= every <= _LONGEST or every % _MINUTE):
+        yield Finding((*path, "run_every"), format_duration(every), "whole minutes, 5 minutes to a day")
+    for query_name, query in job.queries.items():
+        here = (*path, "queries", query_name)
+        if every is not None:
+            yield from _in_turns(environment, here, query)
+        if isinstance(query, DeriveQuery):
+            yield from _landed_by_others(environment, here, query, job, landing)
+
+
+def _in_turns(environment: Environment, path: Path, query: Query) -> Iterator[Finding]:
+    if query.trigger is not None:
+        allowed = "nothing with `run_every`, which says when batches begin"
+        yield Finding((*path, "trigger"), format_duration(query.trigger), allowed)
+    reading = query.kafka if isinstance(query, StreamQuery) else None
+    if reading is not None and reading.min_records_per_batch is not None:
+        allowed = "nothing with `run_every`: a run does not wait for records"
+        yield Finding((*path, "kafka", "min_records_per_batch"), str(reading.min_records_per_batch), allowed)
+    if isinstance(query, SourceQuery) and query.start == "latest":
+        streams = (environment.streams.get(each) for each in query.streams)
+        if any(stream is not None and stream.fetched_whole for stream in streams):
+            allowed = "earliest or a time: with `run_every` each run would skip what came to an idle shard before it"
+            yield Finding((*path, "start"), "latest", allowed)
+
+
+def _landed_by_others(
+    environment: Environment,
+    path: Path,
+    query: DeriveQuery,
+    job: Job,
+    landing: Mapping[str, Sequence[Landing]],
+) -> Iterator[Finding]:
+    """Find tables of other jobs where one of the two jobs runs in turns: a run derives what it has landed itself."""
+    own = {id(each) for each in job.queries.values()}
+    jobs = environment.jobs.values()
+    in_turns = {id(each) for other in jobs if other.run_every is not None for each in other.queries.values()}
+    for table, _ in query.reads:
+        others = [each for each in landing.get(table, ()) if id(each) not in own]
+        if others and (job.run_every is not None or any(id(each) in in_turns for each in others)):
+            allowed = "a table of the same job, as one of the two jobs has `run_every`: a run derives what it has landed itself"
+            yield Finding((*path, "source"), table, allowed)
