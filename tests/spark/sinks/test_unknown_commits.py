@@ -97,8 +97,10 @@ def test_a_commit_that_is_not_known_to_be_made_is_neither_lost_nor_doubled(
     job.send()
     assert job.run().status == 0
     commits.done.clear()
-    commits.table, commits.fates = job._table(table).partition(".")[2], [fate, "passed", fate]
+    commits.table = job._table(table).partition(".")[2]
     for _ in range(2):
+        # Of a later Iceberg the client itself finds out that a commit was made, and nothing is repeated.
+        commits.fates = [fate]
         job.send()
         ended = job.run()
         assert ended.status == 0, ended.message
