@@ -119,7 +119,7 @@ class Compaction(TableTask):
     table
         Its commits are based on those that others make meanwhile. If another commit
         rewrites the same files (results that are replaced by key), the loser tries again:
-        the stream repeats its batch, this task runs again the next day.
+        the stream repeats its batch, this task fails and runs again the next day.
     file_size
         Target size in bytes.
     report
@@ -141,6 +141,8 @@ class Compaction(TableTask):
             "max-file-group-size-bytes": str(_GROUP_FILES * self.file_size),
             "max-concurrent-file-group-rewrites": "1",
             "partial-progress.enabled": "true",
+            # Otherwise Iceberg would only log a commit that another one has refused.
+            "partial-progress.max-failed-commits": "0",
             # For results that are replaced by key with delete files: each batch adds one to many data files.
             "delete-file-threshold": str(_DELETE_FILES),
         }

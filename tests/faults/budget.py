@@ -66,7 +66,10 @@ PARTS = (
         _part(f"crash points {name}", "every write is a crash point", f"tests.faults.crash_points --kind {name}", 35)
         for name in CRASHED
     ),
-    _part("crash points in one process", "every write is a crash point", "tests.faults.crash_in_process", 20),
+    *(
+        _part(f"crash points in one process {kind}", "every write is a crash point", f"tests.faults.crash_in_process --kind {kind}", 7)
+        for kind in ("latest", "state", "join")
+    ),
     _part("full disk", "no space for checkpoints, shuffles or tables: reported, or survived", "tests.faults.full_disk", 6),
     _part("storage", "an S3 that fails, credentials that expire: reported, or survived", "tests.faults.storage", 10),
     _part("brokers", "leaders that are killed, brokers that are restarted", "tests.faults.brokers", 6),

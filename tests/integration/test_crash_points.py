@@ -19,12 +19,13 @@ MUTATIONS = {
     "derive": 14,
     "latest": 21,
     "stateful": 29,
+    "join": 72,
     "direct": 17,
     "direct-postgresql": 19,
     "upkeep": 20,
     "upgrade": 17,
 }
-"""Of a batch, by kind, of those whose points were all met (docs/internals/fault-rounds.md)."""
+"""Of a batch, by kind (docs/internals/fault-rounds.md); of a join with the batch that follows when the watermark has moved."""
 
 POINTS: list[tuple[str, Mode, int]] = [
     (kind, mode, number)

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,16 +207,17 @@ class Bench:
         def by_hand() -> None:
             plain(handed).writeTo(str(beside)).append()
 
-        def added() -> int:
-            newest = built.table.metadata(self.spark).currentSnapshot()
-            return int(newest.summary().get("added-records") or 0)
+        return Step(lambda: built.query.handle(handed, batch), by_hand, partial(self.added, built.table))
 
-        return Step(lambda: built.query.handle(handed, batch), by_hand, added)
+    def added(self, table: Table) -> int:
+        """Rows that the newest commit of a table has added."""
+        newest = table.metadata(self.spark).currentSnapshot()
+        return int(newest.summary().get("added-records") or 0)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One batch, written by the core, and by a plain append of the same rows.
+    """One batch, written by the core and by hand.
 
     Attributes
     ----------

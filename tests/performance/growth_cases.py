@@ -10,6 +10,8 @@ from tests.performance.growth_sinks import (
     FirstDerive,
     KeyedByTime,
     KeyedWithoutTime,
+    LatestBy,
+    OrderCompared,
 )
 from tests.performance.growth_sources import (
     Case,
@@ -39,4 +41,6 @@ CASES: tuple[type[Case], ...] = (
     DirectReplayed,
     KeyedByTime,
     KeyedWithoutTime,
+    LatestBy,
+    OrderCompared,
 )

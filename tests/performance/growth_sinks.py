@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.etl.queries.derive import DEAD_LETTER
+from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
+from millrace.etl.sinks.base import DELETED, ORDER, refuse_nothing
 from millrace.etl.sinks.delivery.result_keys import result_identity
+from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.performance import growth_transforms
 from tests.performance.growth_bench import PER_FILE, Step, kafka, now
 from tests.performance.growth_sources import PARTITIONS, PER_SECOND, SETTLED, Numbering, Topic
-from tests.performance.growth_tables import Numbered, arrived, listed, write
+from tests.performance.growth_tables import Numbered, arrived, listed, opaque, write
 
 
 @dataclass(frozen=True)
@@ -221,3 +225,81 @@ class KeyedWithoutTime(KeyedByTime):
 
     def results(self, first: int, count: int, tasks: int = 2) -> DataFrame:
         return self.identified(tasks, count, (F.col("id") + first).alias("key"))
+
+
+@dataclass(frozen=True)
+class LatestBy(_Derive):
+    """Last records of keys, half of which are there; no key has a time."""
+
+    name = "latest by key"
+    unit = "keys in the sink of latest_by"
+    sizes = (10**4, 10**5, 10**6)
+    beside = "a MERGE by hand, which keeps no order"
+
+    def prepare(self) -> None:
+        self.prepared(transform=f"{growth_transforms.__name__}:last", latest_by=["key"])
+        ordered = self.composed(self.records(0, self.size)).drop(DELETED)
+        files = ordered.repartitionByRange(max(1, self.size // PER_FILE), "key").persist()
+        plain = files.drop(ORDER)
+        tables.ensure(self.bench.spark, self.plain, plain.schema, time=None)
+        for table, rows in ((self.query.table, files), (self.plain, plain)):
+            write(self.bench.spark, table, rows)
+        files.unpersist()
+        self.bench.log(self.label, self.count[0], self.at(whole=False, position=1))
+
+    @property
+    def plain(self) -> Table:
+        """The table that is written by hand."""
+        return Table("lake", "bench", f"{self.label}_plain")
+
+    def records(self, first: int, count: int) -> DataFrame:
+        numbered = Numbered(first, count, now(), 1e6, partitions=PARTITIONS)
+        return numbered.good(self.bench.spark, 2).withColumn(DELETED, F.lit(False))
+
+    def next_records(self) -> DataFrame:
+        half = self.bench.rows // 2
+        return self.records(self.size + (self.turn() - 4) * half, 2 * half)
+
+    def batch(self) -> Step:
+        self.lands()
+        handed, number = opaque(self.bench.spark, self.next_records()), self.count[0]
+        self.bench.log(self.label, number, self.at(whole=False, position=1))
+        ours = partial(self.query.query.handle, handed, number)
+        return Step(ours, partial(self.by_hand, handed), partial(self.bench.added, self.query.table))
+
+    def by_hand(self, rows: DataFrame) -> None:
+        """Replace the row of a key by its record with the highest offset in the batch, whatever the row holds."""
+        chosen = F.max_by(F.struct("n", DELETED), "_position").alias("row")
+        out = growth_transforms.last(rows).groupBy("key").agg(chosen)
+        identity = result_identity(out.schema, ("key",)).alias("_id")
+        written = F.current_timestamp().alias("_written_at")
+        out.select(identity, "key", "row.*", written).createOrReplaceTempView("by_hand")
+        columns = ("_id", "key", "n", "_written_at")
+        self.bench.spark.sql(
+            f"MERGE INTO {self.plain} t USING by_hand s ON t._id = s._id WHEN MATCHED AND s.{DELETED} THEN DELETE "
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in columns)} "
+            f"WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT *"
+        )
+
+
+@dataclass(frozen=True)
+class OrderCompared(LatestBy):
+    """The sink alone, with rows that are computed before."""
+
+    name = "order compared"
+    unit = "keys in a table whose sink compares the order of records"
+    beside = "the same sink and rows without an order"
+
+    sinks: list[KeyedIcebergSink] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.sinks.extend(KeyedIcebergSink(each, key=("key",)) for each in (self.query.table, self.plain))
+
+    def batch(self) -> Step:
+        rows = self.composed(self.next_records()).localCheckpoint()
+        ours, plain = (
+            partial(sink.write, each, None, refuse_nothing)
+            for sink, each in zip(self.sinks, (rows, rows.drop(ORDER)), strict=True)
+        )
+        return Step(ours, plain, partial(self.bench.added, self.query.table))

@@ -58,6 +58,8 @@ class Case(ABC):
     """Whether the table has every row of a batch already."""
     a_task_each: ClassVar[bool] = False
     """Whether the source has a task for each of what grows: then it may cost as much as such tasks do."""
+    beside: ClassVar[str] = "a plain append of the same rows"
+    """What the same batch is written with by hand."""
 
     bench: Bench
     size: int

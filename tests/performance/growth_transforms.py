@@ -20,3 +20,8 @@ def by_minute(records: DataFrame) -> DataFrame:
 def by_key(records: DataFrame) -> DataFrame:
     """Count records of each key: results whose identity has no time."""
     return records.groupBy(F.col("n").alias("key")).agg(F.count(F.lit(1)).alias("records"))
+
+
+def last(records: DataFrame) -> DataFrame:
+    """Keep the last record of each key."""
+    return records.select("_position", "_deleted", F.col("n").alias("key"), "n")
