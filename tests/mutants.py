@@ -146,7 +146,11 @@ AREAS = {
         ),
     ),
     "limits": Area(
-        ("millrace/sizing/jobs/capacity.py", "millrace/sizing/jobs/demand.py", "millrace/sizing/streams.py"),
+        (
+            "millrace/sizing/queries/capacity.py",
+            "millrace/sizing/queries/demand.py",
+            "millrace/sizing/streams.py",
+        ),
         ("unit/sizing",),
     ),
 }

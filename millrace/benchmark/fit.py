@@ -18,7 +18,7 @@ from scipy import optimize, stats
 
 from millrace.benchmark.measurements import SHORTEST, Point
 from millrace.benchmark.repetitions import Disturbance, FitError, disturbances
-from millrace.sizing.jobs.benchmark_figures import Interval
+from millrace.sizing.queries.benchmark_figures import Interval
 
 Array = npt.NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from millrace.benchmark.measurements import Measurements, Run
 from millrace.benchmark.repetitions import Disturbance, FitError, settled_points
 from millrace.benchmark.scaling import curve
 from millrace.benchmark.warmup import warmup_batches
-from millrace.sizing.jobs.benchmark_figures import BatchRun, BenchmarkResult
+from millrace.sizing.queries.benchmark_figures import BatchRun, BenchmarkResult
 
 Where = Literal["sandbox", "glue", "emr"]
 

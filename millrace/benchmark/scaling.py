@@ -9,7 +9,7 @@ from scipy import optimize
 
 from millrace.benchmark.fit import Array
 from millrace.benchmark.measurements import Point
-from millrace.sizing.jobs.benchmark_figures import Interval, ScalingCurve
+from millrace.sizing.queries.benchmark_figures import Interval, ScalingCurve
 
 _RESAMPLES = 499
 

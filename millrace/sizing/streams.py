@@ -9,10 +9,11 @@ from functools import cached_property
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Stream
-from millrace.sizing.jobs.capacity import choose_cores, partitions_for, whole_cores
-from millrace.sizing.jobs.demand import QueryDemand, spare_inputs, traffic_inputs
 from millrace.sizing.model import Figure, Input, Inputs, pinned
 from millrace.sizing.prices_and_limits import a_second, limit_input, limits
+from millrace.sizing.queries.capacity import choose_cores, partitions_for, whole_cores
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.demand_inputs import spare_inputs, traffic_inputs
 from millrace.sizing.text_format import count
 
 MIB = 1024**2

@@ -25,7 +25,7 @@ from millrace.cli.shared.options import (
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
-from millrace.sizing.jobs.benchmark_figures import speed
+from millrace.sizing.queries.benchmark_figures import speed
 
 if TYPE_CHECKING:
     from millrace.lifecycle.audits.job import Place

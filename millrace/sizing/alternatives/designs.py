@@ -10,13 +10,13 @@ from itertools import count
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.sizing.cost import HOURS, stream_cost
-from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.jobs.job import plan_job, shared_batches
-from millrace.sizing.jobs.query import Source
 from millrace.sizing.jobs.sharing import divide, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, limits
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query import Source
 from millrace.sizing.streams import Reading
 
 _PRICED = 12

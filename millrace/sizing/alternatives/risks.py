@@ -10,10 +10,10 @@ from millrace.config.kafka.clusters import MskCluster
 from millrace.config.model import Environment, Stream
 from millrace.config.queries import LandQuery
 from millrace.config.units import format_duration
-from millrace.sizing.jobs.demand import QueryDemand
-from millrace.sizing.jobs.query import outage_of
 from millrace.sizing.model import JobPlan, StreamPlan
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query import outage_of
 from millrace.sizing.streams import demands
 from millrace.sizing.text_format import count
 

@@ -8,8 +8,8 @@ from millrace.config.job_networks import network_reasons
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, WritesSink
 from millrace.sizing.cost import GB
-from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.demand import QueryDemand
 
 
 def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, iceberg: bool = False) -> float:

@@ -1,1 +1,1 @@
-"""Sizing of jobs: demand of queries, cores, memory, workers, triggers, scaling."""
+"""Sizing of jobs: cores of their queries together, memory, workers, scaling, cost."""

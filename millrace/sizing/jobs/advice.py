@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.model import Environment
-from millrace.sizing.jobs.demand import QueryDemand
-from millrace.sizing.jobs.query import Source
 from millrace.sizing.model import JobPlan
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query import Source
 from millrace.sizing.text_format import count
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from millrace.config.model import Environment
 from millrace.config.queries import DirectQuery, DirectRoute, WritesSink
-from millrace.sizing.jobs.demand import landed_streams, landings
 from millrace.sizing.model import QueryPlan
+from millrace.sizing.queries.environment_demands import landed_streams, landings
 
 
 def batch_bytes(environment: Environment, query: WritesSink, plan: QueryPlan) -> float:

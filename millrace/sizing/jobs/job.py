@@ -13,16 +13,16 @@ from millrace.config.model import Environment, Job
 from millrace.config.units import format_duration
 from millrace.sizing.cost import job_cost
 from millrace.sizing.jobs.advice import job_advice
-from millrace.sizing.jobs.capacity import CoreSpread, choose_cores, spread_over_cores, whole_cores
-from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.jobs.memory import Memory, of_job, records_held
-from millrace.sizing.jobs.query import Source, plan_query, plan_run
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
 from millrace.sizing.jobs.sharing import Batch, divide, fewest_shared_cores, largest_batch, shared_spreads
 from millrace.sizing.jobs.usage_costs import usage_cost
 from millrace.sizing.jobs.worker_choices import choices, worker_usd_hour
 from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
 from millrace.sizing.prices_and_limits import PriceTable, limits
+from millrace.sizing.queries.capacity import CoreSpread, choose_cores, spread_over_cores, whole_cores
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query import Source, plan_query, plan_run
 from millrace.sizing.text_format import count
 
 

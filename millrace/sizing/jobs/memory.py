@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import Query, SourceQuery
-from millrace.sizing.jobs.demand import QueryDemand
-from millrace.sizing.jobs.triggers import fetched_bytes
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.triggers import fetched_bytes
 
 MIB, GIB = 1024**2, 1024**3
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Job
-from millrace.sizing.jobs.capacity import CoreSpread, whole_cores
-from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.model import Figure, Input, ScalingPlan, pinned
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.capacity import CoreSpread, whole_cores
+from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.text_format import count
 
 

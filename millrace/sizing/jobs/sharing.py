@@ -7,9 +7,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millrace.sizing.jobs.capacity import CoreSpread, whole_cores
-from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.capacity import CoreSpread, whole_cores
+from millrace.sizing.queries.demand import QueryDemand
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from millrace.config.model import Environment, Job
 from millrace.config.queries import Landing
 from millrace.sizing.cost import GB, SECONDS, item
 from millrace.sizing.costs.storage import kept_days, stored_gb
-from millrace.sizing.jobs.capacity import CoreSpread
-from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.model import CostItem, QueryPlan
 from millrace.sizing.prices_and_limits import PriceTable, limits
+from millrace.sizing.queries.capacity import CoreSpread
+from millrace.sizing.queries.demand import QueryDemand
 
 
 def usage_cost(

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Traffic
 from millrace.config.queries import DeriveQuery, Landing, SourceQuery
-from millrace.sizing.jobs.demand import job_demands
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Runs, Scenario
 from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling, Scaling

@@ -11,9 +11,9 @@ import numpy as np
 
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
-from millrace.sizing.jobs.demand import job_demands
-from millrace.sizing.jobs.query import outage_of
 from millrace.sizing.model import JobPlan, Plan
+from millrace.sizing.queries.environment_demands import job_demands
+from millrace.sizing.queries.query import outage_of
 from millrace.sizing.simulation.arrivals import Arrivals, Floats
 from millrace.sizing.simulation.job import Outage
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of

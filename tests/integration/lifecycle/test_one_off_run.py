@@ -12,7 +12,7 @@ import pytest
 from millrace.lifecycle.account.deployed import split_url
 from millrace.lifecycle.jobs.one_off_run import run_once
 from millrace.lifecycle.jobs.state_machine import execute, machine_arn
-from millrace.sizing.jobs.benchmark_figures import read
+from millrace.sizing.queries.benchmark_figures import read
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
 from tests.unit.benchmark.made import B, session

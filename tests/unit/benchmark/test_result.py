@@ -9,7 +9,7 @@ from millrace.benchmark.measurements import Measurements, Point
 from millrace.benchmark.repetitions import FitError, settled_points
 from millrace.benchmark.result import fit_outcome
 from millrace.benchmark.scaling import curve
-from millrace.sizing.jobs.benchmark_figures import read
+from millrace.sizing.queries.benchmark_figures import read
 from tests.unit.benchmark.made import A, B, session
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from millrace.config.engines.emr import EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
-from millrace.sizing.jobs.capacity import (
+from millrace.sizing.jobs.job import workers_for
+from millrace.sizing.queries.capacity import (
     CoreSpread,
     InfeasibleError,
     QueryWork,
@@ -22,7 +23,6 @@ from millrace.sizing.jobs.capacity import (
     spread_over_cores,
     whole_cores,
 )
-from millrace.sizing.jobs.job import workers_for
 
 OVERHEAD = 0.1
 

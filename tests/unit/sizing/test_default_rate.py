@@ -10,10 +10,10 @@ from millrace.config import load
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.model import Environment
 from millrace.sizing import plan
-from millrace.sizing.jobs.benchmark_figures import Speed, speed
-from millrace.sizing.jobs.demand import query_demands
 from millrace.sizing.number_derivation import explain
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.benchmark_figures import Speed, speed
+from millrace.sizing.queries.environment_demands import query_demands
 
 ENVIRONMENT = """\
 project: shop

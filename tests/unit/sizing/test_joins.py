@@ -7,8 +7,8 @@ import pytest
 from millrace.config import ConfigurationError
 from millrace.config.queries import DeriveQuery
 from millrace.sizing import Plan, plan
-from millrace.sizing.jobs.demand import query_demands
 from millrace.sizing.jobs.files_per_batch import batch_bytes
+from millrace.sizing.queries.environment_demands import query_demands
 from millrace.sizing.simulation import Arrivals, plan_scenario
 from tests.unit.sizing.conftest import Loader, text
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from millrace.config import ConfigurationError
 from millrace.sizing import plan
-from millrace.sizing.jobs.benchmark_figures import Interval, ScalingCurve, cores_with_contention, speed
-from millrace.sizing.jobs.capacity import InfeasibleError
+from millrace.sizing.queries.benchmark_figures import Interval, ScalingCurve, cores_with_contention, speed
+from millrace.sizing.queries.capacity import InfeasibleError
 from tests.unit.sizing.conftest import Loader, text
 
 RESULT: dict[str, Any] = {

@@ -11,8 +11,8 @@ from millrace.config import ConfigurationError, environments, load
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan, plan, total
 from millrace.sizing.export import to_json
-from millrace.sizing.jobs.demand import query_demands
 from millrace.sizing.prices_and_limits import limits, price_regions, prices
+from millrace.sizing.queries.environment_demands import query_demands
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_plan_properties import built
 

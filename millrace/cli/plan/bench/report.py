@@ -14,7 +14,7 @@ from millrace.config import Environment
 if TYPE_CHECKING:
     from millrace.benchmark.fit import Fit
     from millrace.benchmark.result import Outcome
-    from millrace.sizing.jobs.benchmark_figures import Interval
+    from millrace.sizing.queries.benchmark_figures import Interval
 
 _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "missed", "batches")
 

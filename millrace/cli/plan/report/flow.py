@@ -13,7 +13,7 @@ from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
 from millrace.sizing.costs.storage import stored_gb
-from millrace.sizing.jobs.demand import QueryDemand
+from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.text_format import count, dollars, format_bytes, format_number, join_names
 
 _TROUBLES: Mapping[str, str] = {

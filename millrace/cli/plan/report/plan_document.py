@@ -12,9 +12,9 @@ from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import Environment
 from millrace.sizing.alternatives.risks import FULL, fullness
 from millrace.sizing.export import to_json
-from millrace.sizing.jobs.demand import query_demands
 from millrace.sizing.model import JobPlan, WorkerChoice
 from millrace.sizing.moves import Move
+from millrace.sizing.queries.environment_demands import query_demands
 from millrace.sizing.text_format import count, duration_text, format_number
 
 if TYPE_CHECKING:

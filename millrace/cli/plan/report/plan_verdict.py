@@ -13,10 +13,11 @@ from millrace.config import Environment
 from millrace.sizing import Plan, total
 from millrace.sizing.alternatives.risks import FULL, SLOW, fullness
 from millrace.sizing.cost import HOURS
-from millrace.sizing.jobs.demand import QueryDemand, query_demands
 from millrace.sizing.model import CostItem
 from millrace.sizing.planning import over_limit
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.environment_demands import query_demands
 from millrace.sizing.text_format import (
     count,
     dollars,

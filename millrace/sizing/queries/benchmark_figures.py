@@ -18,8 +18,8 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Basis, Environment
 from millrace.config.queries import Query, SourceQuery
 from millrace.config.rate import Rate
-from millrace.sizing.jobs.capacity import InfeasibleError
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.capacity import InfeasibleError
 
 VERSION = 1
 

@@ -1,150 +1,26 @@
-"""Demand of each query: peak of its stream, share of the SLA, cores."""
+"""Demands of all queries of an environment: peak of their streams, share of the SLA, cores."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 
 from millrace.config.checks.partition_lists import partition_lists
-from millrace.config.document.problems import MISSING, Finding, Path
-from millrace.config.model import Environment, Job, Stream
+from millrace.config.document.problems import Finding
+from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
-from millrace.config.units import format_duration
-from millrace.sizing.jobs.benchmark_figures import Speed, cores_with_contention, rate_key, speed
-from millrace.sizing.jobs.benchmark_figures import problems as result_problems
-from millrace.sizing.jobs.capacity import InfeasibleError, QueryWork, cores_needed
-from millrace.sizing.jobs.triggers import held, longest_of_join, paced, seconds_held
 from millrace.sizing.model import Input, Inputs
-from millrace.sizing.prices_and_limits import a_second, limit_input, limits
-
-_SHORTEST_PERIOD = 300.0
-
-
-@dataclass(frozen=True)
-class LatencyShare:
-    """A query's share of a job's SLA: ``part`` times the SLA, minus ``taken`` seconds.
-
-    Attributes
-    ----------
-    seconds
-        S of the demand.
-    words
-        The same in words, with the reason.
-    of
-        Origin of a half, such as ``half of the 60 s SLA``; empty for the complete SLA, or for what landing leaves.
-    job
-        Job with the SLA: another one, if that job waits for the table.
-    """
-
-    seconds: float
-    words: str
-    job: str
-    part: float = 1.0
-    taken: float = 0.0
-    of: str = ""
-
-    def sla_for(self, seconds: float) -> float:
-        """Return the job's SLA that gives the query this many seconds."""
-        return (seconds + self.taken) / self.part
-
-
-@dataclass(frozen=True)
-class QueryDemand:
-    """One query in terms of the model.
-
-    Attributes
-    ----------
-    streams
-        Streams whose records it handles, landed by itself or by another query, each with its share of
-        the records at their peaks.
-    lands
-        Whether it reads the stream itself, to land it or directly.
-    work
-        λ, b, a, S and T.
-    needed
-        Cores as a real number, including the spare share.
-    assumed
-        Whether the traffic or the job's rate was not measured, or the rate does not apply because
-        the query keeps state.
-    share, sla_of
-        Derivation of this query's S from a job's SLA, in words and in figures.
-    latency
-        Seconds from a record's arrival to its commit here that the SLA allows.
-    fan_out
-        Whether it reads through its own fan-out consumer.
-    average
-        Average rate divided by the peak rate.
-    speed
-        Speed of the query: a, b, and their source.
-    again
-        Rate during catch-up as a multiple of the peak; 1 without ``catch_up``.
-    read_at_once
-        Partitions that must be read at a time, for the arriving records and for catch-up.
-    part
-        Share of its stream that it reads: less than 1 if several queries share a topic.
-    partitions
-        Number of partitions that it reads of such a topic; None if it reads all.
-    inputs
-        Returns λ, b, a and S with their origins.
-    spares
-        Returns what increases its cores above the need of the work alone.
-    """
-
-    job: str
-    query: str
-    streams: Mapping[str, float]
-    lands: bool
-    work: QueryWork
-    needed: float
-    assumed: bool
-    share: str
-    sla_of: LatencyShare
-    latency: float
-    fan_out: bool
-    average: float
-    speed: Speed
-    inputs: Callable[[], Inputs]
-    spares: Callable[[], Inputs]
-    again: float = 1.0
-    part: float = 1.0
-    partitions: int | None = None
-    read_at_once: float = 0.0
-
-    @property
-    def least_cores(self) -> float:
-        """Cores for its work, or as many as shards must be read at a time, because a task reads one."""
-        return max(self.needed, self.read_at_once)
-
-    @property
-    def read_in_waves(self) -> float:
-        """Partitions that must be read at a time: a pinned trigger above the longest batch brings more than that has time for."""
-        work = self.work
-        return self.read_at_once * max(1.0, work.most_arrivals / work.longest_batch)
-
-    @property
-    def read_in_one_wave(self) -> float:
-        """Partitions that must be read in a single wave: for a reader alone, none is read during the fixed cost."""
-        return self.read_at_once * (self.work.overhead_factor if self.work.alone else 1.0)
-
-    @property
-    def path(self) -> Path:
-        """Path of the query in the file."""
-        return ("jobs", self.job, "queries", self.query)
-
-    @property
-    def key(self) -> str:
-        """Beginning of its numbers' keys in the plan."""
-        return f"jobs.{self.job}.queries.{self.query}"
-
-    def of(self, stream: str) -> QueryDemand:
-        """Return the part of the demand that one of its streams causes."""
-        part = self.streams[stream]
-        return replace(self, needed=self.needed * part, read_at_once=self.read_at_once * part)
-
+from millrace.sizing.prices_and_limits import a_second, limits
+from millrace.sizing.queries.benchmark_figures import cores_with_contention, rate_key, speed
+from millrace.sizing.queries.benchmark_figures import problems as result_problems
+from millrace.sizing.queries.capacity import InfeasibleError, QueryWork, cores_needed
+from millrace.sizing.queries.demand import LatencyShare, QueryDemand
+from millrace.sizing.queries.demand_inputs import infeasible, spare_share_inputs, traffic_inputs
+from millrace.sizing.queries.triggers import held, longest_of_join, paced, seconds_held
 
 Landings = dict[str, tuple[str, Landing]]
 """First query that lands each table, with its job, by table."""
@@ -218,7 +94,7 @@ def _query_demands(asked: _Same) -> tuple[list[QueryDemand], list[Finding]]:
         try:
             needed = _needed(environment, environment.jobs[job_name], demand)
         except InfeasibleError as error:
-            problems.append(_infeasible(demand, environment, query, error))
+            problems.append(infeasible(demand, environment, query, error))
             continue
         found.append(replace(demand, needed=needed))
     return found, problems
@@ -415,46 +291,12 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
         inputs=inputs,
-        spares=lambda: _spares(environment, job_name, again, work, tuple(peaks)),
+        spares=lambda: spare_share_inputs(environment, job_name, again, work, tuple(peaks)),
         again=again,
         read_at_once=work.rate * work.hand_over * again,
         part=part,
         partitions=partitions,
     )
-
-
-def traffic_inputs(name: str, stream: Stream) -> Inputs:
-    """Return the average and the peak of a stream as inputs of figures."""
-    traffic, path = stream.traffic, ("streams", name, "traffic")
-    average = f"{traffic.records_per_second:,.0f} records/s, {traffic.basis}"
-    return (
-        Input(f"{name} average", average, path=(*path, "records_per_second")),
-        Input(f"{name} peak", f"{traffic.peak_factor:g} times", path=(*path, "peak_factor")),
-    )
-
-
-def spare_inputs(spare: float) -> Inputs:
-    """Return the spare share of partitions as an input of figures, if there is one."""
-    return (Input("partition_buffer", f"{spare:.0%} more", path=("partition_buffer",)),) if spare else ()
-
-
-def _spares(
-    environment: Environment, name: str, again: float, work: QueryWork, streams: tuple[str, ...]
-) -> Inputs:
-    job = environment.jobs[name]
-    reads = f"{work.rate * work.hand_over * again:.2f}"
-    why = "what arrives, over what one shard hands over to this reader: a core reads one at a time"
-    read = (
-        limit for each in streams for limit in environment.streams[each].limits if limit.of == "bytes out"
-    )
-    out = tuple(map(limit_input, dict.fromkeys(read)))
-    found = {
-        Input("shards read at a time", reads, why, inputs=out): work.hand_over > 0,
-        Input("catch_up", f"{again:.2f} times the peak", path=("jobs", name, "catch_up")): again > 1,
-        **dict.fromkeys(spare_inputs(environment.partition_buffer), job.cores is None),
-        Input("buffer", f"{job.buffer:.0%} more", path=("jobs", name, "buffer")): job.goal == "throughput",
-    }
-    return tuple(each for each, counts in found.items() if counts)
 
 
 def _streams(known: _Known, query: Query) -> tuple[str, ...]:
@@ -526,42 +368,3 @@ def _run_share(known: _Known, job: str, every: timedelta) -> LatencyShare:
     left = f"{'half of ' if stages > 1 else ''}what {'they and ' if sla < 2 * period else ''}a start of {start:g} s leave"
     words = f"{period + room:g} s ({period:g} s between two runs, and {left} of {whole})"
     return LatencyShare(period + room, words, job, 1 / stages, (start + period) / stages - period)
-
-
-def _infeasible(
-    demand: QueryDemand, environment: Environment, query: Query, error: InfeasibleError
-) -> Finding:
-    if error.term == "scaling":
-        return Finding(
-            ("jobs", demand.job, "queries", demand.query), str(error), "less work for one job (term b)"
-        )
-    every = environment.jobs[demand.job].run_every
-    if error.term == "trigger" and every is not None:
-        sla, where = environment.jobs[demand.job].latency, ("jobs", demand.job)
-        least = limits()["bounded.start_seconds"] + error.seconds / demand.sla_of.part
-        most = sla.total_seconds() - least
-        if most > max(least, _SHORTEST_PERIOD):
-            allowed = f"between {least:g}s and {most:g}s for {demand.query}: {error} (term T)"
-            return Finding((*where, "run_every"), format_duration(every), allowed)
-        allowed = f"more than {least + max(least, _SHORTEST_PERIOD):g}s for {demand.query} with `run_every`, which is 5 minutes at least"
-        return Finding((*where, "latency"), format_duration(sla), allowed)
-    if error.term == "trigger" and query.trigger is not None:
-        room = demand.work.sla - error.seconds
-        return Finding(
-            (*demand.path, "trigger"),
-            format_duration(query.trigger),
-            f"less than {room:g}s: {error} (term T)",
-        )
-    job = environment.jobs[demand.sla_of.job]
-    term = "b" if error.term == "record" else "a"
-    allowed = (
-        f"more than {demand.sla_of.sla_for(2 * error.seconds):g}s for {demand.query}: {error} (term {term})"
-    )
-    if job.goal == "throughput":
-        return Finding(("jobs", demand.sla_of.job, "goal"), job.goal, f"latency, of {allowed}")
-    default = "latency" not in job.model_fields_set
-    return Finding(
-        ("jobs", demand.sla_of.job, "latency"),
-        f"{MISSING}, so {format_duration(job.latency)}" if default else format_duration(job.latency),
-        allowed,
-    )

@@ -11,10 +11,10 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Job
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
-from millrace.sizing.jobs.capacity import CoreSpread, batch_range, per_partition
-from millrace.sizing.jobs.demand import QueryDemand
 from millrace.sizing.model import Figure, QueryPlan, RunPlan, pinned
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.capacity import CoreSpread, batch_range, per_partition
+from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.text_format import count
 
 _OUTAGE = timedelta(minutes=10)

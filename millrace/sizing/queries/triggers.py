@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from millrace.config.model import Stream
-from millrace.sizing.jobs.capacity import QueryWork
 from millrace.sizing.prices_and_limits import a_second, limits
+from millrace.sizing.queries.capacity import QueryWork
 
 _HELD = 0.9
 """Share of what memory holds that arrives between two triggers."""

@@ -1,0 +1,1 @@
+"""Sizing of queries: rates, shares of the SLA, triggers, demand for cores, limits of batches."""

@@ -1,0 +1,133 @@
+"""Demand of one query in terms of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from millrace.config.document.problems import Path
+from millrace.sizing.model import Inputs
+from millrace.sizing.queries.benchmark_figures import Speed
+from millrace.sizing.queries.capacity import QueryWork
+
+
+@dataclass(frozen=True)
+class LatencyShare:
+    """A query's share of a job's SLA: ``part`` times the SLA, minus ``taken`` seconds.
+
+    Attributes
+    ----------
+    seconds
+        S of the demand.
+    words
+        The same in words, with the reason.
+    of
+        Origin of a half, such as ``half of the 60 s SLA``; empty for the complete SLA, or for what landing leaves.
+    job
+        Job with the SLA: another one, if that job waits for the table.
+    """
+
+    seconds: float
+    words: str
+    job: str
+    part: float = 1.0
+    taken: float = 0.0
+    of: str = ""
+
+    def sla_for(self, seconds: float) -> float:
+        """Return the job's SLA that gives the query this many seconds."""
+        return (seconds + self.taken) / self.part
+
+
+@dataclass(frozen=True)
+class QueryDemand:
+    """One query in terms of the model.
+
+    Attributes
+    ----------
+    streams
+        Streams whose records it handles, landed by itself or by another query, each with its share of
+        the records at their peaks.
+    lands
+        Whether it reads the stream itself, to land it or directly.
+    work
+        λ, b, a, S and T.
+    needed
+        Cores as a real number, including the spare share.
+    assumed
+        Whether the traffic or the job's rate was not measured, or the rate does not apply because
+        the query keeps state.
+    share, sla_of
+        Derivation of this query's S from a job's SLA, in words and in figures.
+    latency
+        Seconds from a record's arrival to its commit here that the SLA allows.
+    fan_out
+        Whether it reads through its own fan-out consumer.
+    average
+        Average rate divided by the peak rate.
+    speed
+        Speed of the query: a, b, and their source.
+    again
+        Rate during catch-up as a multiple of the peak; 1 without ``catch_up``.
+    read_at_once
+        Partitions that must be read at a time, for the arriving records and for catch-up.
+    part
+        Share of its stream that it reads: less than 1 if several queries share a topic.
+    partitions
+        Number of partitions that it reads of such a topic; None if it reads all.
+    inputs
+        Returns λ, b, a and S with their origins.
+    spares
+        Returns what increases its cores above the need of the work alone.
+    """
+
+    job: str
+    query: str
+    streams: Mapping[str, float]
+    lands: bool
+    work: QueryWork
+    needed: float
+    assumed: bool
+    share: str
+    sla_of: LatencyShare
+    latency: float
+    fan_out: bool
+    average: float
+    speed: Speed
+    inputs: Callable[[], Inputs]
+    spares: Callable[[], Inputs]
+    again: float = 1.0
+    part: float = 1.0
+    partitions: int | None = None
+    read_at_once: float = 0.0
+
+    @property
+    def least_cores(self) -> float:
+        """Cores for its work, or as many as shards must be read at a time, because a task reads one."""
+        return max(self.needed, self.read_at_once)
+
+    @property
+    def read_in_waves(self) -> float:
+        """Partitions that must be read at a time: a pinned trigger above the longest batch brings more than that has time for."""
+        work = self.work
+        return self.read_at_once * max(1.0, work.most_arrivals / work.longest_batch)
+
+    @property
+    def read_in_one_wave(self) -> float:
+        """Partitions that must be read in a single wave: for a reader alone, none is read during the fixed cost."""
+        return self.read_at_once * (self.work.overhead_factor if self.work.alone else 1.0)
+
+    @property
+    def path(self) -> Path:
+        """Path of the query in the file."""
+        return ("jobs", self.job, "queries", self.query)
+
+    @property
+    def key(self) -> str:
+        """Beginning of its numbers' keys in the plan."""
+        return f"jobs.{self.job}.queries.{self.query}"
+
+    def of(self, stream: str) -> QueryDemand:
+        """Return the part of the demand that one of its streams causes."""
+        part = self.streams[stream]
+        return replace(self, needed=self.needed * part, read_at_once=self.read_at_once * part)

@@ -1,0 +1,89 @@
+"""Inputs of a demand's figures, and the finding for one that no number of cores meets."""
+
+from __future__ import annotations
+
+from millrace.config.document.problems import MISSING, Finding
+from millrace.config.model import Environment, Stream
+from millrace.config.queries import Query
+from millrace.config.units import format_duration
+from millrace.sizing.model import Input, Inputs
+from millrace.sizing.prices_and_limits import limit_input, limits
+from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
+from millrace.sizing.queries.demand import QueryDemand
+
+_SHORTEST_PERIOD = 300.0
+
+
+def traffic_inputs(name: str, stream: Stream) -> Inputs:
+    """Return the average and the peak of a stream as inputs of figures."""
+    traffic, path = stream.traffic, ("streams", name, "traffic")
+    average = f"{traffic.records_per_second:,.0f} records/s, {traffic.basis}"
+    return (
+        Input(f"{name} average", average, path=(*path, "records_per_second")),
+        Input(f"{name} peak", f"{traffic.peak_factor:g} times", path=(*path, "peak_factor")),
+    )
+
+
+def spare_inputs(spare: float) -> Inputs:
+    """Return the spare share of partitions as an input of figures, if there is one."""
+    return (Input("partition_buffer", f"{spare:.0%} more", path=("partition_buffer",)),) if spare else ()
+
+
+def spare_share_inputs(
+    environment: Environment, name: str, again: float, work: QueryWork, streams: tuple[str, ...]
+) -> Inputs:
+    """Return what increases a query's cores above the need of its work alone."""
+    job = environment.jobs[name]
+    reads = f"{work.rate * work.hand_over * again:.2f}"
+    why = "what arrives, over what one shard hands over to this reader: a core reads one at a time"
+    read = (
+        limit for each in streams for limit in environment.streams[each].limits if limit.of == "bytes out"
+    )
+    out = tuple(map(limit_input, dict.fromkeys(read)))
+    found = {
+        Input("shards read at a time", reads, why, inputs=out): work.hand_over > 0,
+        Input("catch_up", f"{again:.2f} times the peak", path=("jobs", name, "catch_up")): again > 1,
+        **dict.fromkeys(spare_inputs(environment.partition_buffer), job.cores is None),
+        Input("buffer", f"{job.buffer:.0%} more", path=("jobs", name, "buffer")): job.goal == "throughput",
+    }
+    return tuple(each for each, counts in found.items() if counts)
+
+
+def infeasible(
+    demand: QueryDemand, environment: Environment, query: Query, error: InfeasibleError
+) -> Finding:
+    """Return the finding for a demand that no number of cores meets."""
+    if error.term == "scaling":
+        return Finding(
+            ("jobs", demand.job, "queries", demand.query), str(error), "less work for one job (term b)"
+        )
+    every = environment.jobs[demand.job].run_every
+    if error.term == "trigger" and every is not None:
+        sla, where = environment.jobs[demand.job].latency, ("jobs", demand.job)
+        least = limits()["bounded.start_seconds"] + error.seconds / demand.sla_of.part
+        most = sla.total_seconds() - least
+        if most > max(least, _SHORTEST_PERIOD):
+            allowed = f"between {least:g}s and {most:g}s for {demand.query}: {error} (term T)"
+            return Finding((*where, "run_every"), format_duration(every), allowed)
+        allowed = f"more than {least + max(least, _SHORTEST_PERIOD):g}s for {demand.query} with `run_every`, which is 5 minutes at least"
+        return Finding((*where, "latency"), format_duration(sla), allowed)
+    if error.term == "trigger" and query.trigger is not None:
+        room = demand.work.sla - error.seconds
+        return Finding(
+            (*demand.path, "trigger"),
+            format_duration(query.trigger),
+            f"less than {room:g}s: {error} (term T)",
+        )
+    job = environment.jobs[demand.sla_of.job]
+    term = "b" if error.term == "record" else "a"
+    allowed = (
+        f"more than {demand.sla_of.sla_for(2 * error.seconds):g}s for {demand.query}: {error} (term {term})"
+    )
+    if job.goal == "throughput":
+        return Finding(("jobs", demand.sla_of.job, "goal"), job.goal, f"latency, of {allowed}")
+    default = "latency" not in job.model_fields_set
+    return Finding(
+        ("jobs", demand.sla_of.job, "latency"),
+        f"{MISSING}, so {format_duration(job.latency)}" if default else format_duration(job.latency),
+        allowed,
+    )
