@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import combinations
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.sizing.cost import HOURS, stream_cost
 from millrace.sizing.jobs.job import plan_job, shared_batches
-from millrace.sizing.jobs.sharing import divide, fewest_shared_cores
+from millrace.sizing.jobs.sharing import Batch, divide, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, limits
@@ -21,6 +21,12 @@ from millrace.sizing.streams import Reading
 
 _PRICED = 12
 """Candidates of a job that are planned and priced exactly, the cheapest by an estimate first."""
+
+
+_CONTESTED = 5
+"""Streams of a job of which every choice between more partitions and a shuffle is tried."""
+
+_CENT = 0.01
 
 
 @dataclass(frozen=True)
@@ -143,21 +149,45 @@ def _shared_candidates(
     batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
     free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
     lowest = sum(_usd(planner, streams[name], number) for name, number in least.items())
-    yield Candidate(fewest_shared_cores(batches), lowest, least)
+    most = fewest_shared_cores(batches)
+    yield Candidate(most, lowest, least)
     best = math.inf
-    for cores in count(fewest_shared_cores(batches, free=free)):
+    for cores in range(fewest_shared_cores(batches, free=free), most + 1):
         workers = _workers_usd(planner, job, cores)
-        tasks = divide(batches, cores, free=free)
-        # More cores never cost less, and may be as many as one pays for.
-        if tasks is None or lowest + workers > best or cores > sum(each.number for each in tasks):
+        if lowest + workers > best + _CENT:  # more cores never cost less
             break
-        number = dict(least)
-        for demand, own, may in zip(demands, tasks, free, strict=True):
-            for name, part in demand.streams.items() if may else ():
-                number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
-        usd = sum(_usd(planner, streams[name], each) for name, each in number.items())
-        best = min(best, usd + workers)
-        yield Candidate(cores, usd, number)
+        for may in _choices(batches, cores, free):
+            tasks = divide(batches, cores, free=may)
+            if tasks is None:
+                continue
+            number = dict(least)
+            for demand, own, more in zip(demands, tasks, may, strict=True):
+                for name, part in demand.streams.items() if more else ():
+                    number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
+            usd = sum(_usd(planner, streams[name], each) for name, each in number.items())
+            best = min(best, usd + workers)
+            yield Candidate(cores, usd, number)
+
+
+def _choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iterator[list[bool]]:
+    """Yield which batches may get more partitions: each choice among those that would take some, or, of many, the largest ones."""
+    tasks = divide(batches, cores, free=free)
+    assert tasks is not None
+    contested = [
+        place
+        for place, (batch, own, may) in enumerate(zip(batches, tasks, free, strict=True))
+        if may and own.number > batch.partitions
+    ]
+    contested.sort(key=lambda place: batches[place].work)
+    if len(contested) <= _CONTESTED:
+        kept: Iterable[Iterable[int]] = (
+            each for size in range(len(contested) + 1) for each in combinations(contested, size)
+        )
+    else:
+        kept = (contested[:size] for size in range(len(contested) + 1))
+    for least in kept:
+        gone = set(least)
+        yield [may and place not in gone for place, may in enumerate(free)]
 
 
 def _candidates(

@@ -19,13 +19,16 @@ class Tasks:
     Attributes
     ----------
     number, seconds
-        How many, and the time of each.
+        How many, and the time of each at most.
+    work
+        Core-seconds of all of them.
     shuffled
         Whether they begin behind a shuffle: the partitions of the source would be too few and too long.
     """
 
     number: int
     seconds: float
+    work: float
     shuffled: bool = False
 
 
@@ -62,12 +65,13 @@ class Batch:
     def in_tasks(self, number: int, *, shuffled: bool = False) -> Tasks:
         """Divide it into tasks."""
         if not self.partitions:
-            return Tasks(number, self.work / number)
+            return Tasks(number, self.work / number, self.work)
         extra = 1 + limits()["spark.repartition.overhead"] if shuffled else 1.0
         even = self.evenly if number == self.partitions and not shuffled else float(number)
         # Those of the source are read before a shuffle, in waves over as many cores.
         read = self.evenly / math.ceil(self.evenly / number) if shuffled else even
-        return Tasks(number, max(self.work * extra / even, self.reading / read - self.unread), shuffled)
+        seconds = max(self.work * extra / even, self.reading / read - self.unread)
+        return Tasks(number, seconds, number * seconds if shuffled else max(self.work, self.reading), shuffled)
 
     def on_own_cores(self, *, free: bool) -> Tasks:
         """Return the fewest tasks that end in time with a core for each."""
@@ -169,7 +173,7 @@ def _each(free: Sequence[bool], batches: Sequence[Batch]) -> Sequence[bool]:
 
 def _waiting(batches: Sequence[Batch], tasks: Sequence[Tasks], place: int) -> float:
     """Return the core-seconds that can be waiting when the tasks of a batch do."""
-    works = [each.number * each.seconds for each in tasks]
+    works = [each.work for each in tasks]
     own = batches[place]
     if len({each.trigger for each in batches}) == 1:
         return sum(works)

@@ -151,8 +151,10 @@ class _Known:
             self._landing[table] = _query_demand(self, *self.queries[table]).work
         return self._landing[table]
 
-    def most_trigger(self, job: str) -> float:
+    def most_trigger(self, job: str, overhead: float) -> float:
         """Return the longest trigger of a job's queries: the shortest of all that they would have alone.
+
+        A query whose batches have a larger fixed cost than that keeps its own.
 
         Queries that share cores wait for each other's batches. If one of them had a longer trigger, the others would wait for larger
         batches of it, and a looser SLA would take more cores.
@@ -161,7 +163,7 @@ class _Known:
             queries = self.environment.jobs[job].queries
             own = (_own_trigger(self, job, name, query) for name, query in queries.items())
             self._triggers[job] = min(own) if len(queries) > 1 else math.inf
-        return self._triggers[job]
+        return self._triggers[job] if self._triggers[job] > overhead else math.inf
 
     def sla(self, job: str) -> float:
         """Return the seconds from arrival to commit that a job is sized for, for one query or for several."""
@@ -249,10 +251,10 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
     if isinstance(query, SourceQuery):
         followed = isinstance(query, Landing) and query.table in known.readers
         work = held(work, _seconds_held(known, query), followed=followed)
-        work = replace(work, most_trigger=min(work.most_trigger, known.most_trigger(job_name)))
+        work = replace(work, most_trigger=min(work.most_trigger, known.most_trigger(job_name, work.overhead)))
     else:
         landed = [known.landing_work(table) for table, _ in query.reads]
-        work = paced(work, landed, known.most_trigger(job_name))
+        work = paced(work, landed, known.most_trigger(job_name, work.overhead))
     catch_up = environment.jobs[job_name].catch_up
     again = (
         1.0 if catch_up is None else 1 + catch_up.outage / catch_up.within

@@ -53,7 +53,7 @@ def held(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:
     followed
         Whether a derive query reads the table.
     """
-    most = max(seconds, _WORTH * work.overhead)
+    most = max(seconds, round(_WORTH * work.overhead, 6))
     if followed and work.trigger is not None and _WORTH * work.overhead <= work.trigger <= most:
         most = work.trigger
     return replace(work, most_trigger=most)
@@ -61,7 +61,7 @@ def held(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:
 
 def longest_of_join(overhead: float) -> float:
     """Return the seconds above which a longer trigger saves a join next to nothing, and costs memory: it holds its batches."""
-    return _JOINED * overhead
+    return round(_JOINED * overhead, 6)
 
 
 def paced(work: QueryWork, landed: Sequence[QueryWork], most: float = math.inf) -> QueryWork:
@@ -79,8 +79,11 @@ def paced(work: QueryWork, landed: Sequence[QueryWork], most: float = math.inf) 
     found = []
     longest = most
     if len(landed) > 1:
-        longest = min(most, slowest * math.ceil(longest_of_join(work.overhead) / slowest - 1e-9))
-    for bound in (min(math.floor(min(work.sla / 2, most) / slowest + 1e-9) * slowest, longest), longest):
+        longest = min(most, round(slowest * math.ceil(longest_of_join(work.overhead) / slowest - 1e-9), 6))
+    for bound in (
+        min(round(math.floor(min(work.sla / 2, most) / slowest + 1e-9) * slowest, 6), longest),
+        longest,
+    ):
         bounded = replace(work, most_trigger=bound)
         trigger = bounded.planned_trigger
         whole = all(
