@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -159,18 +159,27 @@ def _settled(played: JobResult) -> bool:
     return True
 
 
-def _quarters(query: QueryResult, numbers: Floats, seconds: float) -> tuple[float, float]:
+def _quarters(
+    query: QueryResult, numbers: Floats, seconds: float, most: Callable[..., float] = max
+) -> tuple[float, float]:
     """Return the largest number of a batch in the third and in the last quarter of a simulation."""
     third = (query.starts >= seconds / 2) & (query.starts < seconds * 3 / 4)
     last = query.starts >= seconds * 3 / 4
-    return float(max(numbers[third], default=0.0)), float(max(numbers[last], default=0.0))
+    return float(most(numbers[third], default=0.0)), float(most(numbers[last], default=0.0))
 
 
 def growth(query: QueryResult, seconds: float, spread: float = 0.0) -> float:
-    """Return the records per second by which the backlog grows; 0 if it grows by less than the records of ``spread`` seconds."""
-    before, after = _quarters(query, query.backlog, seconds)
-    allowed = GROWTH * before + 1 + query.arrived / seconds * spread
-    return (after - before) / (seconds / 4) if after > allowed else 0.0
+    """Return the records per second by which the backlog grows; 0 if it does not.
+
+    Where executors come and go, or starts are drawn (by up to ``spread`` seconds), its largest differs from quarter to quarter; one
+    that grows has a larger least, too.
+    """
+    rates = []
+    for most in (max, min):
+        before, after = _quarters(query, query.backlog, seconds, most)
+        allowed = GROWTH * before + 1 + query.arrived / seconds * spread
+        rates.append((after - before) / (seconds / 4) if after > allowed else 0.0)
+    return min(rates)
 
 
 def contradictions(environment: Environment, plan: Plan) -> Iterator[str]:
