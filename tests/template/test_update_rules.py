@@ -160,7 +160,7 @@ PAGE: dict[str, tuple[tuple[Change, ...], tuple[Change, ...], str, str]] = {
         "1",
     ),
     "more or fewer shards of a stream": ((put(SHARDS, 1),), (put(SHARDS, 20),), "restart", "5"),
-    "more partitions of a topic": ((put(TOPIC, 14),), (put(TOPIC, 40),), "restart", "1"),
+    "more partitions of a topic": ((put(TOPIC, 14),), (put(TOPIC, 40),), "continue", "1"),
     "fewer partitions of a topic": ((put(TOPIC, 40),), (put(TOPIC, 14),), "", "refused"),
     "more storage of MSK brokers": (
         (put(STORAGE, "200GiB"),),
