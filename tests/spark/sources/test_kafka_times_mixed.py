@@ -159,9 +159,6 @@ def test_batches_behind_one_that_was_read_around_are_read_by_spark(mixed: Mixed)
     assert len([each for each in mixed.events if each["event"] == "read_around"]) <= 2
 
 
-@pytest.mark.xfail(
-    reason="after a split a run ended before 7 records, which the next one lands", strict=False
-)
 @pytest.mark.slow
 @pytest.mark.faults
 def test_bounded_runs_end_behind_the_last_record_of_each_shard(mixed: Mixed) -> None:
