@@ -71,7 +71,9 @@ class Batch:
         # Those of the source are read before a shuffle, in waves over as many cores.
         read = self.evenly / math.ceil(self.evenly / number) if shuffled else even
         seconds = max(self.work * extra / even, self.reading / read - self.unread)
-        return Tasks(number, seconds, number * seconds if shuffled else max(self.work, self.reading), shuffled)
+        return Tasks(
+            number, seconds, number * seconds if shuffled else max(self.work, self.reading), shuffled
+        )
 
     def on_own_cores(self, *, free: bool) -> Tasks:
         """Return the fewest tasks that end in time with a core for each."""
