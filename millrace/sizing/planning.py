@@ -83,11 +83,10 @@ def plan(environment: Environment) -> Plan:
             *_of_quotas(environment, clusters),
             *risks(environment, demands, streams, jobs),
         ),
-        advice=(),
         left_out=unpriced_costs(environment),
     )
     found = hold_where_late(environment, found)
-    return replace(found, advice=(*roads.advice(environment, found), *found.advice))
+    return replace(found, advice=tuple(roads.advice(environment, found)))
 
 
 def _of_quotas(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:

@@ -27,6 +27,7 @@ _CONTESTED = 5
 """Streams of a job of which every choice between more partitions and a shuffle is tried."""
 
 _CENT = 0.01
+"""Dollars by which equal costs may differ, as sums depend on their order."""
 
 
 @dataclass(frozen=True)
