@@ -23,8 +23,8 @@ class Part:
         Those below them that another part runs.
     options
         Of pytest.
-    daily
-        Whether it runs where slow tests do, and then one of its paths a day.
+    turns
+        Days in which each of its paths runs once, where slow tests do; 0 for a part that always runs whole.
     line
         Of Spark, where it is not this interpreter's.
     """
@@ -34,7 +34,7 @@ class Part:
     paths: tuple[str, ...]
     without: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    daily: bool = False
+    turns: int = 0
     line: str = ""
 
 
@@ -49,7 +49,7 @@ _OWN_SERVERS = (
 """Need nothing of the one deployment that the other integration tests share."""
 
 _CRASH_POINT = ("integration/test_crash_points.py",)
-"""Another one each day, by itself."""
+"""Another one each third day, by itself."""
 
 _PROGRAMS = ("unit/cli", "unit/lifecycle", "unit/sandbox")
 """Wait for processes and for moto's server."""
@@ -98,7 +98,7 @@ _BETWEEN = tuple(
         "queries/test_state.py::test_a_later_result_replaces_an_earlier_one",
     )
 )
-"""A sample on the line between the default one and the newest: one of them a day."""
+"""A sample on the line between the default one and the newest, which is installed on those two days of a week only."""
 
 LARGE_PROFILE = "5.1 partitions=2 autoBroadcastJoinThreshold=-1"
 """Of :mod:`tests.spark.profiles`."""
@@ -108,16 +108,16 @@ LANES = (
     (
         Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
         Part("integration", "integration-own", _OWN_SERVERS),
-        Part("integration", "crash-point", _CRASH_POINT, daily=True),
+        Part("integration", "crash-point", _CRASH_POINT, turns=3),
         Part("spark", "spark-sources", ("spark/sources", "spark/repair")),
         Part("spark", f"spark-{NEWEST}", _NEW_LINE, line=NEWEST),
-        Part("spark", "spark-large", LARGE, options=("--profile", LARGE_PROFILE), daily=True),
+        Part("spark", "spark-large", LARGE, options=("--profile", LARGE_PROFILE), turns=len(LARGE)),
     ),
     (
         Part("spark", "spark-queries", ("spark/queries",)),
         Part("spark", "spark-formats", ("spark/formats",)),
         Part("template", "template", ("template",)),
-        Part("spark", "spark-4.0", _BETWEEN, daily=True, line="4.0"),
+        Part("spark", "spark-4.0", _BETWEEN, turns=7, line="4.0"),
     ),
     (
         Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),

@@ -166,13 +166,13 @@ def run(part: Part, scratch: Path, slow: str) -> Result:
 
 def parts_of(lane: tuple[Part, ...], kinds: list[str], slow: str) -> list[Part]:
     """Choose a lane's parts that run."""
-    chosen = [part for part in lane if part.kind in kinds and (slow != "none" or not part.daily)]
+    chosen = [part for part in lane if part.kind in kinds and (slow != "none" or not part.turns)]
     if slow == "today":
         chosen = [
-            replace(part, paths=(part.paths[day() % len(part.paths)],)) if part.daily else part
+            replace(part, paths=part.paths[day() % part.turns :][:1]) if part.turns else part
             for part in chosen
         ]
-    return chosen
+    return [part for part in chosen if part.paths]
 
 
 def main(arguments: list[str]) -> int:
@@ -189,6 +189,12 @@ def main(arguments: list[str]) -> int:
     lanes = [[part for part in parts_of(lane, kinds, slow) if part.line in lines] for lane in LANES]
     if any(part.kind in ("spark", "integration") for lane in lanes for part in lane):
         share_classes()
+    # A line that is not due costs no download.
+    due = sorted({part.line for lane in lanes for part in lane if part.line})
+    if due:
+        subprocess.run(
+            ("make", *(f".millrace/stamps/spark-{line}" for line in due)), cwd=TESTS.parent, check=True
+        )
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(lanes)) as pool:
         scratch = Path(folder)
         ends: dict[Part, Future[Result]] = {part: Future() for lane in lanes for part in lane}

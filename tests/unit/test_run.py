@@ -47,11 +47,22 @@ def test_what_is_run_once_more_without_broadcasts_is_there_and_has_its_day() -> 
     (lane,) = (lane for lane in parts.LANES if any(part.paths == parts.LARGE for part in lane))
 
     def large(slow: str) -> list[tuple[str, ...]]:
-        return [part.paths for part in run.parts_of(lane, ["spark"], slow) if part.daily]
+        return [part.paths for part in run.parts_of(lane, ["spark"], slow) if part.turns]
 
     assert large("none") == []
     assert large("all") == [parts.LARGE]
     assert large("today") in [[(path,)] for path in parts.LARGE]
+
+
+def test_a_part_that_takes_turns_runs_each_path_once_and_on_other_days_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lane = (parts.Part("spark", "some", ("a", "b"), turns=7),)
+    chosen = []
+    for number in range(7):
+        monkeypatch.setattr(run, "day", lambda number=number: number)
+        chosen += [part.paths for part in run.parts_of(lane, ["spark"], "today")]
+    assert chosen == [("a",), ("b",)]
 
 
 def test_each_slow_test_has_its_day() -> None:

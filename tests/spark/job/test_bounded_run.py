@@ -40,7 +40,7 @@ def played(spark: SparkSession, job: Job, periods: int, kills: tuple[int, ...]) 
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("job", ["state"], indirect=True)
+@pytest.mark.parametrize("job", ["land", pytest.param("state", marks=pytest.mark.slow)], indirect=True)
 def test_a_killed_run_is_finished_by_the_next(spark: SparkSession, job: Job) -> None:
     played(spark, job, 3, kills=(1,))
     assert job.run() == Told(0, "")
