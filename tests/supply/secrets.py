@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from ruamel.yaml import YAML
 
 PASSED_OVER = (
-    "requirements.txt", "requirements-dev.txt", "package-lock.json", "toolchain/*.txt", "toolchain/jars.lock.json", "toolchain/carried.lock.json", "toolchain/*/package-lock.json", "toolchain/policy/secrets.yaml",
+    "requirements.txt", "package-lock.json", "toolchain/*.txt", "toolchain/jars.lock.json", "toolchain/carried.lock.json", "toolchain/*/package-lock.json", "toolchain/policy/secrets.yaml",
     "tests/template/golden/*.yaml",
 )  # fmt: skip
 """Hashes line by line, and what synthesis makes of sources that are looked into."""

@@ -38,7 +38,7 @@ def hooks() -> list[dict[str, Any]]:
 
 
 def test_hooks_start_pinned_programs() -> None:
-    pins = (ROOT / "requirements-dev.txt").read_text()
+    pins = (ROOT / "toolchain/dev.txt").read_text()
     packages = {"ruff": "ruff", "lint-imports": "import-linter", "python": "pytest"}
     assert {hook["id"] for hook in hooks()} >= {"ruff", "format", "imports"}
     for hook in hooks():
