@@ -338,7 +338,7 @@ def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[Leg, ...]
     return tuple(
         Leg(
             leg[0].connector(job.runs_on, spark),
-            leg[0].position_owner(job),
+            leg[0].position_source(job),
             tuple(each.manifest_name for each in leg if each.manifest_name is not None),
         )
         for leg in group_sources(query.sources)

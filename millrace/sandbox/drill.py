@@ -17,7 +17,7 @@ from millrace.config.aws.names import Names
 from millrace.lifecycle.problems import ThrottledError, translate_aws_errors
 from millrace.sandbox.programs.child_processes import StalledError, wait_until
 from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 
 Say = Callable[[str], None]
 
@@ -124,13 +124,13 @@ class Drill:
         self.runs, self.names, self.jobs, self.say = runs, names, tuple(jobs), say
         self.catalog = runs.catalog(names)
         self.kills: list[Kill] = []
-        self.sending: list[Background] = []
+        self.sending: list[BackgroundThread] = []
         self._choose = random.Random(seed)
         self._started: list[str] = []
 
-    def send(self, work: Callable[[Flag], None], name: str) -> Background:
+    def send(self, work: Callable[[Flag], None], name: str) -> BackgroundThread:
         """Send records in the background, with a function that ends soon after its flag is set."""
-        self.sending.append(Background(work, name))
+        self.sending.append(BackgroundThread(work, name))
         return self.sending[-1]
 
     def start(self) -> None:

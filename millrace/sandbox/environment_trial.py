@@ -21,7 +21,7 @@ from millrace.sandbox.drill import Drill, DrillError, Say
 from millrace.sandbox.local_runs import LocalRuns
 from millrace.sandbox.records import lake_tables, traffic
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 from millrace.sandbox.records.traffic_targets import producer_of
 from millrace.sandbox.running_sandbox import save_endpoints
 
@@ -168,7 +168,7 @@ class _Trial(Drill):
             for name, each in feeds.items()
         }
 
-    def feed(self, stream: str) -> Background:
+    def feed(self, stream: str) -> BackgroundThread:
         """Send the records of a stream."""
         feed, producer = self._feeds[stream], self.producers[stream]
 

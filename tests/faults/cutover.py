@@ -37,7 +37,7 @@ from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, Process, SandboxError
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.programs.spark import SandboxSpark, iceberg_catalog
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.difference import Difference
 from tests.faults.project import NAME, bring, millrace, prepare
 from tests.faults.services import moto
@@ -93,14 +93,14 @@ class Sent:
         """Leave the broker while it is there to say goodbye to."""
         del self._producer
 
-    def going_on(self) -> Background:
+    def going_on(self) -> BackgroundThread:
         """Send at a steady rate while the block runs."""
 
         def go(stop: threading.Event) -> None:
             while not stop.wait(0.2):
                 self.send(round(self.per_second * 0.2))
 
-        return Background(go, "orders")
+        return BackgroundThread(go, "orders")
 
 
 @dataclass

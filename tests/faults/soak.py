@@ -35,7 +35,7 @@ from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.spark import Job
 from millrace.sandbox.programs.toolchain import java_home
 from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.producer import Background, KafkaProducer, at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, at_rate
 
 JOB = "flights"
 LANDED, DERIVED = "flights_landed", "flights_weather"
@@ -174,7 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
             producer.send(events, sent=lambda _: None)
 
         try:
-            with Background(feed, "soak-feed"):
+            with BackgroundThread(feed, "soak-feed"):
                 watch = _watched(sandbox, job, producer, given)
             account = _finished(sandbox, job, producer)
         finally:

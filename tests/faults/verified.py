@@ -31,7 +31,7 @@ from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.programs.toolchain import ROOT
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.project import run
 from tests.faults.real_runs import RealRuns, beside_localstack
 from tests.integration.lifecycle.engines import EMR_STATES, GLUE_STATES, RefusedError
@@ -146,7 +146,7 @@ def played() -> Iterator[Played]:
         account = f"aws://{localstack.ACCOUNT}/{stack.region}"
         run(["cdklocal", "bootstrap", account], HOME, stack.environment())
         SandboxSpark(stack=stack, kafka="").catalog("s3://none")  # makes the catalog's own tables
-        with Background(events, "events"):
+        with BackgroundThread(events, "events"):
             yield engines
 
 

@@ -25,7 +25,7 @@ from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.payloads.flights import Event
 from millrace.sandbox.programs.child_processes import RUN, only_one
 from millrace.sandbox.programs.localstack import ACCOUNT
-from millrace.sandbox.records.producer import Background, KinesisProducer, at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer, at_rate
 from millrace.sizing import plan
 from tests import kinesalite
 from tests.faults.stage import Stage
@@ -203,7 +203,7 @@ def _drain(stage: Stage, setting: Setting, shard: _Shard) -> tuple[int, float]:
         events = (Event(str(n).encode(), json.dumps({"n": n, "text": text}).encode()) for n in count(10**6))
         producer.send(at_rate(events, per_second=setting.rate, stop=stop), sent=lambda _: None)
 
-    with Background(send, "producer") as sending:
+    with BackgroundThread(send, "producer") as sending:
         stage.start()
         stage.until_landed(1)
         time.sleep(3 * stage.trigger_seconds)

@@ -17,7 +17,7 @@ from rich.text import Text
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
 from millrace.cli.shared.console import figures, plain_table, show, width, words
-from millrace.cli.shared.html_pages import check_page, write_page
+from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
@@ -114,7 +114,7 @@ def simulate_command(
     from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 
     if html is not None:
-        check_page(html)
+        check_page_is_writable(html)
     environment = load(env)
     jobs = [_known(job, environment)] if job is not None else list(environment.jobs)
     away = [Outage(at, _seconds("--outage", rest)) for at, rest in map(_at("--outage"), outage or [])]

@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from millrace.cli.shared.console import figures, plain_table, show, words
-from millrace.cli.shared.html_pages import check_page, write_page
+from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import check_job
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
@@ -110,7 +110,7 @@ def advise_command(
     from millrace.advisor.logs.event_log_reader import read
 
     if html is not None:
-        check_page(html)
+        check_page_is_writable(html)
     if job is not None and env is None:
         raise wrong_option("--job", job, "only with --env")
     environment = load(env) if env is not None else None

@@ -33,7 +33,7 @@ def check_lag_groups(environment: Environment) -> Iterator[Finding]:
                 yield Finding(
                     (*path, "kafka", "lag_group"),
                     query.kafka.lag_group,
-                    f"a group of its own: {'.'.join(map(str, other))} tells it of {query.source}, too",
+                    f"another group: {'.'.join(map(str, other))} reports its lag of {query.source} to this one",
                 )
                 break
         others.append((path, listed))

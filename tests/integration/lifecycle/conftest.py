@@ -29,7 +29,7 @@ from millrace.sizing import Plan, plan
 from millrace.sizing.alarms.alarms import silenced_by_stop
 from millrace.sizing.alarms.metrics import namespace
 from tests.integration.lifecycle import shop as shop_module
-from tests.integration.lifecycle.cases import CASES, EMR, JOBS, SLOWEST_SECONDS, Case
+from tests.integration.lifecycle.engine_responses import CASES, EMR, JOBS, SLOWEST_SECONDS, Case
 from tests.integration.lifecycle.engines import Engines, serving
 
 ROOT = Path(__file__).resolve().parents[3]
