@@ -42,8 +42,8 @@ class PermissionScope:
     def by_engine(self) -> dict[str, list[str]]:
         """Names of the jobs of each engine that has any."""
         jobs = self.names.environment.jobs
-        found = {kind: [name for name, job in jobs.items() if job.engine == kind] for kind in KINDS}
-        return {kind: names for kind, names in found.items() if names}
+        jobs_by_engine = {kind: [name for name, job in jobs.items() if job.engine == kind] for kind in KINDS}
+        return {kind: names for kind, names in jobs_by_engine.items() if names}
 
     def s3(self, place: str) -> str:
         """Write the ARN of a bucket, or of objects in one."""

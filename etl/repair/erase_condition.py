@@ -69,8 +69,8 @@ class Condition:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns of a table that it names; for a field in a struct, the struct."""
-        found = [str(n.nameParts().head()) for n in _nodes(self._tree) if _kind(n) == "UnresolvedAttribute"]
-        return tuple(dict.fromkeys(found))
+        names = [str(n.nameParts().head()) for n in _nodes(self._tree) if _kind(n) == "UnresolvedAttribute"]
+        return tuple(dict.fromkeys(names))
 
     def missing_columns(self, schema: StructType) -> tuple[str, ...]:
         """Return the columns that a table does not have."""
@@ -126,7 +126,7 @@ class Condition:
 def _text(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
     kind, children = _kind(node), _children(node)
     if kind in ("And", "Or"):
-        sides = [found for child in children if (found := _text(child, columns, words)) is not None]
+        sides = [result for child in children if (result := _text(child, columns, words)) is not None]
         # In `a OR b` a side that cannot be checked is ignored; in `a AND b` the other side decides.
         return f"({f' {kind.upper()} '.join(sides)})" if sides else None
     if kind in ("EqualTo", "EqualNullSafe", "In"):

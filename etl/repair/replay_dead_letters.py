@@ -331,8 +331,8 @@ def refuse_ambiguous_corrections(letters: DataFrame, selection: Selection) -> No
     if not roots:
         return
     sources = F.sort_array(F.collect_set("_source")).alias("sources")
-    found = letters.groupBy("_root").agg(sources).where(F.size("sources") > 1)
-    for row in sorted(found.collect()):
+    ambiguous = letters.groupBy("_root").agg(sources).where(F.size("sources") > 1)
+    for row in sorted(ambiguous.collect()):
         if row["_root"] in roots:
             raise StartError(
                 f"--corrected: {row['_root']} is a dead letter of several streams ({', '.join(row['sources'])}), but "

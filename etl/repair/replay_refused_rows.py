@@ -134,7 +134,7 @@ class RefusedRowReplayer(LetterReplay):
 
     def _settle(self, still: DataFrame, bad: DataFrame) -> None:
         """Append a row for each settled letter, and for each corrected one that is refused again."""
-        found = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _changed())
+        result = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _changed())
         again = F.col(_ERROR).isNotNull()
         known = {
             "_id": next_identity(F.col("_root"), F.col("_attempt"), MARK),
@@ -144,7 +144,7 @@ class RefusedRowReplayer(LetterReplay):
             "_stage": F.when(again, F.lit(STAGE)),
             "_error": F.col(_ERROR),
         }
-        rows = found.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
+        rows = result.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
         IcebergSink(self.table).append(rows, EVERYTHING)
 
     def _from_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:

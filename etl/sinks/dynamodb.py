@@ -239,11 +239,13 @@ class DynamoDbSink:
         name, wanted = self.settings.table, ItemForm.of(schema).key
         check_map_keys(schema, f"DynamoDB table {name}")
         client = aws.client("dynamodb", self.settings.region, self.endpoint)
-        found = aws.ask_at_start(
+        description = aws.ask_at_start(
             f"DynamoDB table {name}", client, lambda asked: asked.describe_table(TableName=name)
         )["Table"]
-        kinds = {a["AttributeName"]: a["AttributeType"] for a in found["AttributeDefinitions"]}
-        keys = tuple(k["AttributeName"] for k in sorted(found["KeySchema"], key=lambda k: str(k["KeyType"])))
+        kinds = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
+        keys = tuple(
+            k["AttributeName"] for k in sorted(description["KeySchema"], key=lambda k: str(k["KeyType"]))
+        )
         if keys != wanted or any(kinds[k] != "S" for k in keys):
             have = ", ".join(f"{k} ({kinds[k]})" for k in keys)
             raise StartError(

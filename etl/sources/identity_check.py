@@ -147,15 +147,15 @@ class StreamIdentities:
         if self._known() is None:
             return
         try:
-            found = self._ask()
+            identities = self._ask()
         except NoAnswerError as error:
             # Spark reads from the same brokers, and a query that they do not answer is retried: so is this check, before anything
             # is written.
             self.report.emit("unchecked", query=self.name, error=str(error))
             return
-        if wrong := self._wrong(found):
+        if wrong := self._wrong(identities):
             raise StartError(wrong)
-        self._found = found
+        self._found = identities
 
     def check_before_first_batch(self) -> None:
         """Compare before a run's first batch is written, and store new ids.

@@ -60,7 +60,7 @@ class JobPermissions:
 
     def grants(self) -> list[Grant]:
         """Return all statements, in a fixed order, without those that would be for no resource."""
-        found = [
+        statements = [
             *source_grants(self.names, self.plan.name),
             *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
             *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
@@ -71,7 +71,7 @@ class JobPermissions:
             allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace] if self.workspace else []),
             *deny_versions(self.names),
         ]
-        return [grant for grant in found if grant.resources]
+        return [grant for grant in statements if grant.resources]
 
     @property
     def written_tables(self) -> tuple[str, ...]:
@@ -95,15 +95,15 @@ class JobPermissions:
 
         Those of somebody else's databases are in :attr:`existing_tables_read`.
         """
-        found: list[str] = []
+        tables: list[str] = []
         for query in self.names.environment.jobs[self.plan.name].queries.values():
             if isinstance(query, DeriveQuery):
-                found.append(query.source)
+                tables.append(query.source)
                 if query.state is not None and query.state.join is not None:
-                    found.append(query.state.join.source)
-            found += [item.table for end in query.ends.values() for item in end.enrich]
+                    tables.append(query.state.join.source)
+            tables += [item.table for end in query.ends.values() for item in end.enrich]
         others = self.names.environment.tables
-        return tuple(t for t in dict.fromkeys(found) if t not in self.written_tables and t not in others)
+        return tuple(t for t in dict.fromkeys(tables) if t not in self.written_tables and t not in others)
 
     @property
     def existing_tables_read(self) -> tuple[ExistingTable, ...]:

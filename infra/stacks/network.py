@@ -356,9 +356,9 @@ def stream_owner_accounts(environment: Environment) -> set[str]:
 
 def server_ports(environment: Environment) -> tuple[int, ...]:
     """Return the ports of the servers of sinks and sources, such as databases, without Kafka's brokers."""
-    found = [port for sink in environment.sinks for port in sink.ports]
-    found += [port for stream in environment.streams.values() for port in stream.ports]
-    return tuple(sorted(set(found)))
+    ports = [port for sink in environment.sinks for port in sink.ports]
+    ports += [port for stream in environment.streams.values() for port in stream.ports]
+    return tuple(sorted(set(ports)))
 
 
 def kafka_ports(environment: Environment) -> tuple[int, ...]:

@@ -23,11 +23,11 @@ def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list
     FitError
         The measurements are not enough for a fit.
     """
-    found = []
+    outliers = []
     for query in queries:
         taken = settled_points([measured], query)
-        found += disturbances([*taken.points, *taken.short])
-    return found
+        outliers += disturbances([*taken.points, *taken.short])
+    return outliers
 
 
 def schedule_again(runs: Sequence[PlannedRun], found: Iterable[Disturbance]) -> tuple[PlannedRun, ...]:

@@ -37,7 +37,7 @@ class Outcome:
     @property
     def disturbances(self) -> tuple[Disturbance, ...]:
         """Evidence against the measurements, of all queries."""
-        return tuple(each for found in self.fits.values() for each in found.disturbed)
+        return tuple(each for result in self.fits.values() for each in result.disturbed)
 
 
 def fit_outcome(

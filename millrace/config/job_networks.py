@@ -52,10 +52,10 @@ def _needs(environment: Environment, job: Job) -> Iterator[str]:
 def network_reasons(environment: Environment) -> dict[str, str]:
     """Return what needs the VPC, each with its reason; empty for an environment without one."""
     jobs = {f"job {name}": vpc_reason(environment, name) for name in environment.jobs}
-    found = {name: why for name, why in jobs.items() if why is not None}
+    reasons = {name: why for name, why in jobs.items() if why is not None}
     msk = [name for name, each in environment.kafka.items() if isinstance(each, MskCluster)]
-    found |= {f"cluster {name}": "brokers are in a VPC" for name in msk}
-    return found | (
+    reasons |= {f"cluster {name}": "brokers are in a VPC" for name in msk}
+    return reasons | (
         {} if environment.history is None else {"history server": "it is reached from inside only"}
     )
 

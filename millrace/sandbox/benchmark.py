@@ -203,13 +203,13 @@ def _spark_settings(
     launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str, line: SparkLine
 ) -> dict[str, str]:
     name = launch["settings"]["catalog"]
-    found = [*jars.files("sandbox", line), *jars.files("kafka-client", line)]
+    paths = [*jars.files("sandbox", line), *jars.files("kafka-client", line)]
     return {
         **SandboxSpark.without_replaced(launch["spark"]),
         **local_driver.LOCAL,
         **iceberg_catalog(name, home / "catalog.db", f"file://{home}/warehouse"),
         "spark.app.name": f"benchmark/{launch['job']}",
-        "spark.jars": ",".join(map(str, found)),
+        "spark.jars": ",".join(map(str, paths)),
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": driver_memory,
         "spark.log.level": "ERROR",

@@ -130,8 +130,8 @@ def environment_for_line(environment: str, line: SparkLine) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     over: dict[str, dict[str, str | None]] = {}
     for name, job in load(environment).jobs.items():
-        found = [each for each in VERSIONS if each.spark_line == line]
-        version = next((each for each in found if each.engine == job.engine), found[0])
+        versions = [each for each in VERSIONS if each.spark_line == line]
+        version = next((each for each in versions if each.engine == job.engine), versions[0])
         over[name] = {"engine": version.engine, "version": version.name}
         if version.engine != job.engine and "worker" in job.model_fields_set:
             over[name]["worker"] = None  # another engine has other workers: the plan chooses

@@ -146,11 +146,11 @@ def run(
         # Rows that are still missing after a long wait are lost.
         trial.settle({table: len(ledger) for table, ledger in trial.ledgers().items()})
         # A table without any row is not a success either.
-        found = {table: trial.landed(table, first.get(table)) for table in {**first, **trial.ledgers()}}
+        tables = {table: trial.landed(table, first.get(table)) for table in {**first, **trial.ledgers()}}
         trial.stop()
         if keep:
             save_endpoints(sandbox)
-        return found
+        return tables
 
 
 class _Trial(Drill):
@@ -215,16 +215,16 @@ class _Trial(Drill):
 
     def ledgers(self) -> dict[str, Ledger]:
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
-        found: dict[str, set[str]] = {}
+        result: dict[str, set[str]] = {}
         skipping = set()
         landing = (query for query in self._queries if isinstance(query, Landing))
         for query in landing:
-            found.setdefault(query.table, set()).update(query.streams)
+            result.setdefault(query.table, set()).update(query.streams)
             if query.start != "earliest":
                 skipping.add(query.table)
         return {
             table: Ledger.merge(self.producers[stream].ledger for stream in sorted(streams))
-            for table, streams in found.items()
+            for table, streams in result.items()
             if table not in skipping
         }
 

@@ -274,29 +274,29 @@ def _readings(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
 
 def _first_streams(environment: Environment, root: Path) -> _Streams:
     """Return, for each kind of stream, the first payloads for which records can be generated."""
-    found: dict[str, tuple[Payload, Payloads]] = {}
+    streams: dict[str, tuple[Payload, Payloads]] = {}
     refused: list[str] = []
     for _, kind, payload in _readings(environment):
-        if kind in found:
+        if kind in streams:
             continue
         try:
-            found[kind] = (payload, making.payloads_of_query(payload, root))
+            streams[kind] = (payload, making.payloads_of_query(payload, root))
         except SandboxError as error:
             refused.append(str(error))
-    if not found:
+    if not streams:
         why = "; ".join(dict.fromkeys(refused)) or "no query reads a stream"
         allowed = "a query of whose schema records can be made (docs/verify.md)"
         raise environment.places.error([Finding(("jobs",), why, allowed)])
-    return found
+    return streams
 
 
 def _kinds(environment: Environment, streams: _Streams, *, without_kafka: bool) -> dict[str, tuple[str, ...]]:
     """Return the kinds of streams that each engine in use reads."""
-    found: dict[str, list[str]] = {job.engine: [] for job in environment.jobs.values()}
+    engines: dict[str, list[str]] = {job.engine: [] for job in environment.jobs.values()}
     for engine, kind, _ in _readings(environment):
-        if kind in streams and kind not in found[engine] and not (without_kafka and kind == "kafka"):
-            found[engine].append(kind)
-    return {engine: tuple(sorted(kinds)) or ("kinesis",) for engine, kinds in found.items()}
+        if kind in streams and kind not in engines[engine] and not (without_kafka and kind == "kafka"):
+            engines[engine].append(kind)
+    return {engine: tuple(sorted(kinds)) or ("kinesis",) for engine, kinds in engines.items()}
 
 
 def _short(environment: Environment, name: str, account: str) -> str:

@@ -275,13 +275,13 @@ class AwsAccount(Place):
 
 def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
-    found = {}
+    clusters = {}
     for name, cluster in environment.kafka.items():
         if isinstance(cluster, ExternalCluster) or (
             cluster.existing is not None and environment.network.vpc is not None
         ):
-            found[name] = cluster_section(environment, name)
-    return found
+            clusters[name] = cluster_section(environment, name)
+    return clusters
 
 
 def _glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> Run:

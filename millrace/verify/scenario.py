@@ -259,10 +259,10 @@ def check_against_ledgers(
     AwsError, DrillError
         The catalog refuses, or a table cannot be read.
     """
-    found = []
+    comparisons = []
     for leg in copy.legs:
         landed, derived = copy.names.table(leg.landed), copy.names.table(leg.derived)
         with aws_errors(f"{landed} and {derived}"):
             account = lake_tables.compare_with_ledger(catalog, ledgers[leg.stream], landed, derived)
-        found.append(TableComparison(leg, account))
-    return tuple(found)
+        comparisons.append(TableComparison(leg, account))
+    return tuple(comparisons)

@@ -153,15 +153,15 @@ class TableShape:
 
     def staging_columns(self, rows: DataFrame, attempt: str) -> list[Column]:
         """Return the columns of the staging table: nested values as JSON text, ``ByteType`` as ``ShortType``."""
-        found = []
+        columns = []
         for field in rows.schema.fields:
             column = F.col(f"`{field.name}`")
             if isinstance(field.dataType, _NESTED):
                 column = F.to_json(column, dict(JSON_OPTIONS))
             elif isinstance(field.dataType, ByteType):
                 column = column.cast("short")
-            found.append(column.alias(field.name))
-        return [*found, F.lit(attempt).alias(ATTEMPT)]
+            columns.append(column.alias(field.name))
+        return [*columns, F.lit(attempt).alias(ATTEMPT)]
 
     def ensure(self, session: Session) -> None:
         """Make table and staging table; check an existing table.

@@ -119,13 +119,15 @@ class Reader:
         for (topic, partition), offsets in ranges.items():
             chosen.setdefault(topic, {})[partition] = offsets
         begins, ends = (
-            json.dumps({t: {p: offsets[end] for p, offsets in found.items()} for t, found in chosen.items()})
+            json.dumps(
+                {t: {p: offsets[end] for p, offsets in result.items()} for t, result in chosen.items()}
+            )
             for end in (0, 1)
         )
         rows = (
             self.spark.read.format("kafka")
             .options(**self.options, **self.connecting)
-            .option("assign", json.dumps({topic: [*found] for topic, found in chosen.items()}))
+            .option("assign", json.dumps({topic: [*result] for topic, result in chosen.items()}))
             .options(startingOffsets=begins, endingOffsets=ends)
             .load()
         )
@@ -181,8 +183,8 @@ class Reader:
         jvm: Any = self.spark._jvm
         there = {str(e.getKey()): len(e.getValue()) for e in consumer.listTopics(self._wait).entrySet()}
         matches = jvm.java.util.regex.Pattern.matches if pattern else str.__eq__
-        found = [(name, n) for name, count in there.items() if matches(topic, name) for n in range(count)]
-        chosen = sorted(place for place in found if only is None or place[1] in only)
+        places = [(name, n) for name, count in there.items() if matches(topic, name) for n in range(count)]
+        chosen = sorted(place for place in places if only is None or place[1] in only)
         if not chosen:
             raise NoAnswerError(f"there is no topic {topic}")
         return chosen
@@ -220,7 +222,7 @@ class Reader:
         Ranges
             Without the partitions that have no record in the range.
         """
-        found = {}
+        ranges = {}
         for place, (begin, end) in self.oldest_and_next_offsets(consumer, places).items():
 
             def first(low: int, moment: int, place: Partition = place, end: int = end) -> int:
@@ -233,8 +235,8 @@ class Reader:
             start = first(begin, since)
             stop = first(start, until)
             if start < stop:
-                found[place] = (start, stop)
-        return found
+                ranges[place] = (start, stop)
+        return ranges
 
     def _time_after(
         self, consumer: Any, place: Partition, within: tuple[int, int], latest: int
@@ -267,8 +269,8 @@ class Reader:
                     told = _TIMES.findall(str(jvm.java.util.Objects.toString(page)))
                     late = {int(offset) for offset, at in told if abs(int(at)) > LATEST}
                     odd.setdefault(place, set()).update(o for o in late if _overflows(page, o))
-        found = {place: sorted(o for o in offsets if o < ranges[place][1]) for place, offsets in odd.items()}
-        return {place: offsets for place, offsets in found.items() if offsets}
+        result = {place: sorted(o for o in offsets if o < ranges[place][1]) for place, offsets in odd.items()}
+        return {place: offsets for place, offsets in result.items() if offsets}
 
     def read_without(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
         """Read a batch although Spark cannot read some of its records.
@@ -322,7 +324,7 @@ class Reader:
         rows: list[tuple[Any, ...]] = []
         size = 0
         with self.consumer() as consumer:
-            parts = ((place, part) for place, found in ranges.items() for part in found)
+            parts = ((place, part) for place, result in ranges.items() for part in result)
             for record in (each for part in parts for each in self._records(consumer, *part)):
                 rows.append(self._row(record))
                 size += sum(len(each) for each in rows[-1][:2] if each is not None)

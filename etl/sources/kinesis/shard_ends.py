@@ -79,10 +79,10 @@ def last_records(
     """
     since = start_time(source.start)
     with ThreadPoolExecutor(stream.CALLS, "ends") as pool:
-        found = pool.map(partial(_last_record, client, source, until), (shard.id for shard in shards))
+        records = pool.map(partial(_last_record, client, source, until), (shard.id for shard in shards))
         return {
             shard.id: last
-            for shard, last in zip(shards, found, strict=True)
+            for shard, last in zip(shards, records, strict=True)
             # Records before the start of the query are never read.
             if last is not None and (since is None or last[1] >= since)
         }

@@ -59,13 +59,13 @@ def update(
     except ValueError as error:
         raise wrong_option("--region", region, f"a region whose price table can be read: {error}") from error
     with translate_aws_errors("asking the AWS Price List API"):
-        found = renew(price_list(region), region, before, datetime.now(UTC).date())
+        result = renew(price_list(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
-    if found.renewed_count:
+    if result.renewed_count:
         with report_write_errors("--region", file):
-            _replace(file, to_yaml(found.table))
-    _tell(found, f"{PRICES}/{region}.yaml" if found.renewed_count else None, as_json=as_json)
-    if found.stayed:
+            _replace(file, to_yaml(result.table))
+    _tell(result, f"{PRICES}/{region}.yaml" if result.renewed_count else None, as_json=as_json)
+    if result.stayed:
         raise typer.Exit(STAYED)
 
 

@@ -121,12 +121,12 @@ def simulate_command(
     changes = [(at, _count("--reshard", rest)) for at, rest in map(_at("--reshard"), reshard or [])]
     traffic = _Traffic(trace, spikes, _seconds("--every", every), _seconds("--for", duration), poisson, seed)
     sized = plan(environment)
-    found: dict[str, JobResult] = {}
+    results: dict[str, JobResult] = {}
     for name in jobs:
         arrivals = traffic.of(environment, streams_of(environment, name))
         _within("--outage", outage, [each.at for each in away], arrivals)
         _within("--reshard", reshard, [at for at, _ in changes], arrivals)
-        found[name] = simulate(
+        results[name] = simulate(
             scenario(
                 environment,
                 sized,
@@ -154,7 +154,7 @@ def simulate_command(
     verdict = simulation_verdict(
         environment,
         sized,
-        found,
+        results,
         env=env,
         again=shlex.join(["millrace", "simulate", "--env", env, *words]),
         fixed=fixed,
@@ -163,16 +163,16 @@ def simulate_command(
         "version": 1,
         "environment": environment.name,
         "verdict": verdict_json(verdict),
-        "jobs": {name: to_json(sized, name, result) for name, result in found.items()},
+        "jobs": {name: to_json(sized, name, result) for name, result in results.items()},
     }
     if html is not None:
         title = f"{environment.project}-{environment.name}: simulation"
-        write_page(html, simulation_page(title, document, found))
+        write_page(html, simulation_page(title, document, results))
     if as_json:
         typer.echo(json.dumps(document, indent=2))
         return
     show(*panel(verdict, terminal=sys.stdout.isatty()))
-    _print(sized, found)
+    _print(sized, results)
     if html is not None:
         typer.echo(f"wrote {html}")
 

@@ -148,17 +148,17 @@ def _size(
     if span is None:
         return f"{name}: the lines of {origin}, one transaction per file"
     begin, end = span
-    found = environment.jobs[job].queries[name]
+    query = environment.jobs[job].queries[name]
     when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
-    if isinstance(found, DeriveQuery):
-        table = found.source
+    if isinstance(query, DeriveQuery):
+        table = query.source
         rows = LandedRecords.open(place.catalog(), place.names.table(table), "").rows(begin, end)
         return f"{name}: {rows:,} records of {table} {when}\n{estimate(environment, job, name, rows, begin, end)}"
-    assert isinstance(found, LandQuery)
-    traffic = environment.streams[found.source].traffic
+    assert isinstance(query, LandQuery)
+    traffic = environment.streams[query.source].traffic
     rows = round(traffic.records_per_second * (end - begin).total_seconds())
     return (
-        f"{name}: stream {found.source} {when}, about {rows:,} records (from the traffic in the environment file)\n"
+        f"{name}: stream {query.source} {when}, about {rows:,} records (from the traffic in the environment file)\n"
         f"{estimate(environment, job, name, rows, begin, end)}"
     )
 

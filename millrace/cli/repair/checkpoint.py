@@ -73,8 +73,8 @@ def show(
         _check_query(environment, job, query)
         names = [query]
     with translate_aws_errors("reading the checkpoints"):
-        found = _checkpoints(environment, job)
-        kept, holder = [found.read_contents(name) for name in names], found.holder()
+        checkpoints = _checkpoints(environment, job)
+        kept, holder = [checkpoints.read_contents(name) for name in names], checkpoints.holder()
     if as_json:
         typer.echo(json.dumps({"held_by": holder, "queries": [_document(each) for each in kept]}, indent=2))
         return
@@ -138,14 +138,14 @@ def reset(
     start = None if moment is None else start_time_text(moment, span)
     typer.echo("\n".join(_again(environment, job, query, start, now)), err=True)
     with translate_aws_errors("reading the checkpoints"):
-        found = _checkpoints(environment, job)
-        if not found.has_batches(query):
+        checkpoints = _checkpoints(environment, job)
+        if not checkpoints.has_batches(query):
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
         if dry_run:
             return
         confirm("Continue?", yes=yes)
-        with found.holding_lease("millrace checkpoint reset"):
-            kept = found.archive(query, start=start, moment=now)
+        with checkpoints.holding_lease("millrace checkpoint reset"):
+            kept = checkpoints.archive(query, start=start, moment=now)
     typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {kept}")
 
 

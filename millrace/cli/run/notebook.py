@@ -280,13 +280,13 @@ def _schema_text(path: str) -> str:
 
 
 def _binds(given: list[str]) -> dict[str, str]:
-    found = {}
+    binds = {}
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or not name or not value:
             raise wrong_option("--bind", text, "NAME=VALUE")
-        found[name] = value
-    return found
+        binds[name] = value
+    return binds
 
 
 def _markdown(text: str) -> dict[str, Any]:

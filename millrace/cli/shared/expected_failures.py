@@ -96,8 +96,10 @@ def _explained(error: Exception) -> Exception:
     from millrace.lifecycle.problems import CredentialsError, TransientError, explain
 
     assert isinstance(cause, BotoCoreError | ClientError)
-    found = explain(cause, "asking AWS")
-    return error if refused and not isinstance(found, CredentialsError | TransientError) else found
+    explanation = explain(cause, "asking AWS")
+    return (
+        error if refused and not isinstance(explanation, CredentialsError | TransientError) else explanation
+    )
 
 
 def _names(error: BaseException) -> list[str]:

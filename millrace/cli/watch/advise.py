@@ -172,16 +172,16 @@ def _subject_and_place(
         session = boto3.Session()
         region = session.region_name or ""
         if glue_job is not None:
-            found = ask_glue(session.client("glue"), glue_job, region, run)
+            result = ask_glue(session.client("glue"), glue_job, region, run)
         else:
             assert emr_app is not None
-            found = emr_application(session.client("emr-serverless"), emr_app, region, run)
+            result = emr_application(session.client("emr-serverless"), emr_app, region, run)
     except BotoCoreError as error:
         option = "--glue-job" if glue_job is not None else "--emr-app"
         raise wrong_option(
             option, str(glue_job or emr_app), f"an account that can be reached ({error})"
         ) from error
-    return found.subject, found.logs, run or found.run
+    return result.subject, result.logs, run or result.run
 
 
 def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
@@ -190,9 +190,9 @@ def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, 
     from millrace.advisor.logs.event_logs import find
 
     logs = find(place)
-    found = log_of(logs, run) if run else logs[0]
-    if found is not None:
-        return found, ()
+    log = log_of(logs, run) if run else logs[0]
+    if log is not None:
+        return log, ()
     if asked:
         raise wrong_option("--run", run, f"a run with its log at {place}; no log there belongs to this run")
     return logs[0], (

@@ -253,10 +253,10 @@ def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
     places = environment.places
     assert places.tree is not None
     changes = _changes(advice.findings, numbers)
-    found = try_changes(places.tree.file, changes, places.root)
-    found.write()
-    diffs = "".join(each.diff() for each in found.files)
-    before, after = total(found.before).value, total(found.after).value
+    result = try_changes(places.tree.file, changes, places.root)
+    result.write()
+    diffs = "".join(each.diff() for each in result.files)
+    before, after = total(result.before).value, total(result.after).value
     return f"{diffs}the plan: ${before:,.2f} a month before, ${after:,.2f} after; run `millrace deploy` to apply it on AWS"
 
 
@@ -266,15 +266,15 @@ def _changes(findings: Sequence[Finding], numbers: Sequence[int]) -> list[Change
         if each > len(findings):
             raise wrong_option("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")
     chosen = [findings[each - 1] for each in numbers] if numbers else findings
-    found: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     for finding in chosen:
         change = next((each for each in finding.changes if each.kind == "environment"), None)
         if change is not None:
-            found.setdefault(change.key, change)
-    if not found:
+            changes.setdefault(change.key, change)
+    if not changes:
         raise wrong_option(
             "--apply",
             "nothing to write",
             "findings with a key of the environment file; make these changes by hand",
         )
-    return list(found.values())
+    return list(changes.values())

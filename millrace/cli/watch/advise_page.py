@@ -172,14 +172,14 @@ def _effects(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
 
 def _asked(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
     cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
-    found: list[tuple[Key, str, list[float]]] = [
+    keys: list[tuple[Key, str, list[float]]] = [
         ("cores", "cores", [float(each) for each in cores]),
         ("traffic", "traffic", [0.5, 1.0, 1.5, 2.0]),
     ]
     triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0]
     if triggers:
-        found.append(("trigger", "trigger, s", [triggers[0] * factor for factor in (0.5, 1.0, 2.0, 4.0)]))
+        keys.append(("trigger", "trigger, s", [triggers[0] * factor for factor in (0.5, 1.0, 2.0, 4.0)]))
     limits = [each.limit for each in twin.queries.values() if each.limit is not None]
     if limits:
-        found.append(("limit", "limit of a batch", [math.ceil(limits[0] * f) for f in (0.5, 1.0, 2.0, 4.0)]))
-    return found
+        keys.append(("limit", "limit of a batch", [math.ceil(limits[0] * f) for f in (0.5, 1.0, 2.0, 4.0)]))
+    return keys

@@ -154,23 +154,23 @@ def _tables(outcome: Outcome) -> Table:
     names = ("sent", "landed", "dead letters", "derived", "lost", "twice", "altered", "unknown")
     table = _titled("tables against the ledger", "job and stream", *figures(*names, no_wrap=False))
     for each in outcome.compared:
-        found = each.account
+        result = each.account
         table.add_row(
             f"{each.leg.job} {each.leg.stream}",
             *(
                 f"{figure:,}"
                 for figure in (
-                    found.produced,
-                    found.landed,
-                    found.dead_letters,
-                    found.derived,
-                    found.lost + found.derived_lost,
-                    found.duplicated + found.derived_duplicated,
-                    found.altered + found.misjudged,
-                    found.unknown,
+                    result.produced,
+                    result.landed,
+                    result.dead_letters,
+                    result.derived,
+                    result.lost + result.derived_lost,
+                    result.duplicated + result.derived_duplicated,
+                    result.altered + result.misjudged,
+                    result.unknown,
                 )
             ),
-            style=None if found.exact else "red",
+            style=None if result.exact else "red",
         )
     return table
 

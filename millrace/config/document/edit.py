@@ -108,8 +108,8 @@ def _child(node: Node, step: str | int) -> Node | None:
     if isinstance(node, SequenceNode) and isinstance(step, int):
         if step >= len(node.value):
             raise EditError(f"a list of {len(node.value)} has no item {step}")
-        found: Node = node.value[step]
-        return found
+        child: Node = node.value[step]
+        return child
     if isinstance(node, MappingNode):
         return next((value for key, value in node.value if key.value == step), None)
     raise EditError(f"the value that should hold {step} is not a mapping")

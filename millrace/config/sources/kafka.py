@@ -269,14 +269,14 @@ def arn_within_cluster(names: Names, cluster: str, kind: str = "cluster", name: 
 def _groups(cluster: str, context: ReadingJob) -> list[str]:
     """Return the consumer groups on a cluster: Spark's, which hold no offsets, and the lag groups."""
     streams = context.names.environment.streams
-    found = []
+    groups = []
     for query in context.queries.values():
         asked = query.kafka_reading or KafkaReading()
         for name in query.streams:
             if streams[name].cluster_name == cluster:
-                found.append(f"{asked.group_id_prefix or _SPARKS_OWN}-*")
-                found += [] if asked.lag_group is None else [asked.lag_group]
-    return list(dict.fromkeys(found))
+                groups.append(f"{asked.group_id_prefix or _SPARKS_OWN}-*")
+                groups += [] if asked.lag_group is None else [asked.lag_group]
+    return list(dict.fromkeys(groups))
 
 
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_-]|\\\.)*")
@@ -297,11 +297,11 @@ def literal_prefix(pattern: str) -> str:
     assert match is not None, "an empty match is a match"
     if "|" in _outside_groups(pattern):
         return ""
-    found, rest = match[0], pattern[match.end() :]
+    prefix, rest = match[0], pattern[match.end() :]
     # The next characters may make the last character optional.
     if rest.startswith(_REPEATED):
-        found = re.sub(r"(\\\.|.)$", "", found)
-    return found.replace("\\.", ".")
+        prefix = re.sub(r"(\\\.|.)$", "", prefix)
+    return prefix.replace("\\.", ".")
 
 
 def _outside_groups(pattern: str) -> str:

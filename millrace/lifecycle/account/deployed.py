@@ -62,8 +62,8 @@ def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
         There is no such stack.
     """
     with ignore_missing("does not exist"):
-        found = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Outputs", ())
-        return {output["OutputKey"]: output["OutputValue"] for output in found}
+        result = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Outputs", ())
+        return {output["OutputKey"]: output["OutputValue"] for output in result}
     raise NotDeployedError(
         f"stack {stack} is not deployed: deploy its environment first (`millrace deploy --env ENV`)"
     )

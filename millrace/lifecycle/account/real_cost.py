@@ -96,12 +96,12 @@ def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
         if name:
             lines[f"streams.{name}", usage] += usd
             lines[_SHARED, usage] -= usd
-    found = [
+    costs = [
         UsageCost(subject, usage, usd)
         for (subject, usage), usd in lines.items()
         if subject != _SHARED or abs(usd) >= _CENT / 100
     ]
-    return Bill(since, until, tuple(sorted(found, key=lambda line: (line.subject, -line.usd))), estimated)
+    return Bill(since, until, tuple(sorted(costs, key=lambda line: (line.subject, -line.usd))), estimated)
 
 
 _CENT = 0.01

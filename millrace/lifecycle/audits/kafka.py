@@ -83,7 +83,7 @@ class Topic:
         with self._consumer() as consumer:
             partitions = self._partitions(consumer)
             chosen = sorted(partitions if only is None else partitions & set(only))
-            found: dict[int, list[int]] = {partition: [] for partition in chosen}
+            bounds: dict[int, list[int]] = {partition: [] for partition in chosen}
             kept = {
                 p: consumer.get_watermark_offsets(TopicPartition(self.name, p), timeout=_SECONDS)
                 for p in chosen
@@ -94,8 +94,8 @@ class Topic:
                     end = kept[answer.partition][1]
                     # Times go up, but a record's time need not: a boundary never goes below an earlier one.
                     offset = end if answer.offset < 0 else min(answer.offset, end)
-                    found[answer.partition].append(max([offset, *found[answer.partition][-1:]]))
-            return {p: Bounds(kept[p][0], tuple(offsets)) for p, offsets in found.items()}
+                    bounds[answer.partition].append(max([offset, *bounds[answer.partition][-1:]]))
+            return {p: Bounds(kept[p][0], tuple(offsets)) for p, offsets in bounds.items()}
 
     def _partitions(self, consumer: Consumer) -> set[int]:
         known = consumer.list_topics(self.name, timeout=_SECONDS).topics[self.name]
@@ -116,14 +116,14 @@ class Topic:
             earliest, _ = consumer.get_watermark_offsets(
                 TopicPartition(self.name, partition), timeout=_SECONDS
             )
-            found: list[MissingRange] = []
+            ranges: list[MissingRange] = []
             if first < earliest:
                 gone = min(last, earliest - 1)
-                found.append(_part(hole, first, gone, "gone"))
+                ranges.append(_part(hole, first, gone, "gone"))
                 first = gone + 1
             if first <= last:
-                found += self._looked_up(consumer, hole, first, last)
-            return found
+                ranges += self._looked_up(consumer, hole, first, last)
+            return ranges
 
     def _looked_up(self, consumer: Consumer, hole: MissingRange, first: int, last: int) -> list[MissingRange]:
         consumer.assign([TopicPartition(self.name, int(hole.shard), first)])

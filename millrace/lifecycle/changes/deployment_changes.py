@@ -189,8 +189,8 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         {key: value for key, value in each.items() if key not in ("Properties", "Metadata")}
         for each in (old, new)
     )
-    found = (*differences(was, will), *differences(old.get("Properties", {}), new.get("Properties", {})))
-    return sorted({path.split(".")[0] for path, *_ in found})
+    paths = (*differences(was, will), *differences(old.get("Properties", {}), new.get("Properties", {})))
+    return sorted({path.split(".")[0] for path, *_ in paths})
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

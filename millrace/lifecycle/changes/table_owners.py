@@ -63,11 +63,11 @@ def outputs_and_checkpoints(document: Document) -> tuple[tuple[str, ...], str]:
 
 
 def _owners(documents: Mapping[str, Document]) -> dict[tuple[str, str], dict[str, Writer]]:
-    found: dict[tuple[str, str], dict[str, Writer]] = {}
+    owners: dict[tuple[str, str], dict[str, Writer]] = {}
     for job, document in documents.items():
         for key, writer in _written(job, document):
-            found.setdefault(key, {})[writer.checkpoints] = writer
-    return found
+            owners.setdefault(key, {})[writer.checkpoints] = writer
+    return owners
 
 
 def _written(job: str, document: Document) -> Iterator[tuple[tuple[str, str], Writer]]:

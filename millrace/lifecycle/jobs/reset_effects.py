@@ -40,15 +40,15 @@ def read_again(
     asked = environment.jobs[job].queries[query]
     if not isinstance(asked, SourceQuery):
         return []
-    found = []
+    sources = []
     for name in asked.streams:
         stream = environment.streams[name]
         seconds = max(0.0, (now - since).total_seconds())
         records = round(stream.traffic.records_per_second * seconds)
-        found.append(
+        sources.append(
             RereadSource(name, records, records * stream.traffic.record_size, since >= now - stream.retention)
         )
-    return found
+    return sources
 
 
 def reset_objection(environment: Environment, job: str, query: str, at: datetime | None) -> str | None:

@@ -173,7 +173,7 @@ def execute(
         seen = 0
         while True:
             with ignore_missing(*(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())):
-                found = client.describe_execution(executionArn=execution)
+                result = client.describe_execution(executionArn=execution)
                 history = client.get_paginator("get_execution_history")
                 pages = history.paginate(executionArn=execution, PaginationConfig=_PAGE)
                 for event in (event for page in pages for event in page["events"] if event["id"] > seen):
@@ -182,8 +182,8 @@ def execute(
                         progress(phrase)
                     seen = event["id"]
                 # The output may follow the state (DataBiosphere/azul#880).
-                if found["status"] != "RUNNING" and (found["status"] != "SUCCEEDED" or "output" in found):
-                    return _outcome(job, execution, found)
+                if result["status"] != "RUNNING" and (result["status"] != "SUCCEEDED" or "output" in result):
+                    return _outcome(job, execution, result)
             time.sleep(poll_seconds)
 
 

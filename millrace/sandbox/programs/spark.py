@@ -103,17 +103,17 @@ class SandboxSpark:
 
     def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
-        found = self.without_replaced({**engine_settings(document), **document["spark"]})
+        result = self.without_replaced({**engine_settings(document), **document["spark"]})
         name = document["settings"]["catalog"]
         warehouse = document["spark"][f"spark.sql.catalog.{name}.warehouse"]
         return {
-            **found,
+            **result,
             "spark.app.name": f"{document['environment']}/{document['job']}",
             **self.file_system(),
             **iceberg_catalog(name, _CATALOG_DATABASE, warehouse),
             **local_driver.LOCAL,
             # A local master does not read spark.task.maxFailures.
-            "spark.master": f"local[{self.cores},{found['spark.task.maxFailures']}]",
+            "spark.master": f"local[{self.cores},{result['spark.task.maxFailures']}]",
             "spark.driver.memory": self.driver_memory,
             "spark.eventLog.enabled": "true",
             # Spark 4 rolls by default, into a folder; the logs that are copied here are single files.

@@ -59,15 +59,15 @@ def ask_claims(
     say
         Called with the id of each claim.
     """
-    found = []
+    answers = []
     for name, claim in claims().items():
         if claim.check is None:
-            found.append(ClaimAnswer(name, "not asked", "a person has to look: docs/unproved.md"))
+            answers.append(ClaimAnswer(name, "not asked", "a person has to look: docs/unproved.md"))
             continue
         say(name)
         verdict, why = _asked(CHECKS[claim.check], question)
-        found.append(ClaimAnswer(name, verdict, without_names(why, question.names)))
-    return tuple(found)
+        answers.append(ClaimAnswer(name, verdict, without_names(why, question.names)))
+    return tuple(answers)
 
 
 def _asked(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> tuple[Verdict, str]:

@@ -95,8 +95,8 @@ class Claim(BaseModel):
 def claims() -> dict[str, Claim]:
     """Read all claims, by id."""
     text = (resources.files("millrace.verify") / "claims.yaml").read_text(encoding="utf-8")
-    found = YAML(typ="safe", pure=True).load(text)["claims"]
-    return {name: Claim.model_validate(section) for name, section in found.items()}
+    result = YAML(typ="safe", pure=True).load(text)["claims"]
+    return {name: Claim.model_validate(section) for name, section in result.items()}
 
 
 def page() -> str:

@@ -146,7 +146,7 @@ def bench(
         queries, size = (reading,), float(environment.streams[asked.source].traffic.record_size)
         measured = [_on_engine(environment, job, reading, asked, runs, on, yes=yes)]
     worker, architecture = _worker(environment, job, on)
-    found = fit_outcome(
+    result = fit_outcome(
         measured,
         queries,
         record_bytes=size,
@@ -155,19 +155,19 @@ def bench(
         architecture=architecture,
         seed=seed,
     )
-    _finish(environment, job, found, out, html, as_json=as_json)
+    _finish(environment, job, result, out, html, as_json=as_json)
 
 
 def _counts(option: str, text: str) -> tuple[int, ...]:
     try:
-        found = tuple(sorted({int(each) for each in text.split(",")}))
+        counts = tuple(sorted({int(each) for each in text.split(",")}))
     except ValueError:
-        found = ()
-    if not found or found[0] < 1:
+        counts = ()
+    if not counts or counts[0] < 1:
         raise typer.BadParameter(
             f"{option} {text}: must be whole numbers of at least 1, separated by commas, such as 1,2,4"
         )
-    return found
+    return counts
 
 
 def _reading(environment: Environment, job: str, wanted: str | None) -> tuple[str, StreamQuery]:

@@ -84,15 +84,15 @@ def subject_of(
 
 
 def _references(given: Sequence[str]) -> dict[str, Path]:
-    found = {}
+    tables = {}
     for each in given:
         name, separator, path = each.partition("=")
         if not separator or not Path(path).is_file():
             raise typer.BadParameter(
                 f"--reference {each}: must be TABLE=FILE, with an existing CSV or Parquet file"
             )
-        found[name] = Path(path)
-    return found
+        tables[name] = Path(path)
+    return tables
 
 
 def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
@@ -129,15 +129,15 @@ def measure_core_levels(
                 for level in cores
             ]
         # The costs are those of the fewest cores, so only a disturbance there makes them invalid.
-        found = disagreeing_settings(measured[0], subject.queries)
-        if repeated := schedule_again(runs, found):
-            for each in found:
+        disturbances = disagreeing_settings(measured[0], subject.queries)
+        if repeated := schedule_again(runs, disturbances):
+            for each in disturbances:
                 typer.echo(f"measured again: {each}", err=True)
             with _progress(len(repeated)) as moved:
                 again = benchmark.run_schedule(
                     subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: moved()
                 )
-            measured[0] = with_repeated_runs(measured[0], again, found)
+            measured[0] = with_repeated_runs(measured[0], again, disturbances)
         return measured
 
 

@@ -111,13 +111,15 @@ def _written(found: CheckedPlan, demand: QueryDemand, query: Query) -> list[str]
 
 def _troubles(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     """Return the largest risk of each stream and job."""
-    found: dict[str, tuple[Severity, str]] = {}
+    troubles: dict[str, tuple[Severity, str]] = {}
     for risk in risks:
         if risk.kind in _TROUBLES:
             for each in risk.concerns:
                 section, name = each.split(".")[:2]
-                found.setdefault(f"{section.removesuffix('s')} {name}", (risk.severity, _TROUBLES[risk.kind]))
-    return found
+                troubles.setdefault(
+                    f"{section.removesuffix('s')} {name}", (risk.severity, _TROUBLES[risk.kind])
+                )
+    return troubles
 
 
 def _stream(found: CheckedPlan, name: str) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class KinesisService:
         return self._call("GetRecords", ask)
 
     def _listed(self) -> tuple[list[Shard], datetime]:
-        found: list[Shard] = []
+        shards: list[Shard] = []
         # boto3's paginator repeats the stream's name beside a token, which Kinesis refuses (API reference, ListShards).
         asked = {"StreamName": self.stream}
         while True:
@@ -69,10 +69,10 @@ class KinesisService:
             for shard in answer["Shards"]:
                 parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
                 closed = shard["SequenceNumberRange"].get("EndingSequenceNumber") is not None
-                found.append(Shard(shard["ShardId"], tuple(filter(None, parents)), closed))
+                shards.append(Shard(shard["ShardId"], tuple(filter(None, parents)), closed))
             if answer.get("NextToken") is None:
                 told = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-                return found, datetime.now(UTC) if told is None else parsedate_to_datetime(told)
+                return shards, datetime.now(UTC) if told is None else parsedate_to_datetime(told)
             asked = {"NextToken": answer["NextToken"]}
 
     def _call(self, action: str, call: Callable[[], Any]) -> Any:
