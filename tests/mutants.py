@@ -212,13 +212,13 @@ def clone(name: str) -> Path:
 def drawn(area: Area, each: int, seed: str) -> list[Mutant]:
     """Choose mutants of an area: those of operators that change what runs, not a type."""
     files = [ROOT / file for file in area.code]
-    found = [
+    match = [
         item.mutations[0]
         for item in all_mutants(files, {})
         if not WITHOUT.search(item.mutations[0].operator_name)
     ]
-    random.Random(seed).shuffle(found)
-    return list(islice(filter(Mutant.runs, map(mutated, found)), each))
+    random.Random(seed).shuffle(match)
+    return list(islice(filter(Mutant.runs, map(mutated, match)), each))
 
 
 def mutated(spec: MutationSpec) -> Mutant:
@@ -258,7 +258,7 @@ def survivors(name: str, each: int, seed: int) -> list[Mutant]:
     if notices(home, area.tests, None):
         sys.exit(f"{name}: its tests fail without a change; see {home.parent / home.name}.log")
     unchanged = time.monotonic() - started
-    found = []
+    mutants = []
     for mutant in drawn(area, each, f"{name} {seed}"):
         file = home / mutant.file
         before = file.read_text()
@@ -269,8 +269,8 @@ def survivors(name: str, each: int, seed: int) -> list[Mutant]:
         said = "killed" if noticed else "survived" if equivalent is None else f"equivalent: {equivalent}"
         say(f"{name}: {mutant.file}: {said}", *(f"    {line}" for line in mutant.lines))
         if not noticed and equivalent is None:
-            found.append(mutant)
-    return found
+            mutants.append(mutant)
+    return mutants
 
 
 def main(arguments: list[str]) -> int:
@@ -284,7 +284,7 @@ def main(arguments: list[str]) -> int:
     if unknown:
         parser.error(f"no such area: {', '.join(sorted(unknown))}; there are {', '.join(AREAS)}")
     left = {name: survivors(name, asked.each, asked.seed) for name in asked.areas or AREAS}
-    say(*(f"{name}: {len(found)} of {asked.each} survived" for name, found in left.items()))
+    say(*(f"{name}: {len(result)} of {asked.each} survived" for name, result in left.items()))
     return int(any(left.values()))
 
 

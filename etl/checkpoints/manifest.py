@@ -173,10 +173,10 @@ def manifest_of(
     """
     state = None
     if isinstance(query, DeriveSettings) and query.state is not None:
-        kept = query.state
-        joined = None if kept.join is None else kept.join.source_table
+        keeping = query.state
+        joined = None if keeping.join is None else keeping.join.source_table
         settings = (conf(PROVIDER), conf(PARTITIONS))
-        state = State(kept.watermark.time, kept.key, kept.distinct, joined, *settings)
+        state = State(keeping.watermark.time, keeping.key, keeping.distinct, joined, *settings)
     ends = _ends(query)
     paths = {route.schema for route in getattr(query, "routes", ())}
     schemas = {path: schema_text(path) for path in sorted(paths)}
@@ -305,7 +305,7 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
     if was is None or now is None:
         if was is now:
             return []
-        before, after = ("none" if kept is None else "kept" for kept in (was, now))
+        before, after = ("none" if remains is None else "kept" for remains in (was, now))
         return [Change("state", before, after, "a checkpoint has the state of all batches, or of none")]
     differences = []
     why = "what the state holds is laid out by it"
@@ -322,13 +322,13 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
     if known and _minor(old.spark) == _minor(new.spark) and old.operators != new.operators:
         before, after = ("; ".join(m.operators or ()) or "none" for m in (old, new))
         differences.append(Change("what keeps state", before, after, why))
-    for what, kept, wanted in (
+    for what, remains, wanted in (
         ("the number of state partitions", was.partitions, now.partitions),
         ("the state store", was.provider, now.provider),
     ):
-        if kept != wanted:
+        if remains != wanted:
             stays = "the checkpoint keeps its own until it is reset"
-            differences.append(Change(what, kept or "Spark's own", wanted or "Spark's own", follows=stays))
+            differences.append(Change(what, remains or "Spark's own", wanted or "Spark's own", follows=stays))
     return differences
 
 

@@ -106,10 +106,10 @@ class CheckpointManifests:
         self._refuse(query.name, manifest.changes(old, new))
         if new.state is not None and old.state is not None:
             # The checkpoint keeps these two; so the next version reports the difference again.
-            kept = dataclasses.replace(
+            state = dataclasses.replace(
                 new.state, partitions=old.state.partitions, provider=old.state.provider
             )
-            new = dataclasses.replace(new, state=kept)
+            new = dataclasses.replace(new, state=state)
         if old == new:
             return query
         return dataclasses.replace(

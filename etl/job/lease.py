@@ -254,10 +254,10 @@ def _refusal(where: str, record: Mapping[str, Any]) -> str:
 
 def _known_dead(record: Mapping[str, Any]) -> bool:
     """Check that the holder ran on this machine since its last boot and all its processes have ended."""
-    held = record.get("processes")
-    if not held or not isinstance(held, dict) or record.get("boot") != _machine() or not _machine():
+    processes = record.get("processes")
+    if not processes or not isinstance(processes, dict) or record.get("boot") != _machine() or not _machine():
         return False
-    return not any(_begun(int(pid)) == begun for pid, begun in held.items())
+    return not any(_begun(int(pid)) == begun for pid, begun in processes.items())
 
 
 def _machine() -> str:

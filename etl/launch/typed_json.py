@@ -77,13 +77,13 @@ def read_versioned(kind: Any, text: str, path: str, version: int) -> Any:
     ValueError
         Not JSON, another version, or as in :func:`read`.
     """
-    held: Any = json.loads(text)
-    number = held.pop("version", None) if isinstance(held, dict) else None
+    content: Any = json.loads(text)
+    number = content.pop("version", None) if isinstance(content, dict) else None
     if number != version:
         raise SettingsError(
             f"format version {number!r} is not supported; this release reads version {version}"
         )
-    return read(kind, held, path)
+    return read(kind, content, path)
 
 
 def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:

@@ -56,8 +56,10 @@ def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) ->
     DataFrame
         Result of the procedure, after it has run.
     """
-    given = "".join(f", {name} => {value}" for name, value in arguments.items())
-    statement = f"CALL {table.catalog}.system.{procedure}(table => '{table.database}.{table.name}'{given})"
+    parameters = "".join(f", {name} => {value}" for name, value in arguments.items())
+    statement = (
+        f"CALL {table.catalog}.system.{procedure}(table => '{table.database}.{table.name}'{parameters})"
+    )
     return spark.sql(statement)
 
 
@@ -191,8 +193,8 @@ class Expiry(TableTask):
         before = self._wanted(spark, begun)
         if before is None:
             return
-        held = {reader: self._needed(spark, reader) for reader in self.readers}
-        behind = {reader: at for reader, at in held.items() if at is not None and at < before}
+        needs = {reader: self._needed(spark, reader) for reader in self.readers}
+        behind = {reader: at for reader, at in needs.items() if at is not None and at < before}
         for reader, at in behind.items():
             self.report.emit(
                 "expiry_held",

@@ -53,12 +53,12 @@ class SparkMetrics:
         if not names:
             return
         made = {name: self._context.doubleAccumulator(name) for name in sorted(names)}
-        held = self._jvm.java.util.HashMap()
+        values = self._jvm.java.util.HashMap()
         for name, accumulator in made.items():
-            held.put(name, accumulator)
+            values.put(name, accumulator)
         # A Scala object, which has no static method of that name.
         source = getattr(self._jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$")
-        getattr(source, "MODULE$").register(self._context, self._jvm.PythonUtils.toScalaMap(held))
+        getattr(source, "MODULE$").register(self._context, self._jvm.PythonUtils.toScalaMap(values))
         self._accumulators |= made
 
 

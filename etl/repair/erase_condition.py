@@ -85,14 +85,14 @@ class Condition:
             kind = rows.select(F.expr(self.where)).schema[0].dataType
             if not isinstance(kind, BooleanType):
                 return f"the condition has type {kind.simpleString()}; it must be BOOLEAN"
-            asked = rows.where(F.expr(self.where))
-            expression = asked._jdf.queryExecution().analyzed().expressions().head()
+            checked = rows.where(F.expr(self.where))
+            expression = checked._jdf.queryExecution().analyzed().expressions().head()
             unsteady = [k for k in map(_kind, _nodes(expression)) if _CHANGES_WITH_TIME.fullmatch(k)]
             if unsteady or not expression.deterministic():
                 return "the condition may change its value between statements; write the value in place of the function"
             if _none(rows.where(~F.coalesce(F.expr(self.where), F.lit(False)))):
                 return "the condition is true of every record"
-            if _none(asked):
+            if _none(checked):
                 return "the condition is true of no record"
         except (CapturedException, Py4JJavaError) as error:
             return first_line(error)

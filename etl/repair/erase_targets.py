@@ -141,8 +141,8 @@ class Target:
         if self.kind == "landing":
             good = "t._error IS NULL AND t._stage IS NULL"
             yield f"{good} AND {condition.sql}", False
-            told = [condition.sql, condition.text(*_BYTES, words=self.words)]
-            either = " OR ".join(each for each in told if each is not None)
+            conditions = [condition.sql, condition.text(*_BYTES, words=self.words)]
+            either = " OR ".join(each for each in conditions if each is not None)
             yield f"NOT ({good}) AND NOT (t._stage <=> '{ERASED}') AND ({either})", True
             return
         letter = self.kind == "refused"
@@ -249,7 +249,7 @@ def has_record_identity(schema: StructType) -> bool:
 
 def _written(job: JobSettings) -> tuple[Target, ...]:
     """Return the tables of a job's queries, each once."""
-    kept = {one.table: one.readers for one in job.upkeep.tables} if job.upkeep is not None else {}
+    readers_by_table = {one.table: one.readers for one in job.upkeep.tables} if job.upkeep is not None else {}
     targets: dict[str, Target] = {}
 
     def add(name: str, kind: Kind, query: str, sources: tuple[str, ...] = (), *, words: bool = True) -> None:
@@ -261,8 +261,8 @@ def _written(job: JobSettings) -> tuple[Target, ...]:
             kind,
             (*(before.writers if before else ()), checkpoint),
             (*(before.sources if before else ()), *pairs),
-            kept.get(name, ()),
-            name in kept,
+            readers_by_table.get(name, ()),
+            name in readers_by_table,
             words=words and (before is None or before.words),
         )
 

@@ -111,19 +111,19 @@ class RefusedRowReplayer(LetterReplay):
             refused: list[tuple[str, str, str]] = []
 
             def refuse(letters: DataFrame) -> None:
-                told = letters.select("_source", "_id", "_error").collect()
-                refused.extend((r["_source"] or "", r["_id"], r["_error"]) for r in told)
+                sendable = letters.select("_source", "_id", "_error").collect()
+                refused.extend((r["_source"] or "", r["_id"], r["_error"]) for r in sendable)
 
             offered = rows.count()
             if offered:
                 self.sink.write(rows, None, refuse)
             shape = f"_source STRING, _root STRING, {_ERROR} STRING"
-            told = spark.createDataFrame(refused, shape).dropDuplicates([*FAMILY])
-            bad = told.unionByName(failed).persist()
+            sendable = spark.createDataFrame(refused, shape).dropDuplicates([*FAMILY])
+            bad = sendable.unionByName(failed).persist()
             try:
                 count, again = still.count(), bad.count()
                 self._settle(still, bad)
-                figures = {"good": offered - told.count(), "bad": again, "filtered": count - again}
+                figures = {"good": offered - sendable.count(), "bad": again, "filtered": count - again}
                 changed = still.join(bad, [*FAMILY], "left_semi").where(_changed()).count()
             finally:
                 bad.unpersist()

@@ -65,9 +65,9 @@ class ParquetSink:
                         f"{path}: the folder holds files that Millrace did not write; name another folder"
                     )
                 hadoop_files.write_text(spark, f"{path}/{FOLDER}/{_SHAPE}", _text(shape))
-            elif (held := hadoop_files.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _text(shape):
+            elif (text := hadoop_files.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _text(shape):
                 raise StartError(
-                    f"{path}: it holds rows of {held}, not of {_text(shape)}; name another folder"
+                    f"{path}: it holds rows of {text}, not of {_text(shape)}; name another folder"
                 )
         except OSError as error:
             raise StartError(f"{path}: {error}") from error

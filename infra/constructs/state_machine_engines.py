@@ -222,7 +222,7 @@ def start_job_run(
     would replace all of it, Prometheus included (user guide, "Default application configuration").
     """
     plain, quoted = _spark_settings(document)
-    given = [*document["arguments"], "--launch-document", document_url]
+    arguments = [*document["arguments"], "--launch-document", document_url]
     retries, batch = document["retries_per_hour"], document["settings"]["run_every_seconds"] is not None
     most, once_only = str(_LONGEST_BATCH_MINUTES), "{'MaxAttempts': 1}"
     call: dict[str, Any] = {
@@ -242,7 +242,7 @@ def start_job_run(
                 "EntryPoint": document["entry_script"],
                 # A switch has an empty value.
                 "EntryPointArguments": (
-                    f"{{% $append({json.dumps(given)}, $once.(value = '' ? name : [name, value])) %}}"
+                    f"{{% $append({json.dumps(arguments)}, $once.(value = '' ? name : [name, value])) %}}"
                 ),
                 "SparkSubmitParameters": " ".join(f"--conf {key}={value}" for key, value in plain.items()),
             }

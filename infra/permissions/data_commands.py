@@ -161,12 +161,12 @@ def preflight(scope: PermissionScope) -> list[Grant]:
         "servicequotas:GetAWSDefaultServiceQuota",
     ]
     anywhere.append("states:ValidateStateMachineDefinition")
-    asked = (
+    resources = (
         ("Subnets", "RouteTables", "VpcEndpoints")
         if network.vpc
         else ("AvailabilityZones", "Vpcs", "Addresses")
     )
-    anywhere += [f"ec2:Describe{each}" for each in asked]
+    anywhere += [f"ec2:Describe{each}" for each in resources]
     anywhere += ["kafka:ListClustersV2", "kafka:ListKafkaVersions"] if created else []
     quotas = ["vpc/L-F678F1CE", "vpc/L-29B6F2EB", "ec2/L-0263D0A3"] if network.vpc is None else []
     quotas += ["glue/L-08F3B322", "glue/L-5E4153CA"] if "glue" in kinds else []

@@ -120,7 +120,7 @@ class JobPermissions:
         def tables(names: tuple[str, ...]) -> list[str]:
             return [*catalog, *(self.names.arn("glue", f"table/{database}/{name}") for name in names)]
 
-        given = dict.fromkeys(
+        arns = dict.fromkeys(
             arn
             for table in self.existing_tables_read
             for arn in (
@@ -143,7 +143,7 @@ class JobPermissions:
             allow("ReadTables", ["glue:GetTable"], tables(self.read_tables) if self.read_tables else []),
             # What EMR's extensions of Spark may ask of the catalog before its tables.
             allow("ReadCatalog", ["glue:GetCatalog"], catalog[:1]),
-            allow("ReadGivenTables", ["glue:GetTable"], list(given)),
+            allow("ReadGivenTables", ["glue:GetTable"], list(arns)),
         ]
 
     def _objects(self) -> list[Grant]:
@@ -217,7 +217,7 @@ class JobPermissions:
         environment = self.names.environment
         read = sources(environment, environment.jobs[self.plan.name]).values()
         owned = [self.keys.streams for stream in read if stream.is_created and self.keys.streams is not None]
-        given = [stream.owner_key for stream in read] + [table.key for table in self.existing_tables_read]
+        keys = [stream.owner_key for stream in read] + [table.key for table in self.existing_tables_read]
         assets = environment.governance.bootstrap_key
         return [
             allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs]),
@@ -229,7 +229,7 @@ class JobPermissions:
                 {"StringEquals": {"kms:ViaService": self._through("s3")}},
             ),
             allow("DecryptStreams", ["kms:Decrypt"], owned[:1]),
-            allow("DecryptGiven", ["kms:Decrypt"], [key for key in dict.fromkeys(given) if key is not None]),
+            allow("DecryptGiven", ["kms:Decrypt"], [key for key in dict.fromkeys(keys) if key is not None]),
             *(
                 allow(
                     "DecryptExistingStreams",

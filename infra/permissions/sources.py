@@ -18,7 +18,7 @@ def kafka_secrets(names: Names, job: Job) -> list[Grant]:
     """Return the statements with which a job signs in to the Kafka clusters that it reads and writes."""
     environment = names.environment
     clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
-    pairs = [held for c in clusters if (held := secret_of(environment.kafka[c].authentication)) is not None]
+    pairs = [arn for c in clusters if (arn := secret_of(environment.kafka[c].authentication)) is not None]
     secrets = dict.fromkeys(secret for secret, _ in pairs)
     keys = dict.fromkeys(key for _, key in pairs if key is not None)
     return [

@@ -16,10 +16,10 @@ def vpc_reason(environment: Environment, name: str) -> str | None:
     A job stays where it is deployed: its way out of the private network is a change of the file.
     """
     job, network = environment.jobs[name], environment.network
-    given = getattr(job, "network", None)
-    if (needed := needs_vpc(environment, job)) is not None or given == "none":
+    own = getattr(job, "network", None)
+    if (needed := needs_vpc(environment, job)) is not None or own == "none":
         return needed
-    if given == "vpc":
+    if own == "vpc":
         return f"jobs.{name}.network asks for it"
     if network.vpc is not None or network.allowed_domains is not None:
         return f"network.{'vpc' if network.vpc else 'allowed_domains'} is given"

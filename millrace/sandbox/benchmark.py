@@ -170,8 +170,8 @@ def run_schedule(
 
 def _source(given: dict[str, Any]) -> Any:
     """Return the topic on this machine in the place of a source."""
-    kept = given["retention_seconds"]
-    return typed_json.write(KafkaSource(given["name"], TOPIC, _CONNECTION, "earliest", 1, kept))
+    retention = given["retention_seconds"]
+    return typed_json.write(KafkaSource(given["name"], TOPIC, _CONNECTION, "earliest", 1, retention))
 
 
 def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:

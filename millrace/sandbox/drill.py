@@ -172,9 +172,9 @@ class Drill:
             time.sleep(self._choose.uniform(0.0, self.moment_seconds))
             self.check(())
             self.say(f"{what}: {job}")
-            asked = time.monotonic()
+            began = time.monotonic()
             self.runs.kill_run(self.names, job)
-            took[job], dead[job] = time.monotonic() - asked, datetime.now(UTC)
+            took[job], dead[job] = time.monotonic() - began, datetime.now(UTC)
             self.runs.restart_killed_job(self.names, job)
         for job, groups in tables.items():
             self.say(f"{what}: waiting for the next commit of {job}")
@@ -184,8 +184,8 @@ class Drill:
     def _recovered(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
         """Wait for the first commit to one of some tables after their job's run ended; return the seconds to it."""
         after = dead.timestamp() * 1000
-        told = f"a commit to {' or '.join(tables)} after {what}"
-        self.wait(lambda: self._commit(tables, after) is not None, self.runs.patience.recover, told, [job])
+        event = f"a commit to {' or '.join(tables)} after {what}"
+        self.wait(lambda: self._commit(tables, after) is not None, self.runs.patience.recover, event, [job])
         return ((self._commit(tables, after) or after) - after) / 1000
 
     def settle(self, wanted: Mapping[str, int]) -> str:

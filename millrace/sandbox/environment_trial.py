@@ -134,14 +134,14 @@ def run(
         trial.start()
         say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
         generated = [trial.feed(stream) for stream, feed in feeds.items() if feed.most is None]
-        held = [trial.feed(stream) for stream, feed in feeds.items() if feed.most is not None]
+        producers = [trial.feed(stream) for stream, feed in feeds.items() if feed.most is not None]
         first = trial.first_rows(began)
         trial.kill("kill -9", {})
         until = time.monotonic() + (seconds if generated else 0.0)
         trial.wait(lambda: time.monotonic() >= until, seconds + _START_SECONDS, "further records")
         for each in generated:
             each.stop()
-        trial.wait(lambda: all(each.done for each in held), math.inf, "all records to be sent")
+        trial.wait(lambda: all(each.done for each in producers), math.inf, "all records to be sent")
         say("waiting until everything that was sent has landed")
         # Rows that are still missing after a long wait are lost.
         trial.settle({table: len(ledger) for table, ledger in trial.ledgers().items()})

@@ -310,10 +310,10 @@ def _short(environment: Environment, name: str, account: str) -> str:
 def _network(environment: Environment) -> dict[str, Any]:
     if not network_reasons(environment):
         return {}
-    given: dict[str, Any] = environment.network.model_dump(mode="json", exclude_none=True)
+    section: dict[str, Any] = environment.network.model_dump(mode="json", exclude_none=True)
     if environment.network.vpc is None:
-        given["availability_zones"] = ZONES
-    return {key: value for key, value in given.items() if value not in ([], {})}
+        section["availability_zones"] = ZONES
+    return {key: value for key, value in section.items() if value not in ([], {})}
 
 
 def _cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
@@ -337,20 +337,20 @@ def _cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
 def cluster_section(environment: Environment, name: str) -> dict[str, Any]:
     """Return a cluster's section of the environment file; a cluster that the verification creates is disposable."""
     cluster = environment.kafka[name]
-    given: dict[str, Any] = cluster.model_dump(mode="json", exclude_none=True)
+    section: dict[str, Any] = cluster.model_dump(mode="json", exclude_none=True)
     if isinstance(cluster, MskCluster) and cluster.existing is None:
-        given["disposable"] = True
-    return given
+        section["disposable"] = True
+    return section
 
 
 def _queries(leg: Leg, payload: Payload) -> dict[str, Any]:
-    given = payload.format.model_dump(mode="json", exclude_none=True)
+    section = payload.format.model_dump(mode="json", exclude_none=True)
     trigger = f"{TRIGGER_SECONDS}s"
     land: dict[str, Any] = {
         "kind": "land",
         "source": leg.stream,
         "table": leg.landed,
-        "format": given,
+        "format": section,
         "schema": payload.schema_,
         "trigger": trigger,
     }
@@ -364,7 +364,7 @@ def _queries(leg: Leg, payload: Payload) -> dict[str, Any]:
 
 
 def _job(job: Job) -> dict[str, Any]:
-    given: dict[str, Any] = {
+    section: dict[str, Any] = {
         "engine": job.engine,
         "version": job.version,
         "latency": "60s",
@@ -373,7 +373,7 @@ def _job(job: Job) -> dict[str, Any]:
         "spark": json.loads(json.dumps(job.spark)),
     }
     if isinstance(job, GlueJob):
-        return {**given, "worker": job.worker, "maintenance_window": job.maintenance_window}
+        return {**section, "worker": job.worker, "maintenance_window": job.maintenance_window}
     assert isinstance(job, EmrJob), "an engine of Millrace"
     mib = 1024**2
     worker = {
@@ -381,4 +381,4 @@ def _job(job: Job) -> dict[str, Any]:
         "memory": f"{job.worker.memory // mib}MiB",
         "disk": f"{job.worker.disk // mib}MiB",
     }
-    return {**given, "worker": worker, "architecture": job.architecture}
+    return {**section, "worker": worker, "architecture": job.architecture}

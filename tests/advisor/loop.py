@@ -173,12 +173,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, advise, apply, plan, deploy, run, advise."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     with servers() as (stack, broker):
         write(HOME / "project", ENVIRONMENT)
-        choose = random.Random(given.seed)
-        loop = Loop(stack, broker, given.seconds, choose)
+        choose = random.Random(options.seed)
+        loop = Loop(stack, broker, options.seconds, choose)
         try:
             return _around(loop)
         finally:

@@ -84,25 +84,25 @@ def play(name: str, *, seed: int, records: int, kinesis: Any, home: Path, bare: 
         stalled = str(error)
     finally:
         stage.kill()
-    found = stage.account()
+    result = stage.account()
     batches = stage.batches()
     if round_.refused is None:
-        met = found.exact and not stalled
+        met = result.exact and not stalled
     else:
         # Loss has happened to the stream itself: the job must say so, and land nothing twice.
         met = any(round_.refused == e.get("error_class") for e in stage.reported()) and not (
-            found.duplicated or found.unknown
+            result.duplicated or result.unknown
         )
     outcome = Outcome(
         name=name,
         seed=seed,
         records=records,
-        sent=found.produced,
-        landed=found.landed,
-        dead_letters=found.dead_letters,
-        lost=found.lost,
-        duplicated=found.duplicated,
-        other=found.unknown + found.misjudged + found.altered,
+        sent=result.produced,
+        landed=result.landed,
+        dead_letters=result.dead_letters,
+        lost=result.lost,
+        duplicated=result.duplicated,
+        other=result.unknown + result.misjudged + result.altered,
         again=sum(b["duplicates"] for b in batches),
         batches=len(batches),
         seconds=round(time.monotonic() - begun, 1),
@@ -164,21 +164,26 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     HOME.mkdir(parents=True, exist_ok=True)
-    kept = HOME / f"outcomes-{given.server}{'-bare' if given.bare else ''}.jsonl"
-    if given.fresh:
+    kept = HOME / f"outcomes-{options.server}{'-bare' if options.bare else ''}.jsonl"
+    if options.fresh:
         kept.unlink(missing_ok=True)
     lines = kept.read_text().splitlines() if kept.exists() else []
     done = {(o.name, o.seed, o.records): o for o in (Outcome(**json.loads(line)) for line in lines)}
     outcomes = []
-    for name in given.only:
-        outcome = done.get((name, given.seed, given.records))
+    for name in options.only:
+        outcome = done.get((name, options.seed, options.records))
         if outcome is None:
             # Each its own server: clocks and faults of one round are not the next one's.
-            with server(given.server, given.seed) as kinesis:
+            with server(options.server, options.seed) as kinesis:
                 outcome = play(
-                    name, seed=given.seed, records=given.records, kinesis=kinesis, home=HOME, bare=given.bare
+                    name,
+                    seed=options.seed,
+                    records=options.records,
+                    kinesis=kinesis,
+                    home=HOME,
+                    bare=options.bare,
                 )
             with kept.open("a") as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")

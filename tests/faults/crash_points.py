@@ -168,17 +168,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Meet what is left, and tell of all."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     HOME.mkdir(parents=True, exist_ok=True)
     file = HOME / f"outcomes-{version()}.jsonl"
-    if given.fresh:
+    if options.fresh:
         file.unlink(missing_ok=True)
     done = kept(file)
-    until = time.monotonic() + given.minutes * 60
+    until = time.monotonic() + options.minutes * 60
     left = [
         (kind, mode)
-        for kind in given.kind
-        for mode in given.mode
+        for kind in options.kind
+        for mode in options.mode
         if not any((one.kind, one.mode, one.label) == (kind, mode, "") for one in done)
     ]
     if left:
@@ -193,13 +193,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     sys.stdout.flush()
                     if time.monotonic() > until:
                         break
-    chosen = [one for one in done if one.kind in given.kind]
-    if given.points:
+    chosen = [one for one in done if one.kind in options.kind]
+    if options.points:
         for one in filter(lambda one: one.label, chosen):
             sys.stdout.write(
                 f"{one.kind} {one.mode} {one.number} {one.label}: {one.wrong or one.said or 'exact'}\n"
             )
-    for kind in given.kind:
+    for kind in options.kind:
         sys.stdout.write(f"{figures(kind, done)}\n")
     return int(not all(one.held for one in chosen))
 

@@ -103,16 +103,16 @@ class Lake:
 
     def loaded(self, namespace: str, name: str) -> StaticTable | None:
         """Open a table; None where it is not there."""
-        found = self.servers.database.run(
+        result = self.servers.database.run(
             f"SELECT metadata_location FROM iceberg_tables WHERE table_namespace = '{namespace}' "  # noqa: S608 - ours
             f"AND table_name = '{name}'"
         )
-        if not found:
+        if not result:
             return None
         stack = self.servers.stack
         properties = {"s3.endpoint": stack.endpoint, "s3.region": stack.region}
         properties |= {"s3.access-key-id": "test", "s3.secret-access-key": "test"}
-        return StaticTable.from_metadata(found[0][0], properties)
+        return StaticTable.from_metadata(result[0][0], properties)
 
     def rows(self, namespace: str, name: str, *columns: str) -> pa.Table:
         """Columns of a table; a file that was read before is not read again."""
@@ -382,8 +382,8 @@ class Crashed:
         """Columns of a table."""
         if self.kind.sink is not None and what == "out":
             (column,) = columns
-            found = self.servers.database.run(f'SELECT {column} FROM "{self.name}".out')  # noqa: S608 - ours
-            return pa.table({column: pa.array([row[0] for row in found], pa.string())})
+            result = self.servers.database.run(f'SELECT {column} FROM "{self.name}".out')  # noqa: S608 - ours
+            return pa.table({column: pa.array([row[0] for row in result], pa.string())})
         return self._lake.rows(self.name, what, *columns)
 
 

@@ -155,24 +155,24 @@ class Round:
 
     def finish(self) -> dict[str, Counter[str]]:
         """Let one more run read to the end; how often each sink then holds each record."""
-        run, found = self.start(), dict[str, Counter[str]]()
+        run, result = self.start(), dict[str, Counter[str]]()
         wanted = len(self.producer.ledger) - self.producer.ledger.dirty
 
         def whole() -> bool:
-            found.update({query: Counter(read()) for query, read in self.sinks.items()})
-            return all(len(each) >= wanted for each in found.values()) and all(
+            result.update({query: Counter(read()) for query, read in self.sinks.items()})
+            return all(len(each) >= wanted for each in result.values()) and all(
                 len(set(self.letters(query))) >= self.producer.ledger.dirty
                 for query in (self.sinks if self.letters else ())
             )
 
         wait_until(
             whole, seconds=STALL_SECONDS, what="in all sinks", runs=(run,), poll_seconds=1.0,
-            progress=lambda: ", ".join(f"{query} {len(each)} of {wanted}" for query, each in found.items()),
+            progress=lambda: ", ".join(f"{query} {len(each)} of {wanted}" for query, each in result.items()),
         )  # fmt: skip
         time.sleep(5.0)  # for rows too many
         whole()
         run.kill()
-        return found
+        return result
 
     def end(self) -> None:
         """End all runs."""
@@ -194,7 +194,7 @@ def of_sinks(
 
 def direct_sinks(database_url: str, secret: str, domain: str) -> dict[str, dict[str, Any]]:
     """By query, the settings of its sink."""
-    found: dict[str, dict[str, Any]] = {
+    result: dict[str, dict[str, Any]] = {
         "to-database": {
             "kind": "jdbc", "url": database_url, "tls": "off", "authorities": None, "table": "public.events", "secret": secret,
             "region": REGION, "connections": 2,
@@ -209,7 +209,7 @@ def direct_sinks(database_url: str, secret: str, domain: str) -> dict[str, dict[
         "to-index": {"kind": "opensearch", "endpoint": domain, "index": INDEX, "region": REGION},
         "to-files": {"kind": "parquet", "path": f"{HOME}/files", "files_per_batch": 1},
     }  # fmt: skip
-    return found
+    return result
 
 
 def direct_job(sinks: Mapping[str, Mapping[str, Any]], bootstrap: str) -> dict[str, Any]:
@@ -313,23 +313,23 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Kill, compare, print a line for each sink."""
-    given = parser().parse_args()
-    choose = random.Random(given.seed)
+    options = parser().parse_args()
+    choose = random.Random(options.seed)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     met, tried = Counter[str](), list[Difference]()
     with ExitStack() as ending:
-        round_ = (deployed if given.deployed else direct)(ending)
+        round_ = (deployed if options.deployed else direct)(ending)
         ending.callback(round_.end)
-        round_.send(given.records)
-        for _ in range(given.kills):
+        round_.send(options.records)
+        for _ in range(options.kills):
             met.update(round_.killed(choose))
-        found, batches = round_.finish(), round_.batches(round_.runs)
+        result, batches = round_.finish(), round_.batches(round_.runs)
         ledger = round_.producer.ledger
         kinds = list(zip(ledger.ids, ledger.dirt, strict=True))
         good, spoiled = (Counter(i for i, dirt in kinds if bool(dirt) is bad) for bad in (False, True))
-        for name, each in found.items():
+        for name, each in result.items():
             tried.append(Difference.of(name, good, each))
             again = sum(int(batch["duplicates"]) for batch in batches if batch["query"] == name)
             line = f"{name}: {met[name]} kills in a batch; {tried[-1]}; {again} were there when their batch came again"
@@ -339,7 +339,7 @@ def main() -> int:
             sys.stdout.write(f"{line}\n")
         round_.producer = None  # type: ignore[assignment]  # while the broker is there to say goodbye to
     sys.stdout.write(
-        f"{len(found)} sinks, {given.records:,} records to each, {len(batches)} batches, {given.kills} kills that met "
+        f"{len(result)} sinks, {options.records:,} records to each, {len(batches)} batches, {options.kills} kills that met "
         f"{met.total()}: {Difference.total(tried)}\n"
     )
     return int(not all(line.exact for line in tried))

@@ -100,11 +100,11 @@ def topic(broker: Kafka) -> Iterator[Case]:
     sizes: list[int] = []
 
     def held() -> Counter[str]:
-        found = Counter[str]()
+        results = Counter[str]()
         for identity, size in _messages(broker, "slow"):
-            found[identity] += 1
+            results[identity] += 1
             sizes.append(size)
-        return found
+        return results
 
     connection = Connection(None, broker.bootstrap, "none")
     pid = broker.process.popen.pid
@@ -143,8 +143,8 @@ def stream() -> Iterator[Case]:
         settings = KinesisSinkSettings("slow", REGION, None, 100_000)
 
         def held() -> Counter[str]:
-            found = (identity_of(record["Data"]) for record in records(client, "slow"))
-            return Counter(identity[1] for identity in found if identity is not None)
+            result = (identity_of(record["Data"]) for record in records(client, "slow"))
+            return Counter(identity[1] for identity in result if identity is not None)
 
         yield Case(
             "kinesis",

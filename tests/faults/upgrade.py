@@ -234,9 +234,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Upgrade, fail, refuse, roll back, compare, print."""
-    given = parser().parse_args()
+    options = parser().parse_args()
     status = 0
-    with opened(given.seed) as scene:
+    with opened(options.seed) as scene:
         with under_load(scene):
             for line, well in story(scene):
                 sys.stdout.write(f"{'ok' if well else 'NOT OK'}: {line}\n")

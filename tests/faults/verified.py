@@ -120,13 +120,13 @@ class Played(RealRuns):
 def _table(database: str, name: str) -> dict[str, Any]:
     """A table as the Data Catalog tells of it: the catalog of local Spark knows where it is."""
     with closing(sqlite3.connect(RUN / "catalog.db")) as held:
-        found = held.execute(
+        result = held.execute(
             "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
             (database, name),
         ).fetchone()
-    if found is None:
+    if result is None:
         raise RefusedError("EntityNotFoundException", f"Table {database}.{name} not found.")
-    parameters = {"table_type": "ICEBERG", "metadata_location": found[0]}
+    parameters = {"table_type": "ICEBERG", "metadata_location": result[0]}
     return {"Name": name, "DatabaseName": database, "Parameters": parameters}
 
 
@@ -197,9 +197,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Verify, with servers of its own."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     with played() as engines:
-        return verified(engines, given)
+        return verified(engines, options)
 
 
 if __name__ == "__main__":

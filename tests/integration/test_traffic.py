@@ -94,7 +94,7 @@ def test_into_kafka_at_a_rate(sandbox: Sandbox, project: Path) -> None:
     assert 300 < outcome["records_per_second"] < 440
     agree(in_topic(sandbox.kafka.bootstrap), outcome, path)
     # The schema comes out of its records again; the dirty ones are counted, not taken for records.
-    found = inferred(
+    result = inferred(
         "orders",
         "--kafka",
         sandbox.kafka.bootstrap,
@@ -105,9 +105,9 @@ def test_into_kafka_at_a_rate(sandbox: Sandbox, project: Path) -> None:
         "--sample",
         "5000",
     )
-    assert found["records"] + found["unreadable"] == outcome["records"]
-    assert [f["type"] for f in found["fields"]] == ["STRING", "STRING", "TIMESTAMP"]
-    assert found["fields"][0]["conflicts"] == ["int and string"]  # the retyped ones
+    assert result["records"] + result["unreadable"] == outcome["records"]
+    assert [f["type"] for f in result["fields"]] == ["STRING", "STRING", "TIMESTAMP"]
+    assert result["fields"][0]["conflicts"] == ["int and string"]  # the retyped ones
 
 
 @pytest.mark.slow
@@ -122,5 +122,5 @@ def test_into_kinesis_until_so_many(sandbox: Sandbox, project: Path) -> None:
     )  # fmt: skip
     assert outcome["records"] == 300
     agree(in_stream(client), outcome, path)
-    found = inferred("clicks", "--kinesis", sandbox.stack.endpoint, "--sample", "50")
-    assert (found["records"] + found["unreadable"], found["schema"].count(",")) == (50, 2)
+    result = inferred("clicks", "--kinesis", sandbox.stack.endpoint, "--sample", "50")
+    assert (result["records"] + result["unreadable"], result["schema"].count(",")) == (50, 2)

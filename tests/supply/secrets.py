@@ -48,15 +48,15 @@ class Harmless(BaseModel):
 
 def find(root: Path, files: Iterable[str]) -> list[Secret]:
     """Look into some files."""
-    found = SecretsCollection(root=str(root))
+    result = SecretsCollection(root=str(root))
     with default_settings():
         for file in files:
-            found.scan_file(file)
+            result.scan_file(file)
     return sorted(
         Secret(
             str(Path(root, each.filename).relative_to(root)), each.line_number, each.type, each.secret_hash
         )
-        for _, each in found
+        for _, each in result
     )
 
 

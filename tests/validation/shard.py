@@ -159,12 +159,12 @@ class _Behind:
 
 def drained(said: Callable[[str], None]) -> list[Drained]:
     """Try every setting."""
-    found = []
+    results = []
     with only_one(), kinesalite.running() as server:
         for setting in SETTINGS:
-            found.append(one := _once(server, setting))
+            results.append(one := _once(server, setting))
             said(f"{setting.name}: foretold {one.foretold:.1f} s, measured {one.measured:.1f} s")
-    return found
+    return results
 
 
 def _once(server: Kinesalite, setting: Setting) -> Drained:

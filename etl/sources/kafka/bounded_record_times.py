@@ -202,8 +202,8 @@ def with_bounded_times(
         if not topics:
             mixed = True
             continue
-        asked = partial(connection.connection_options, connection.bound_connection(topics[0], job, binds))
-        legs.append(Leg(topics, Checkpoint(query.checkpoint, place), asked, settings.repartition))
+        options = partial(connection.connection_options, connection.bound_connection(topics[0], job, binds))
+        legs.append(Leg(topics, Checkpoint(query.checkpoint, place), options, settings.repartition))
     return replace(query, handle=BoundedTimesHandler(query.handle, tuple(legs), mixed, query.name, report))
 
 

@@ -55,16 +55,16 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
     if not isinstance(login, SecretLogin):
         return dict(WITHOUT[login])
     try:
-        held = dict(secret.read(login.secret, endpoint, NEEDED[login.kind]))
+        values = dict(secret.read(login.secret, endpoint, NEEDED[login.kind]))
     except SinkError as error:
         raise StartError(str(error)) from error
-    if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in held["privateKey"]:
+    if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in values["privateKey"]:
         # A key with a password needs an algorithm that not every Java has under the name that Kafka uses.
         raise StartError(
             f"secret {login.secret}: privateKey is not an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE "
             "KEY-----); convert it with `openssl pkcs8 -topk8 -nocrypt`: the secret encrypts it"
         )
-    chosen = options_with_secret(login.kind, held)
+    chosen = options_with_secret(login.kind, values)
     private = {name: value for name, value in chosen.items() if name in _PRIVATE}
     return chosen | _referred(private)
 

@@ -79,10 +79,10 @@ def split(
     for place, (begin, end) in ranges.items():
         edges = [begin - 1, *odd.get(place, ()), end]
         gaps = [(a + 1, b) for a, b in pairwise(edges) if a + 1 < b]
-        kept = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[:MOST_RANGES])
-        if kept:
-            clean[place] = kept
-        edges = [begin, *(edge for gap in kept for edge in gap), end]
+        longest = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[:MOST_RANGES])
+        if longest:
+            clean[place] = longest
+        edges = [begin, *(edge for gap in longest for edge in gap), end]
         left = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
         if left:
             rest[place] = left
@@ -193,10 +193,10 @@ class Reader:
         self, consumer: Any, places: Sequence[Partition]
     ) -> dict[Partition, tuple[int, int]]:
         """Return the offsets of the oldest record and of the next one, by partition."""
-        asked = [self._place(place) for place in places]
-        begins = consumer.beginningOffsets(asked, self._wait)
-        ends = consumer.endOffsets(asked, self._wait)
-        return {place: (int(begins[a]), int(ends[a])) for place, a in zip(places, asked, strict=True)}
+        parts = [self._place(place) for place in places]
+        begins = consumer.beginningOffsets(parts, self._wait)
+        ends = consumer.endOffsets(parts, self._wait)
+        return {place: (int(begins[a]), int(ends[a])) for place, a in zip(places, parts, strict=True)}
 
     def _place(self, place: Partition) -> Any:
         jvm: Any = self.spark._jvm
@@ -299,12 +299,12 @@ class Reader:
 
     def _polled(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
         """Yield pages of a partition's records, which may go a little beyond the range."""
-        asked = self._place(place)
-        consumer.assign([asked])
-        consumer.seek(asked, within[0])
-        while (before := int(consumer.position(asked))) < within[1]:
-            records = consumer.poll(self._wait).records(asked)
-            if int(consumer.position(asked)) == before:
+        part = self._place(place)
+        consumer.assign([part])
+        consumer.seek(part, within[0])
+        while (before := int(consumer.position(part))) < within[1]:
+            records = consumer.poll(self._wait).records(part)
+            if int(consumer.position(part)) == before:
                 raise NoAnswerError(
                     f"{place[0]}/{place[1]}: the brokers sent nothing from offset {before} on within {self.seconds} s"
                 )
@@ -342,8 +342,8 @@ class Reader:
         return made.localCheckpoint()
 
     def _row(self, record: Any) -> tuple[Any, ...]:
-        given = record.headers().toArray() if self._headers else ()
-        headers = [(str(header.key()), _bytes(header.value())) for header in given]
+        pairs = record.headers().toArray() if self._headers else ()
+        headers = [(str(header.key()), _bytes(header.value())) for header in pairs]
         at = int(record.timestamp())
         overflows = abs(at) > LATEST
         if overflows:

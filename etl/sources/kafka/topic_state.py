@@ -87,7 +87,7 @@ def end_offsets(
     kafka = jvm.org.apache.kafka
     only = {source.topic: source.read_as.partitions for source in sources}
     with admin(spark, connecting, SECONDS) as (client, answer):
-        asked = {
+        specs = {
             kafka.common.TopicPartition(name, part.partition()): kafka.clients.admin.OffsetSpec.latest()
             for name, described in _described(spark, sources, client, answer).items()
             for part in described.partitions()
@@ -95,8 +95,8 @@ def end_offsets(
         }
         committed = kafka.clients.admin.ListOffsetsOptions(kafka.common.IsolationLevel.READ_COMMITTED)
         offsets: dict[str, dict[str, int]] = {}
-        for part, told in dict(answer(client.listOffsets(asked, committed).all())).items():
-            offsets.setdefault(part.topic(), {})[str(part.partition())] = int(told.offset())
+        for part, info in dict(answer(client.listOffsets(specs, committed).all())).items():
+            offsets.setdefault(part.topic(), {})[str(part.partition())] = int(info.offset())
     return offsets
 
 

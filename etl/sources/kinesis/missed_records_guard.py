@@ -180,10 +180,10 @@ class KinesisGuard(LegGuard):
         self._check_limits()
         first_of_run = self._batch is None
         self._batch = batch_id
-        kept = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
+        retained = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
         if first_of_run:
             committed = self.checkpoint.commit_time(spark, batch_id - 1) if batch_id else None
-            recent = committed is not None and batch_accounts.now() - committed < kept
+            recent = committed is not None and batch_accounts.now() - committed < retained
             # A shard at its last record has lost nothing, if the last batch is recent.
             self._check_horizon(moved if recent else here.read)
             self._check_landed(spark, batch_id, moved)
@@ -192,8 +192,8 @@ class KinesisGuard(LegGuard):
             # These shards are at records of the last batch.
             before = self._not_before
             self._not_before = before | {s: max(self.oldest, before.get(s, self.oldest)) for s in moved}
-        if self.oldest is not None and batch_accounts.now() - self.oldest > kept:
-            self._check_horizon(self._near_the_end(spark, here.read, batch_accounts.now() - kept))
+        if self.oldest is not None and batch_accounts.now() - self.oldest > retained:
+            self._check_horizon(self._near_the_end(spark, here.read, batch_accounts.now() - retained))
         return moved
 
     def skipped_records(self, spark: SparkSession) -> Iterator[DataFrame]:
@@ -284,10 +284,10 @@ class KinesisGuard(LegGuard):
         recent = [] if earlier is None else [rows.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
         missing = dict(positions)
         for looked_up in (*recent, rows):
-            held = _arrivals(looked_up, positions.values())
-            missing = {k: v for k, v in positions.items() if v not in held}
+            arrivals = _arrivals(looked_up, positions.values())
+            missing = {k: v for k, v in positions.items() if v not in arrivals}
             if not missing:
-                arrived = {k: held[p] for k, p in positions.items()}
+                arrived = {k: arrivals[p] for k, p in positions.items()}
                 self._not_before |= arrived
                 self.oldest = min(arrived.values())
                 self.steps = {self._step(at - SLACK) for at in arrived.values()}

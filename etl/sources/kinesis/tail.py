@@ -146,8 +146,8 @@ class StreamTail:
 
 def _date(answer: dict[str, Any]) -> datetime:
     """Return the time of an answer: its header ``Date`` (RFC 9110, section 6.6.1)."""
-    told = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    return datetime.now(UTC) if told is None else parsedate_to_datetime(told).astimezone(UTC)
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    return datetime.now(UTC) if date is None else parsedate_to_datetime(date).astimezone(UTC)
 
 
 def identity_of(data: bytes) -> Identity | None:

@@ -143,9 +143,9 @@ def _of_file(file: Path) -> Mapping[str, Any]:
 def _unpack(reference: str, root: Path, folder: Path) -> None:
     """Extract the project's files of a commit into a folder."""
     # Git would read a leading dash as an option.
-    asked = ["git", "-C", str(root), "archive", "--format=tar", "--end-of-options", reference, "."]
+    command = ["git", "-C", str(root), "archive", "--format=tar", "--end-of-options", reference, "."]
     try:
-        done = subprocess.run(asked, capture_output=True, check=False)
+        done = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError as error:
         raise wrong_option("--diff", reference, f"{_ALLOWED}: there is no git here") from error
     if done.returncode:

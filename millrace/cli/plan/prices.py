@@ -89,14 +89,14 @@ def _replace(file: Path, text: str) -> None:
 
 def _tell(found: Renewal, file: str | None, *, as_json: bool) -> None:
     if as_json:
-        told = {
+        document = {
             "version": 1,
             "file": file,
             "renewed": found.renewed_count,
             "stayed": dict(found.stayed),
             "unknown": list(found.unknown),
         }
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(document, indent=2))
         return
     for name, why in found.stayed.items():
         typer.echo(f"{name} not updated: {why}")

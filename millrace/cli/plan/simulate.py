@@ -225,10 +225,10 @@ class _Traffic:
                 least = f"at least {self.seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
                 raise wrong_option("--every", f"{self.every:g}s", least)
             return {name: Arrivals.spikes(low, high, self.every, self.seconds) for name in streams}
-        asked = {name: environment.streams[name].traffic for name in streams}
+        rates = {name: environment.streams[name].traffic for name in streams}
         return {
             name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, self.seconds)
-            for name, traffic in asked.items()
+            for name, traffic in rates.items()
         }
 
 

@@ -97,16 +97,16 @@ def backfill(
     span = _span(environment, since, until, origin, replace=replace)
     console = Console(stderr=True, highlight=False)
     place, aws = _where(environment)
-    told = _size(environment, place, job, name, span, origin)
-    console.print(f"{told}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
+    size = _size(environment, place, job, name, span, origin)
+    console.print(f"{size}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
     confirm("Continue?", yes=yes)
-    asked = {"--backfill": name}
+    arguments = {"--backfill": name}
     if span is not None:
-        asked |= {"--since": span[0].isoformat(), "--until": span[1].isoformat()}
-    asked |= {"--replace": ""} if replace else {}
-    asked |= {"--from": origin} if origin is not None else {}
+        arguments |= {"--since": span[0].isoformat(), "--until": span[1].isoformat()}
+    arguments |= {"--replace": ""} if replace else {}
+    arguments |= {"--from": origin} if origin is not None else {}
     with console.status(f"backfill {name}"):
-        outcome = _run(environment, job, aws, asked)
+        outcome = _run(environment, job, aws, arguments)
     typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
 
 

@@ -74,12 +74,14 @@ def show(
         names = [query]
     with translate_aws_errors("reading the checkpoints"):
         checkpoints = _checkpoints(environment, job)
-        kept, holder = [checkpoints.read_contents(name) for name in names], checkpoints.holder()
+        contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.holder()
     if as_json:
-        typer.echo(json.dumps({"held_by": holder, "queries": [_document(each) for each in kept]}, indent=2))
+        typer.echo(
+            json.dumps({"held_by": holder, "queries": [_document(each) for each in contents]}, indent=2)
+        )
         return
     typer.echo(f"{job}: {'no writer now' if holder is None else f'current writer: {holder}'}")
-    for each in kept:
+    for each in contents:
         typer.echo("\n".join(_lines(each)))
 
 
@@ -145,8 +147,8 @@ def reset(
             return
         confirm("Continue?", yes=yes)
         with checkpoints.holding_lease("millrace checkpoint reset"):
-            kept = checkpoints.archive(query, start=start, moment=now)
-    typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {kept}")
+            archived = checkpoints.archive(query, start=start, moment=now)
+    typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {archived}")
 
 
 @checkpoint_app.command()
@@ -202,8 +204,8 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
                 with target.holding_lease(f"millrace checkpoint {verb}"):
                     source.copy(query, target, name, same_sink=moves)
             if moves:
-                kept = source.archive(query, start=None, moment=datetime.now(UTC))
-                typer.echo(f"the old checkpoint of {job}/{query} is kept in {kept}", err=True)
+                archived = source.archive(query, start=None, moment=datetime.now(UTC))
+                typer.echo(f"the old checkpoint of {job}/{query} is kept in {archived}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 

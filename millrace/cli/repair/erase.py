@@ -241,5 +241,5 @@ def _figures(preview: Answers) -> Table:
 
 
 def _sentence(request: Request, done: Answers) -> str:
-    told = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables(done))
-    return f"erasure {request.id} is done; rows erased: {told}. Its record is in the lake's bucket, below _erasures/"
+    counts = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables(done))
+    return f"erasure {request.id} is done; rows erased: {counts}. Its record is in the lake's bucket, below _erasures/"

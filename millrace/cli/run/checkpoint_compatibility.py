@@ -122,10 +122,10 @@ def _manifests(
         raise AnotherReleaseError(
             f"another release of Millrace wrote its launch document ({error})"
         ) from error
-    kept = Checkpoints(aws.client("s3"), aws.names, job)
+    checkpoints = Checkpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
         with translate_aws_errors(f"reading the checkpoint of {job}/{query.name}"):
-            text = kept.manifest(query.name)
+            text = checkpoints.manifest(query.name)
         if text is None:
             continue
         old: Manifest | ManifestError

@@ -169,11 +169,11 @@ def _feeds(
     files = {} if source is None else _files(source, streams)
     for stream in streams:
         shape = TrafficShape(per_second=rate or _RATE)
-        feed, held = traffic.feed_of(loaded, stream, shape, seed, files.get(stream))
-        if held is not None and rate is None:
-            shape = replace(feed.shape, per_second=max(_RATE, held / _FILE_SECONDS))
+        feed, total = traffic.feed_of(loaded, stream, shape, seed, files.get(stream))
+        if total is not None and rate is None:
+            shape = replace(feed.shape, per_second=max(_RATE, total / _FILE_SECONDS))
             feed = replace(feed, shape=shape)
-        yield stream, TrialFeed(feed, held)
+        yield stream, TrialFeed(feed, total)
 
 
 def _files(source: Path, streams: Sequence[str]) -> dict[str, Path]:

@@ -112,15 +112,15 @@ def rollback(
         f"{job}: rolling back to the version deployed until {version.at}: {version.document_url}", err=True
     )
     try:
-        told = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
+        refusals = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
     except AnotherReleaseError as error:
-        told = []
+        refusals = []
         typer.echo(
             f"{job}: its checkpoints cannot be checked here: {error}. The job checks them at its start: if it cannot continue "
             "from them, it ends with status 2, and this command reports the job as unhealthy",
             err=True,
         )
-    refuse("rollback", told)
+    refuse("rollback", refusals)
     refuse_wider("rollback", changes, yes=yes, wider=wider)
     confirm("Roll back this?", yes=yes)
     started = steps.roll_back(

@@ -122,7 +122,7 @@ def advise_command(
         subject = _ours(environment, job, [each.name for each in history.queries])
     advice = advise(history, subject)
     advice = replace(advice, notes=(*doubt, *advice.notes))
-    asked = bool(what_if or score is not None or apply or html is not None or as_json)
+    with_options = bool(what_if or score is not None or apply or html is not None or as_json)
     foreseen = options.forecast_changes(advice, subject, what_if or (), score)
     advice = options.without_worse(advice, foreseen)
     ran = foreseen.forecasts[0] if foreseen.forecasts else None
@@ -133,18 +133,18 @@ def advise_command(
     document = to_json(advice) | {"verdict": verdict_json(verdict)} | options.to_json(foreseen)
     if html is not None:
         write_page(html, advice_page(document, history, foreseen.twin, foreseen.forecasts))
-    told = options.apply(advice, env, finding or ()) if apply else None
+    outcome = options.apply(advice, env, finding or ()) if apply else None
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-        if told is not None:
-            typer.echo(told, err=True)
+        if outcome is not None:
+            typer.echo(outcome, err=True)
         return
     show(*panel(verdict, terminal=sys.stdout.isatty()))
     _show(advice, log.name)
-    if asked:
+    if with_options:
         options.show_forecasts(foreseen)
-    if told is not None:
-        typer.echo(f"\n{told}")
+    if outcome is not None:
+        typer.echo(f"\n{outcome}")
     if html is not None:
         typer.echo(f"wrote {html}")
 

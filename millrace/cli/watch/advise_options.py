@@ -182,9 +182,16 @@ def show_forecasts(found: TwinAnswers) -> None:
             *words("query", "forecast of"), *figures("predicted, s", "measured, s", "error", "in interval")
         )
         for one in scored.scores:
-            told = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
+            forecast = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
             inside = "yes" if one.inside else "no"
-            row = (one.query, one.figure, told, f"{one.happened:,.2f}", f"{one.relative_error:.1%}", inside)
+            row = (
+                one.query,
+                one.figure,
+                forecast,
+                f"{one.happened:,.2f}",
+                f"{one.relative_error:.1%}",
+                inside,
+            )
             table.add_row(*map(Text, row))
         show("", Text(f"scored: {scored.forecast}"), table)
 
@@ -229,10 +236,10 @@ def forecast_cells(query: QueryForecast) -> list[str]:
         longest = next(iter(query.figures.values())).value
         return [f"no batch ends in {longest:,.0f} s", *[""] * (len(query.figures) - 1)]
     return [
-        f"{told.value:,.2f} [{told.low:,.2f}, {told.high:,.2f}]"
+        f"{cells.value:,.2f} [{cells.low:,.2f}, {cells.high:,.2f}]"
         if query.keeps_up or key in ("duration", "slow")
         else "grows"
-        for key, told in query.figures.items()
+        for key, cells in query.figures.items()
     ]
 
 

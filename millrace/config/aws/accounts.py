@@ -53,10 +53,10 @@ def foreign_accounts(tree: Tree, account: str, others: Collection[str]) -> Itera
 def inherited_names(tree: Tree) -> list[str]:
     """Return a line for each value that names an account, host or secret and stands in a file which the environment extends."""
     return [
-        f"{dotted_path(path)}: {value} ({held.file.name})"
+        f"{dotted_path(path)}: {value} ({node.file.name})"
         for path, value in tree.leaves()
-        if (held := tree.at(path)) is not None
-        and held.file != tree.file
+        if (node := tree.at(path)) is not None
+        and node.file != tree.file
         and isinstance(value, str)
         and _names(path, value)
     ]

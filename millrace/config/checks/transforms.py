@@ -280,10 +280,10 @@ def _misfit(node: _Function, takes: int) -> str | None:
         if not any(isinstance(each, ast.Return) and each.value is not None for each in own):
             return "returns nothing"
     arguments = node.args
-    given = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-    required = len(given) - len(arguments.defaults)
-    if required > takes or (len(given) < takes and arguments.vararg is None):
-        return f"takes {', '.join(given) or 'nothing'}"
+    parameters = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    required = len(parameters) - len(arguments.defaults)
+    if required > takes or (len(parameters) < takes and arguments.vararg is None):
+        return f"takes {', '.join(parameters) or 'nothing'}"
     named = [
         each.arg
         for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)

@@ -48,8 +48,8 @@ def ignore_missing(*signs: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        told = error.response["Error"]
-        if told.get("Code") not in signs and not any(sign in told.get("Message", "") for sign in signs):
+        code = error.response["Error"]
+        if code.get("Code") not in signs and not any(sign in code.get("Message", "") for sign in signs):
             raise
 
 

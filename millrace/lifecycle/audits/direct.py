@@ -100,9 +100,9 @@ def claimed_ranges(
         summary = snapshot.summary
         if summary is None or summary[QUERY] != name or summary[OFFSETS] is None:
             continue
-        held = json.loads(str(summary[OFFSETS]))
-        for partition, end in held["end"].items():
-            start = held["start"].get(partition, 0 if earliest else end)
+        offsets = json.loads(str(summary[OFFSETS]))
+        for partition, end in offsets["end"].items():
+            start = offsets["start"].get(partition, 0 if earliest else end)
             if partition in places:
                 claimed.setdefault(places[partition], []).append((start, end))
     return {place: list(_joined(ranges)) for place, ranges in claimed.items()}

@@ -84,18 +84,18 @@ class Topic:
             partitions = self._partitions(consumer)
             chosen = sorted(partitions if only is None else partitions & set(only))
             bounds: dict[int, list[int]] = {partition: [] for partition in chosen}
-            kept = {
+            watermarks = {
                 p: consumer.get_watermark_offsets(TopicPartition(self.name, p), timeout=_SECONDS)
                 for p in chosen
             }
             for moment in moments:
-                asked = [TopicPartition(self.name, p, int(moment.timestamp() * 1000)) for p in chosen]
-                for answer in consumer.offsets_for_times(asked, timeout=_SECONDS):
-                    end = kept[answer.partition][1]
+                positions = [TopicPartition(self.name, p, int(moment.timestamp() * 1000)) for p in chosen]
+                for answer in consumer.offsets_for_times(positions, timeout=_SECONDS):
+                    end = watermarks[answer.partition][1]
                     # Times go up, but a record's time need not: a boundary never goes below an earlier one.
                     offset = end if answer.offset < 0 else min(answer.offset, end)
                     bounds[answer.partition].append(max([offset, *bounds[answer.partition][-1:]]))
-            return {p: Bounds(kept[p][0], tuple(offsets)) for p, offsets in bounds.items()}
+            return {p: Bounds(watermarks[p][0], tuple(offsets)) for p, offsets in bounds.items()}
 
     def _partitions(self, consumer: Consumer) -> set[int]:
         known = consumer.list_topics(self.name, timeout=_SECONDS).topics[self.name]
@@ -190,12 +190,12 @@ def compare(
     there = landed.offsets_by_time(hours[0], hours[-1] + HOUR)
     holes: list[MissingRange] = []
     rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0, 0] for start in hours}
-    for partition, kept in boundaries.items():
-        bounds = kept.offsets
+    for partition, watermark in boundaries.items():
+        bounds = watermark.offsets
         known = there.get((topic.name, partition), set())
         begin, end = bounds[0], min(bounds[-1], max(bounds[0], read.get(partition, _FIRST_OFFSET)))
         oldest = min(known, default=end)
-        if begin <= kept.earliest:
+        if begin <= watermark.earliest:
             # For expired records, only the table knows their time.
             begin = min(begin, oldest)
         if not whole:
@@ -223,9 +223,9 @@ def compare(
             row[2] += sum(_overlap(hole, low, high) for hole in lost if hole.verdict == "lost")
             row[3] += max(0, high - max(low, end))
             if claims is not None:
-                told = sum(_overlap(hole, low, high) for hole in lost)
+                missing = sum(_overlap(hole, low, high) for hole in lost)
                 inside = max(0, min(high, end) - max(low, begin))
-                row[4] += inside - sum(1 for o in known if max(low, begin) <= o < min(high, end)) - told
+                row[4] += inside - sum(1 for o in known if max(low, begin) <= o < min(high, end)) - missing
     return tuple(HourlyCounts(start, *rows[start]) for start in hours), tuple(holes)
 
 

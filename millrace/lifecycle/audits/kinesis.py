@@ -87,12 +87,12 @@ def shards_of(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
 
 def list_shards(kinesis: Any, stream: str) -> list[dict[str, Any]]:
     """Return all shards of a stream that still have records, as Kinesis describes them."""
-    shards, asked = [], {"StreamName": stream}
-    while asked:
-        page = kinesis.list_shards(**asked)
+    shards, request = [], {"StreamName": stream}
+    while request:
+        page = kinesis.list_shards(**request)
         shards += page["Shards"]
         # boto3's paginator repeats the name beside the token, which Kinesis refuses (boto/botocore#2009).
-        asked = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
+        request = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
     return shards
 
 
@@ -210,13 +210,17 @@ def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Lag
 
 
 def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -> datetime | None:
-    asked: dict[str, Any] = {"StreamName": stream, "ShardId": shard, "ShardIteratorType": at["iteratorType"]}
+    request: dict[str, Any] = {
+        "StreamName": stream,
+        "ShardId": shard,
+        "ShardIteratorType": at["iteratorType"],
+    }
     if at["iteratorType"] in _AT:
-        asked["StartingSequenceNumber"] = at["iteratorPosition"]
+        request["StartingSequenceNumber"] = at["iteratorPosition"]
     elif at["iteratorType"] == "AT_TIMESTAMP":
         # The connectors write a time in milliseconds.
-        asked["Timestamp"] = datetime.fromtimestamp(float(at["iteratorPosition"]) / 1000, UTC)
-    first = next((page[0] for page in _pages(kinesis, 1, **asked) if page), None)
+        request["Timestamp"] = datetime.fromtimestamp(float(at["iteratorPosition"]) / 1000, UTC)
+    first = next((page[0] for page in _pages(kinesis, 1, **request) if page), None)
     return None if first is None else first["ApproximateArrivalTimestamp"].astimezone(UTC)
 
 

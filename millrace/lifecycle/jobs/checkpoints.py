@@ -200,16 +200,16 @@ class Checkpoints:
         str
             URL of the archive.
         """
-        kept = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-        self._copy(f"{self.prefix}/{query}", kept)
-        self._copy_if_there(self._beside(query, "manifest"), f"{kept}/manifest.json")
+        folder = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+        self._copy(f"{self.prefix}/{query}", folder)
+        self._copy_if_there(self._beside(query, "manifest"), f"{folder}/manifest.json")
         # The note exists before the checkpoint is deleted, and is read only after that.
         if start is None:
             self.s3.delete_object(Bucket=self.bucket, Key=self._beside(query, "start"))
         else:
             self._write(self._beside(query, "start"), json.dumps({"version": 1, "start": start}))
         self._delete(query)
-        return f"s3://{self.bucket}/{kept}"
+        return f"s3://{self.bucket}/{folder}"
 
     def copy(self, query: str, to: Checkpoints, name: str, *, same_sink: bool) -> None:
         """Copy a checkpoint to another name, so that another query continues from it.
@@ -238,8 +238,8 @@ class Checkpoints:
         self.check_whole(query)
         to._delete(name)  # left by an interrupted copy
         self._copy(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
-        if held := self.read_contents(query).manifest:
-            manifest = {**held, "query": name}
+        if text := self.read_contents(query).manifest:
+            manifest = {**text, "query": name}
             if not same_sink:
                 manifest["sinks"] = {}
             to._write(to._beside(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))

@@ -196,15 +196,15 @@ def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
 
 def _iterator_ages(aws: Aws, source: str) -> Iterator[float]:
     """Yield the age of records that a reader has just received: no commit reports it."""
-    asked = aws.names.environment.streams[source].metrics
-    if asked is None:
+    metrics = aws.names.environment.streams[source].metrics
+    if metrics is None:
         return
     now = datetime.now(UTC)
     with translate_aws_errors(f"reading the age of records on {source}"):
         points = aws.client("cloudwatch").get_metric_statistics(
-            Namespace=asked.namespace,
-            MetricName=asked.age,
-            Dimensions=[{"Name": asked.dimension, "Value": aws.names.stream(source)}],
+            Namespace=metrics.namespace,
+            MetricName=metrics.age,
+            Dimensions=[{"Name": metrics.dimension, "Value": aws.names.stream(source)}],
             StartTime=now - _AGE_PERIOD,
             EndTime=now,
             Period=_PERIOD_SECONDS,

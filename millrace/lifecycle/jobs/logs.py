@@ -193,18 +193,18 @@ def _search(
 def _block(aws: Aws, group: str, stream: str, first: LogLine) -> list[LogLine]:
     """Return the lines of a stream from a given one on."""
     assert first.at is not None, "CloudWatch knows the time of every event"
-    asked = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
-    asked["startTime"] = int(first.at.timestamp() * 1000)
+    request = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
+    request["startTime"] = int(first.at.timestamp() * 1000)
     events: list[dict[str, Any]] = []
     with translate_aws_errors("reading the lines after an error"):
         while len(events) < _BLOCK_EVENTS:
             # An answer may hold few events or none before the stream's end, which repeats the token (API reference).
-            answer = aws.client("logs").get_log_events(**asked)
+            answer = aws.client("logs").get_log_events(**request)
             events += answer["events"]
             token = answer.get("nextForwardToken")
-            if token in (None, asked.get("nextToken")):
+            if token in (None, request.get("nextToken")):
                 break
-            asked["nextToken"] = token
+            request["nextToken"] = token
     lines = [LogLine(_moment(event), first.source, str(event["message"]).rstrip()) for event in events]
     at = next((n for n, line in enumerate(lines) if line.text == first.text), None)
     return [first] if at is None else lines[at:]

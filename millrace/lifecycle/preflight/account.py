@@ -58,8 +58,8 @@ def bootstrap_key(account: Account) -> Iterator[Row]:
     applied = [rule.get("ApplyServerSideEncryptionByDefault", {}) for rule in rules["Rules"]]
     key = next((each["KMSMasterKeyID"] for each in applied if "KMSMasterKeyID" in each), None)
     # A bucket may name its key by id alone.
-    given = (governance.bootstrap_key or "").rpartition("/")[2]
-    own = key is not None and "alias/aws/" not in key and key.rpartition("/")[2] != given
+    alias = (governance.bootstrap_key or "").rpartition("/")[2]
+    own = key is not None and "alias/aws/" not in key and key.rpartition("/")[2] != alias
     arn = key if str(key).startswith("arn:") else names.arn("kms", f"key/{key}")
     remedy = f"write governance: {{bootstrap_key: {arn}}}, or jobs cannot read their files"
     wrong = f"{bucket} is encrypted with {key}" if own else ""

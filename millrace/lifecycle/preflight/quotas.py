@@ -43,14 +43,14 @@ def _quota(service: str, code: str, subject: str, amounts: Callable[[Account], t
         needed, used = amounts(account)
         if needed <= 0:
             return
-        client, asked = account.client("service-quotas"), {"ServiceCode": service, "QuotaCode": code}
+        client, quota = account.client("service-quotas"), {"ServiceCode": service, "QuotaCode": code}
         try:
-            most = client.get_service_quota(**asked)["Quota"]["Value"]
+            most = client.get_service_quota(**quota)["Quota"]["Value"]
         except ClientError as error:
             # An account that never asked for more has no quota of its own.
             if error.response["Error"].get("Code") != "NoSuchResourceException":
                 raise
-            most = client.get_aws_default_service_quota(**asked)["Quota"]["Value"]
+            most = client.get_aws_default_service_quota(**quota)["Quota"]["Value"]
         command = (
             f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
             f"--desired-value {math.ceil(needed + used)} --region {account.aws.names.environment.region}"

@@ -46,8 +46,8 @@ def policies(account: Account) -> Iterator[Row]:
         return
 
     def errors(document: str) -> list[str]:
-        asked = {"policyDocument": document, "policyType": "IDENTITY_POLICY"}
-        findings = account.call("accessanalyzer", "validate_policy", "findings", **asked)
+        request = {"policyDocument": document, "policyType": "IDENTITY_POLICY"}
+        findings = account.call("accessanalyzer", "validate_policy", "findings", **request)
         return [each["findingDetails"] for each in findings if each["findingType"] == "ERROR"]
 
     with ThreadPoolExecutor(4) as pool:
@@ -79,10 +79,10 @@ def drift(account: Account) -> Iterator[Row]:
     """Have CloudFormation compare each deployed stack with its resources."""
     client = account.client("cloudformation")
     for stack in account.stacks:
-        asked = client.detect_stack_drift(StackName=stack)["StackDriftDetectionId"]
+        detection = client.detect_stack_drift(StackName=stack)["StackDriftDetectionId"]
         until = time.monotonic() + _DRIFT_SECONDS
         while True:
-            status = client.describe_stack_drift_detection_status(StackDriftDetectionId=asked)
+            status = client.describe_stack_drift_detection_status(StackDriftDetectionId=detection)
             if status["DetectionStatus"] != "DETECTION_IN_PROGRESS" or time.monotonic() > until:
                 break
             time.sleep(_LOOK_SECONDS)

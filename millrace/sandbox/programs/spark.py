@@ -175,13 +175,13 @@ class SandboxSpark:
         settings["spark.eventLog.dir"] = event_logs.as_uri()
         if self.stack.region != _SIGNED_FOR:
             settings["spark.driver.extraClassPath"] = str(_signing_region(home / "conf", self.stack))
-        given = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
+        tail = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
         for binding in self._bindings(document["settings"], home):
-            given += ["--bind", binding]
-        given += arguments
+            tail += ["--bind", binding]
+        tail += arguments
         environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
         process = local_driver.start(
-            f"job-{run}", home, entry, settings, given, environment=environment, archive=archive, line=line
+            f"job-{run}", home, entry, settings, tail, environment=environment, archive=archive, line=line
         )
         return Job(process, event_logs)
 

@@ -46,8 +46,8 @@ def policy_errors(question: ClaimContext, policies: Iterable[Mapping[str, Any]])
     """
     errors = set()
     for policy in policies:
-        asked = {"policyDocument": json.dumps(policy), "policyType": "IDENTITY_POLICY"}
-        for finding in question.pages("accessanalyzer", "validate_policy", "findings", **asked):
+        request = {"policyDocument": json.dumps(policy), "policyType": "IDENTITY_POLICY"}
+        for finding in question.pages("accessanalyzer", "validate_policy", "findings", **request):
             if finding["findingType"] in ("ERROR", "SECURITY_WARNING"):
                 errors.add(f"{finding['findingType']} {finding['issueCode']}")
     return errors

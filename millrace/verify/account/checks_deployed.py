@@ -172,8 +172,8 @@ def emr_zones(question: ClaimContext) -> Answer:
     """Look for the zones in which AWS accepted applications."""
     subnets = set[str]()
     for job in question.jobs(EmrJob):
-        asked = {"applicationId": question.output(job, "ApplicationId")}
-        application = question.client("emr-serverless").get_application(**asked)["application"]
+        request = {"applicationId": question.output(job, "ApplicationId")}
+        application = question.client("emr-serverless").get_application(**request)["application"]
         subnets |= set(application.get("networkConfiguration", {}).get("subnetIds", ()))
     if not subnets:
         return _NONE
@@ -211,8 +211,8 @@ def msk_zones(question: ClaimContext) -> Answer:
 def _executions(question: ClaimContext, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
     """Yield input and left states of the newest successful executions."""
     machine, client = question.output(job, "StateMachineArn"), question.client("stepfunctions")
-    asked = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
-    for each in client.list_executions(**asked)["executions"]:
+    request = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
+    for each in client.list_executions(**request)["executions"]:
         events = list(
             question.pages(
                 "stepfunctions", "get_execution_history", "events", executionArn=each["executionArn"]
@@ -235,10 +235,10 @@ def emr_stop(question: ClaimContext) -> Answer:
 def restarts(question: ClaimContext) -> Answer:
     """Look for executions that a rule started and that started a run."""
     reasons = [
-        str(given.get("reason", ""))
+        str(inputs.get("reason", ""))
         for job in question.names.environment.jobs
-        for given, left in _executions(question, job)
-        if given.get("verb") == "restart" and "StartRun" in left
+        for inputs, left in _executions(question, job)
+        if inputs.get("verb") == "restart" and "StartRun" in left
     ]
     by_event = sum(reason.startswith("run ") for reason in reasons)
     return (
@@ -297,10 +297,10 @@ def _landed(question: ClaimContext) -> int:
 
 def lake_formation(question: ClaimContext) -> Answer:
     """Look for a table that was written with Lake Formation's grants."""
-    asked = question.names.environment.storage.lake_formation
-    if asked == "off":
+    mode = question.names.environment.storage.lake_formation
+    if mode == "off":
         return Answer(None, "storage.lake_formation is off")
-    return Answer(True, asked) if _landed(question) else Answer(None, "no table has a snapshot")
+    return Answer(True, mode) if _landed(question) else Answer(None, "no table has a snapshot")
 
 
 def missing_keys(question: ClaimContext) -> Answer:

@@ -125,7 +125,7 @@ def report(told: Sequence[ClaimAnswer], *, version: str, region: str, read: str)
     version, region, read
         Millrace's version, the environment's region, and the date.
     """
-    asked = [each.line for each in told if each.verdict != "not asked"]
+    counted = [each.line for each in told if each.verdict != "not asked"]
     others = [each.line for each in told if each.verdict == "not asked"]
-    lines = "\n".join([f"millrace {version}, {region}, {read}: {summary(told)}", *asked, *others])
+    lines = "\n".join([f"millrace {version}, {region}, {read}: {summary(told)}", *counted, *others])
     return f"# Claims about AWS, asked\n\nSend these lines; docs/unproved.md says what each means.\n\n```text\n{lines}\n```\n"

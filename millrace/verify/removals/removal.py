@@ -104,7 +104,7 @@ def remove(
     for wave in order:
         if wave is order[-1]:
             stay = topics()
-        kept = _record(wave) if stay and wave is order[-1] else None
+        record = _record(wave) if stay and wave is order[-1] else None
         buckets = [(stack, bucket) for stack in wave for kind, bucket in resources[stack] if kind == _BUCKET]
         for attempt in range(_TRIES):
             for stack, bucket in buckets:
@@ -114,7 +114,7 @@ def remove(
                         f"{scope.prefix}-"
                     )
                 objects += empty_bucket(place.client("s3"), bucket)
-            going = [stack for stack in wave if stack != kept]
+            going = [stack for stack in wave if stack != record]
             if not going:
                 break
             say(f"deleting {', '.join(going)}")

@@ -193,9 +193,9 @@ class Engines:
     # ---- EMR Serverless: the action in method and path ----
 
     def emr(self, method: str, path: str, query: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
-        found = re.fullmatch(r"/applications/([^/]+)(?:/(jobruns|stop)(?:/([^/]+))?)?", path)
-        assert found, f"{method} {path}"
-        application, part, run = found.groups()
+        match = re.fullmatch(r"/applications/([^/]+)(?:/(jobruns|stop)(?:/([^/]+))?)?", path)
+        assert match, f"{method} {path}"
+        application, part, run = match.groups()
         if (method, part) == ("GET", None):
             state = "STOPPED" if application in self.stopped_applications else "STARTED"
             return {"application": {"applicationId": application, "state": state}}

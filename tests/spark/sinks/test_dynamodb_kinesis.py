@@ -215,8 +215,8 @@ def make_stream(kinesis: Kinesalite, name: str, shards: int) -> None:
 
 
 def records(kinesis: Kinesalite, stream: str) -> list[dict[str, Any]]:
-    found = held.records(kinesis.client(), stream)
-    return [{"key": record["PartitionKey"], **json.loads(record["Data"])} for record in found]
+    result = held.records(kinesis.client(), stream)
+    return [{"key": record["PartitionKey"], **json.loads(record["Data"])} for record in result]
 
 
 @pytest.mark.faults
@@ -238,11 +238,11 @@ def test_records_that_come_again_are_put_where_the_stream_lacks_them(
     two = stream_sink(kinesis, "again", key="gate")
     assert two.write(batch, place(0, notes=tmp_path), none_refused) == WriteCounts(700, 0)
     assert two.write(rows(spark, [row(700)]), place(1, notes=tmp_path), none_refused) == WriteCounts(1, 1)
-    found = records(kinesis, "again")
-    assert Counter((r["_source"], r["_id"]) for r in found) == Counter(
+    result = records(kinesis, "again")
+    assert Counter((r["_source"], r["_id"]) for r in result) == Counter(
         ("flights", f"flights-topic/0/{n}") for n in range(701)
     )
-    assert {r["key"] for r in found if r["flight"] == 7} == {"7"}
+    assert {r["key"] for r in result if r["flight"] == 7} == {"7"}
     # A new checkpoint puts again what it reads again, and skips nothing that is new.
     again = rows(spark, [row(1), row(701)])
     fresh = place(0, "run-2", tmp_path / "other")

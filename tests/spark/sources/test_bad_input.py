@@ -53,9 +53,9 @@ def landing_of(
 
 
 def rows_of(spark: SparkSession, table: Table) -> dict[str, Any]:
-    found = spark.table(str(table)).select("_id", "_key", "_bytes", "_stage", "_error").collect()
-    assert len(found) == len({r["_id"] for r in found})
-    return {r["_id"]: r for r in found}
+    rows = spark.table(str(table)).select("_id", "_key", "_bytes", "_stage", "_error").collect()
+    assert len(rows) == len({r["_id"] for r in rows})
+    return {r["_id"]: r for r in rows}
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -76,9 +76,9 @@ def test_the_whole_list_lands(spark: SparkSession, table: Names, name: str) -> N
     ):
         write(frame(spark, batch), 0)
         assert events.accounts() == accounted
-    found = rows_of(spark, landing)
+    result = rows_of(spark, landing)
     for sent_row, (payload, stage) in zip(rows, sent, strict=True):
-        kept = found[sent_row[0]]
+        kept = result[sent_row[0]]
         assert kept["_stage"] == stage
         assert kept["_key"] == sent_row[4]
         if stage is None:
@@ -115,9 +115,9 @@ def test_any_records_land_once_good_or_kept(spark: SparkSession, table: Names, n
         assert good + bad_ones == landed
 
     batches()
-    found = rows_of(spark, landing)
-    assert found.keys() == sent.keys()
-    for identity, kept in found.items():
+    result = rows_of(spark, landing)
+    assert result.keys() == sent.keys()
+    for identity, kept in result.items():
         if kept["_error"] is not None:
             assert kept["_bytes"] == sent[identity][7]
             assert kept["_stage"] in ("decode", "schema")

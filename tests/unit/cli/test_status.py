@@ -38,9 +38,9 @@ def test_every_job_has_a_line_whatever_another_ones_is() -> None:
 @pytest.mark.usefixtures("deployed")
 def test_a_script_gets_one_object() -> None:
     done = millrace("status", "--env", "local", "--json")
-    found = json.loads(done.stdout)
-    assert found["departures"] == {"state": "running"}
-    assert found["flights"]["outcome"] == "not-deployed"
+    result = json.loads(done.stdout)
+    assert result["departures"] == {"state": "running"}
+    assert result["flights"]["outcome"] == "not-deployed"
 
 
 @pytest.mark.usefixtures("deployed")

@@ -57,8 +57,8 @@ def made(
 ) -> Manifest:
     job = settings.parse({**SETTINGS, "engine": engine, "queries": [with_route(query)]})
     conf = {manifest.PARTITIONS: partitions}.get
-    found = manifest.manifest_of(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
-    return dataclasses.replace(found, operators=operators)
+    result = manifest.manifest_of(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
+    return dataclasses.replace(result, operators=operators)
 
 
 LANDED = LAND
@@ -116,8 +116,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_checkpoint_that_would_be_misread_is_refused(name: str) -> None:
     old, new, said = REFUSED[name]
-    found = manifest.incompatible_changes(manifest.changes(old, new))
-    assert any(said in str(change) for change in found), found
+    result = manifest.incompatible_changes(manifest.changes(old, new))
+    assert any(said in str(change) for change in result), result
 
 
 CONTINUED = {
@@ -148,10 +148,10 @@ CONTINUED = {
 @pytest.mark.parametrize("name", CONTINUED)
 def test_what_a_checkpoint_can_bear_is_no_reason_to_stop(name: str) -> None:
     old, new, said = CONTINUED[name]
-    found = manifest.changes(old, new)
-    assert manifest.incompatible_changes(found) == ()
-    assert len(found) == len(said)
-    for change, text in zip(found, said, strict=True):
+    result = manifest.changes(old, new)
+    assert manifest.incompatible_changes(result) == ()
+    assert len(result) == len(said)
+    for change, text in zip(result, said, strict=True):
         assert text in str(change)
 
 

@@ -84,8 +84,8 @@ class Shop:
         self.put(f"clicks/_millrace/{query}.manifest.json", MANIFEST.text())
 
     def names_of(self, prefix: str = "") -> list[str]:
-        found = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
-        return [item["Key"] for item in found if not item["Key"].endswith("lease.json")]
+        result = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
+        return [item["Key"] for item in result if not item["Key"].endswith("lease.json")]
 
     def text(self, key: str) -> Any:
         return json.loads(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())

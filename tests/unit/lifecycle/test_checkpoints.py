@@ -238,9 +238,9 @@ def test_an_upgrade_asks_the_core_before_it_stops_anything(
 ) -> None:
     shop.begin()
     aws = Aws(shop.names, lambda _: shop.s3)
-    found = checkpoint_refusals(aws, "clicks", document(**changed))
-    assert len(found) == len(said)
-    for line, text in zip(found, said, strict=True):
+    result = checkpoint_refusals(aws, "clicks", document(**changed))
+    assert len(result) == len(said)
+    for line, text in zip(result, said, strict=True):
         assert text in line
         assert "`millrace checkpoint reset clicks land --env shop`" in line
 

@@ -24,8 +24,8 @@ def test_the_state_machine_starts_it_and_its_engine_is_asked_for_its_end(
         """Everything that a caller who may start no run may ask."""
 
         def describe_stacks(self, **_: Any) -> dict[str, Any]:
-            found = [{"OutputKey": "ApplicationId", "OutputValue": "00f1"}] if engine == "emr" else []
-            return {"Stacks": [{"Outputs": found}]}
+            result = [{"OutputKey": "ApplicationId", "OutputValue": "00f1"}] if engine == "emr" else []
+            return {"Stacks": [{"Outputs": result}]}
 
         def get_job_run(self, **given: Any) -> dict[str, Any]:
             if engine == "emr":

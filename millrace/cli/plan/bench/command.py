@@ -220,9 +220,9 @@ def _on_engine(
             ]
         )
     has = plan(environment).streams[query.source].expected_partitions.value
-    asked = max(run.partitions for run in runs)
-    if asked > has:
-        raise typer.BadParameter(f"--partitions {asked}: topic {query.source} has only {has} partitions")
+    partitions = max(run.partitions for run in runs)
+    if partitions > has:
+        raise typer.BadParameter(f"--partitions {partitions}: topic {query.source} has only {has} partitions")
     aws = connect_account(environment)
     names = aws.names  # with the account that AWS reported, if the file names none
     base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"

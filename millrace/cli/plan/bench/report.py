@@ -92,11 +92,11 @@ def page(environment: Environment, job: str, found: Outcome) -> str:
 def _curve(found: Outcome) -> dict[str, Any]:
     """Return the batches of each number of partitions and cores as points, and the fit through them as a line."""
     fit = found.fits[found.costliest]
-    kept = [each for each in found.result.batches if not each.warm_up]
-    most = max(each.records for each in kept)
+    batches = [each for each in found.result.batches if not each.warm_up]
+    most = max(each.records for each in batches)
     points: dict[str, list[list[float]]] = {}
     fits = {}
-    for each in kept:
+    for each in batches:
         name = f"{each.partitions} partitions on {each.cores} cores"
         points.setdefault(name, []).append([each.records, each.seconds])
         at = (most * step / 40 for step in range(41))

@@ -58,7 +58,7 @@ def subject_of(
     assembly = RUN / "benchmark-cdk.out"
     cdk.synthesise(environment.name, assembly, ACCOUNT)
     document = document_of(Names(environment, environment.account or ""), assembly, job)
-    given = _references(reference)
+    files = _references(reference)
     queries: list[str] = [reading]
     tables: dict[str, Any] = {}
     landed = next(q.get("table") for q in document["settings"]["queries"] if q["name"] == reading)
@@ -66,7 +66,7 @@ def subject_of(
         if each["kind"] != "derive" or each["source_table"] != landed:
             continue
         needed = [item["table"] for item in each["enrich"]]
-        missing = [table for table in needed if _rows_of(table, given) is None]
+        missing = [table for table in needed if _rows_of(table, files) is None]
         if missing:
             short = ", ".join(table.rpartition(".")[2] for table in missing)
             typer.echo(
@@ -79,7 +79,7 @@ def subject_of(
             typer.echo(f"{each['name']} is not measured: {why}", err=True)
             continue
         queries.append(each["name"])
-        tables |= {table: _rows_of(table, given) for table in needed}
+        tables |= {table: _rows_of(table, files) for table in needed}
     return MeasuredQuery(document, tuple(queries), tables), made
 
 
@@ -118,10 +118,10 @@ def measure_core_levels(
     from millrace.sandbox.programs.child_processes import only_one
 
     with only_one(), kafka.running() as broker:
-        held = benchmark.per_partition(runs)
-        broker.create_topic(benchmark.TOPIC, len(held))
+        levels = benchmark.per_partition(runs)
+        broker.create_topic(benchmark.TOPIC, len(levels))
         with _progress(len(runs) * len(cores)) as moved:
-            benchmark.fill(broker.bootstrap, payloads, held)
+            benchmark.fill(broker.bootstrap, payloads, levels)
             measured = [
                 benchmark.run_schedule(
                     subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved()

@@ -73,8 +73,8 @@ def flow(found: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str, 
                 key, _box(key, "table", [_KINDS.get(key.split(" ")[0], key.split(" ")[0])])
             )
             if box["kind"] == "table":
-                told = _written(found, demand, query) if alone and not key.startswith("letters ") else []
-                box["lines"] += [f"from {join_names(sources)}", *told]
+                letters = _written(found, demand, query) if alone and not key.startswith("letters ") else []
+                box["lines"] += [f"from {join_names(sources)}", *letters]
             flows |= {(begin, key): 0.0 for begin in begins}
     for key, (severity, trouble) in _troubles(risks).items():
         boxes[key] |= {"severity": severity, "trouble": trouble}
