@@ -127,7 +127,7 @@ AREAS = {
             "unit/etl/test_maintenance_schedule.py",
             "spark/repair/test_retention.py",
             "spark/repair/test_table_services.py",
-            "spark/queries/test_operations.py",
+            "spark/queries/test_airline_operations.py",
         ),
     ),
     "permissions": Area(

@@ -50,7 +50,7 @@ class ManifestError(ValueError):
 
 
 @dataclass(frozen=True)
-class Leg:
+class ManifestLeg:
     """One line of the offset log: its connector and what it reads.
 
     Attributes
@@ -119,7 +119,7 @@ class Manifest:
     core: str
     query: str
     kind: str
-    legs: tuple[Leg, ...]
+    legs: tuple[ManifestLeg, ...]
     sinks: Mapping[str, str]
     state: State | None
     operators: tuple[str, ...] | None
@@ -332,11 +332,11 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
     return differences
 
 
-def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[Leg, ...]:
+def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[ManifestLeg, ...]:
     if isinstance(query, DeriveSettings):
-        return tuple(Leg("iceberg", table) for table in query.landings)
+        return tuple(ManifestLeg("iceberg", table) for table in query.landings)
     return tuple(
-        Leg(
+        ManifestLeg(
             leg[0].connector(job.runs_on, spark),
             leg[0].position_source(job),
             tuple(each.manifest_name for each in leg if each.manifest_name is not None),

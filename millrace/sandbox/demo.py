@@ -23,7 +23,7 @@ from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
 from millrace.sandbox import query_states
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.failure_drill import DrillProgress, FailureDrill, Feed, Outcome
+from millrace.sandbox.failure_drill import DrillProgress, DrillResult, FailureDrill, Feed
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.history_server import history_server
@@ -200,7 +200,7 @@ def servers_shown(phases: Phases, *, keep: bool) -> Iterator[Any]:
         yield pair
 
 
-def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
+def summarise(outcomes: list[DrillResult]) -> dict[str, Any]:
     """Sum up the jobs: the demo's closing JSON object, with one entry per job below ``jobs``."""
     accounts = [outcome.account for outcome in outcomes]
     return {
@@ -230,7 +230,7 @@ def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, sandbox: Sandbox, outcome: Outcome) -> None:
+def _show(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     rows = catalog.load_table(outcome.derived_table).scan(limit=3).to_arrow()
     shown = [name for name in rows.column_names if not name.startswith("_")]

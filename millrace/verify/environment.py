@@ -76,7 +76,7 @@ class VerificationSettings:
 
 
 @dataclass(frozen=True)
-class Source:
+class CopiedStream:
     """A stream of the copy, which its kind names, and the writers of its records."""
 
     kind: str
@@ -84,7 +84,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Leg:
+class StreamPath:
     """Path of a stream through one job: one query lands it, the other derives from it."""
 
     job: str
@@ -108,8 +108,8 @@ class VerificationCopy:
     file: Path
     environment: Environment
     names: Names
-    sources: tuple[Source, ...]
-    legs: tuple[Leg, ...]
+    sources: tuple[CopiedStream, ...]
+    legs: tuple[StreamPath, ...]
 
     @property
     def tags(self) -> dict[str, str]:
@@ -223,7 +223,7 @@ def derive(
         outside = vpc_reason(environment, first) is None and "kafka" not in own
         queries: dict[str, Any] = {}
         for kind in own:
-            leg = Leg(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
+            leg = StreamPath(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
             legs.append(leg)
             queries |= _queries(leg, _payload_of(streams, kind)[0])
         document["jobs"][engine] = {
@@ -240,7 +240,7 @@ def derive(
     except ConfigurationError as error:
         file.unlink()
         raise _of_model(error, environment, file) from None
-    sources = tuple(Source(kind, _payload_of(streams, kind)[1]) for kind in used)
+    sources = tuple(CopiedStream(kind, _payload_of(streams, kind)[1]) for kind in used)
     return VerificationCopy(file, copy, Names(copy, account), sources, tuple(legs))
 
 
@@ -343,7 +343,7 @@ def cluster_section(environment: Environment, name: str) -> dict[str, Any]:
     return section
 
 
-def _queries(leg: Leg, payload: Payload) -> dict[str, Any]:
+def _queries(leg: StreamPath, payload: Payload) -> dict[str, Any]:
     section = payload.format.model_dump(mode="json", exclude_none=True)
     trigger = f"{TRIGGER_SECONDS}s"
     land: dict[str, Any] = {

@@ -30,7 +30,7 @@ HOME = RUN / "faults"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RoundResult:
     """What one round came to.
 
     Attributes
@@ -60,7 +60,7 @@ class Outcome:
 BARE = "import tests.faults.bare  # noqa: F401\n"
 
 
-def play(name: str, *, seed: int, records: int, kinesis: Any, home: Path, bare: bool = False) -> Outcome:
+def play(name: str, *, seed: int, records: int, kinesis: Any, home: Path, bare: bool = False) -> RoundResult:
     """Run one round; ``bare`` without what the core does about the connector."""
     round_ = ROUNDS[name]
     choose = random.Random(zlib.crc32(f"{name} {seed}".encode()))
@@ -93,7 +93,7 @@ def play(name: str, *, seed: int, records: int, kinesis: Any, home: Path, bare: 
         met = any(round_.refused == e.get("error_class") for e in stage.reported()) and not (
             result.duplicated or result.unknown
         )
-    outcome = Outcome(
+    outcome = RoundResult(
         name=name,
         seed=seed,
         records=records,
@@ -128,7 +128,7 @@ def server(name: str, seed: int) -> Iterator[Any]:
 NUMBERS = ("sent", "landed", "dead_letters", "lost", "duplicated", "other", "again", "batches", "seconds")
 
 
-def tell(outcome: Outcome) -> None:
+def tell(outcome: RoundResult) -> None:
     """Print a round's line."""
     verdict = ("refused" if ROUNDS[outcome.name].refused else "exact") if outcome.met else "MISSED"
     figures = ", ".join(f"{name.replace('_', ' ')} {getattr(outcome, name):,}" for name in NUMBERS)
@@ -138,7 +138,7 @@ def tell(outcome: Outcome) -> None:
     sys.stdout.flush()
 
 
-def total(outcomes: Sequence[Outcome]) -> str:
+def total(outcomes: Sequence[RoundResult]) -> str:
     """Sum the rounds up."""
     exact = [o for o in outcomes if ROUNDS[o.name].refused is None]
     return (
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.fresh:
         kept.unlink(missing_ok=True)
     lines = kept.read_text().splitlines() if kept.exists() else []
-    done = {(o.name, o.seed, o.records): o for o in (Outcome(**json.loads(line)) for line in lines)}
+    done = {(o.name, o.seed, o.records): o for o in (RoundResult(**json.loads(line)) for line in lines)}
     outcomes = []
     for name in options.only:
         outcome = done.get((name, options.seed, options.records))

@@ -13,7 +13,7 @@ import pytest
 
 from millrace.etl.metrics.catalogue import BY_NAME
 from millrace.infra.constructs.alarms import alarm_name
-from millrace.sandbox.failure_drill import Outcome
+from millrace.sandbox.failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.query_states import METRICS_FILE, states
 from millrace.sizing.alarms.metrics import namespace
@@ -24,7 +24,7 @@ JOBS = ("departures", "flights")
 
 
 @pytest.fixture(scope="module")
-def cloudwatch(sandbox, aws, outcomes: dict[str, Outcome]):
+def cloudwatch(sandbox, aws, outcomes: dict[str, DrillResult]):
     """LocalStack's CloudWatch after the drill."""
     return aws.client("cloudwatch")
 

@@ -40,7 +40,7 @@ _KAFKA = "org.apache.spark.sql.kafka010."
 
 
 @dataclass(frozen=True)
-class Leg:
+class TopicLeg:
     """Topics of one connection, whose batches can be read again."""
 
     sources: tuple[KafkaSource, ...]
@@ -85,7 +85,7 @@ class BoundedTimesHandler:
     """
 
     handle: Any
-    legs: tuple[Leg, ...]
+    legs: tuple[TopicLeg, ...]
     mixed: bool
     name: str
     report: Reporter
@@ -203,7 +203,7 @@ def with_bounded_times(
             mixed = True
             continue
         options = partial(connection.connection_options, connection.bound_connection(topics[0], job, binds))
-        legs.append(Leg(topics, Checkpoint(query.checkpoint, place), options, settings.repartition))
+        legs.append(TopicLeg(topics, Checkpoint(query.checkpoint, place), options, settings.repartition))
     return replace(query, handle=BoundedTimesHandler(query.handle, tuple(legs), mixed, query.name, report))
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millrace.verify.environment import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
-    from millrace.verify.verification_outcome import Outcome
+    from millrace.verify.verification_outcome import VerificationOutcome
     from millrace.verify.verification_target import ExpectedSeconds, Place
 
 NOT_EXACT = 1
@@ -267,7 +267,7 @@ def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: b
     return tuple(reasons)
 
 
-def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
+def _tell(outcome: VerificationOutcome, way: str | None, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(outcome.document(), indent=2))
     else:

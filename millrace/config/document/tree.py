@@ -247,7 +247,7 @@ class _Reader:
                     inherited = {**merged, **inherited}
                 continue
             if not isinstance(key_node, ScalarNode):
-                raise DocumentError("a key that is not a plain word", line)
+                raise DocumentError("a list or a mapping as a key; write a plain word", line)
             key = str(key_node.value)
             if key in own:
                 finding = Finding(

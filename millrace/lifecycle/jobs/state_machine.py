@@ -60,7 +60,7 @@ class Aws:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExecutionResult:
     """Answer of a state machine.
 
     Attributes
@@ -138,7 +138,7 @@ def execute(
     reason: str = "asked for on the command line",
     arguments: Sequence[tuple[str, str]] = (),
     poll_seconds: float = _POLL_SECONDS,
-) -> Outcome:
+) -> ExecutionResult:
     """Run a verb and return its outcome.
 
     Parameters
@@ -187,11 +187,11 @@ def execute(
             time.sleep(poll_seconds)
 
 
-def _outcome(job: str, execution: str, found: dict[str, Any]) -> Outcome:
+def _outcome(job: str, execution: str, found: dict[str, Any]) -> ExecutionResult:
     if found["status"] == "SUCCEEDED":
         answer = {**json.loads(found["output"]), "execution": execution}
-        return Outcome(job, True, str(answer["outcome"]), str(answer["message"]), answer)
+        return ExecutionResult(job, True, str(answer["outcome"]), str(answer["message"]), answer)
     error = found.get("error") or found["status"]
     cause = found.get("cause") or f"the execution {execution} ended as {found['status']}"
     answer = {"outcome": error, "message": cause, "execution": execution}
-    return Outcome(job, False, str(error), str(cause), answer)
+    return ExecutionResult(job, False, str(error), str(cause), answer)

@@ -256,7 +256,7 @@ def ship_event_logs(stack: LocalStack, job: Job, url: str) -> int:
     return len(logs)
 
 
-def forget_tables() -> None:
+def delete_local_catalog() -> None:
     """Delete the local catalog, as a new deployment starts without tables."""
     for path in _CATALOG_DATABASE.parent.glob(f"{_CATALOG_DATABASE.name}*"):
         path.unlink()

@@ -77,7 +77,7 @@ def test_a_path_works_as_well_as_a_name(project: Path) -> None:
         ("a: 1\n---\nb: 2\n", 2, "another document"),
         ("", 1, "an empty file"),
         ("- 1\n", 1, "not a mapping"),
-        ("? [a]\n: 1\n", 1, "a key that is not a plain word"),
+        ("? [a]\n: 1\n", 1, "a list or a mapping as a key; write a plain word"),
         ("<<: 5\n", 1, "<< takes a mapping"),
         ("a: " + "[" * 1000, 0, "nested too deeply"),
         (b"\xff\xfe\x00", 0, "not UTF-8"),

@@ -81,7 +81,7 @@ REFUSED = {
     "a topic in the stream's place": (made(STREAMED), made(LANDED), "source 1 was kinesis"),
     "another topic": (made(LANDED), made({**LAND, "source": topic("other")}), "what is unread of flights would be passed"),
     "a topic gone": (made(routed("a", "b")), made(routed("a")), "what is unread of b"),
-    "another connection": (made(LANDED), dataclasses.replace(made(LANDED), legs=(manifest.Leg("kafka", "d"),)), "source 1"),
+    "another connection": (made(LANDED), dataclasses.replace(made(LANDED), legs=(manifest.ManifestLeg("kafka", "d"),)), "source 1"),
     "one source more": (
         made(routed("a")),
         made({**routed("a"), "routes": [*routed("a")["routes"], {**ROUTE, "name": "b", "origin": "shop-clicks", "source": KINESIS}]}),

@@ -167,7 +167,7 @@ def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> N
     kept = dataclasses.replace(
         MANIFEST,
         spark="4.1.1",
-        legs=(manifest.Leg("iceberg", "shop_shop.landed"),),
+        legs=(manifest.ManifestLeg("iceberg", "shop_shop.landed"),),
         state=manifest.State("at", (), ("session",), None, None, None),
     )
     shop.put("clicks/_millrace/land.manifest.json", kept.text())

@@ -27,7 +27,7 @@ from millrace.verify.on_aws import PATIENCE, AwsAccount
 from millrace.verify.removals import removal
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import Run
-from millrace.verify.verification_outcome import Outcome
+from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only
@@ -88,7 +88,9 @@ def half(aws: Aws, copy: VerificationCopy, monkeypatch: pytest.MonkeyPatch) -> H
     return HalfDeployed(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
 
-def run(half: HalfDeployed, copy: VerificationCopy, tmp_path: Path, *, keep: bool = False) -> Outcome:
+def run(
+    half: HalfDeployed, copy: VerificationCopy, tmp_path: Path, *, keep: bool = False
+) -> VerificationOutcome:
     sized = plan(copy.environment)
     return Verification(half, copy, sized, VerificationSettings(), tmp_path, lambda _: None, keep=keep).run()
 

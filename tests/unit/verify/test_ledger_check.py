@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.sandbox.records.ledger import Ledger, payload_hash
 from millrace.verify.environment import VerificationCopy
 from millrace.verify.scenario import check_against_ledgers
-from millrace.verify.verification_outcome import Outcome
+from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.verify.conftest import NAME, Make
 
 LANDED = pa.schema(
@@ -65,10 +65,10 @@ def derived(ledger: Ledger) -> list[dict[str, object]]:
     return [{"_id": i} for i, kind in zip(ledger.ids, ledger.dirt, strict=True) if kind is None]
 
 
-def outcome(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> Outcome:
+def outcome(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> VerificationOutcome:
     """As a verification that ends well but for what its tables hold."""
     result = check_against_ledgers(catalog, copy, {"kinesis": ledger})
-    return Outcome(
+    return VerificationOutcome(
         environment="minimal", name=NAME, where="here", steps=(), kills=(), reshards=(), compared=result,
         cost=(), prices="2026-11-16", billed=False, paid=False, remains=(), kept=False, trouble=(),
     )  # fmt: skip

@@ -26,7 +26,7 @@ from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
-    from millrace.benchmark.result import Outcome
+    from millrace.benchmark.result import BenchmarkOutcome
     from millrace.benchmark.schedule import PlannedRun
 
 On = Literal["sandbox", "glue", "emr"]
@@ -254,7 +254,13 @@ def _file(job: str, line: str | None) -> str:
 
 
 def _finish(
-    environment: Environment, job: str, found: Outcome, out: Path | None, html: Path | None, *, as_json: bool
+    environment: Environment,
+    job: str,
+    found: BenchmarkOutcome,
+    out: Path | None,
+    html: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Print and write the result; if there were disturbances, write the page, report them and refuse the result."""
     if html is not None:
