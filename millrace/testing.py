@@ -26,7 +26,7 @@ _CORE = "_id STRING, _key BINARY, _arrived_at TIMESTAMP, _position BIGINT, _dele
 
 
 @dataclass(frozen=True)
-class TransformBench:
+class Bench:
     """Local Spark that runs transforms on rows of a test.
 
     Records are as in JSON lines: times are texts in ISO 8601. A schema is DDL, or the path of a ``.ddl`` file. A record may also
@@ -136,7 +136,7 @@ def _visible(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def bench() -> Iterator[TransformBench]:
+def bench() -> Iterator[Bench]:
     """Local Spark for tests, in UTC; started once."""
     from pyspark.sql import SparkSession
 
@@ -148,5 +148,5 @@ def bench() -> Iterator[TransformBench]:
         "spark.driver.bindAddress": "127.0.0.1",
     }
     spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
-    yield TransformBench(spark)
+    yield Bench(spark)
     spark.stop()

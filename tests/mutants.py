@@ -45,7 +45,7 @@ AREAS = {
         ("etl/sources/identity_check.py", "etl/record/envelope.py"),
         (
             "unit/docs/test_examples.py",
-            "unit/etl/test_origins.py",
+            "unit/etl/test_identity_check.py",
             "spark/queries/test_land.py",
             "spark/queries/test_read_once.py",
             "spark/sources/test_kinesis_land.py",
@@ -55,7 +55,7 @@ AREAS = {
     "fence": Area(
         ("etl/job/lease_fence.py", "etl/record/commits.py"),
         (
-            "unit/etl/test_fence.py",
+            "unit/etl/test_lease_fence.py",
             "spark/sinks/test_two_writers.py",
             "spark/job/test_end_marks.py",
             "spark/queries/test_land.py",
@@ -83,7 +83,7 @@ AREAS = {
                 "unit/etl/test_sources_kinesis.py",
             ),
             *(
-                "unit/etl/test_kafka_poison.py",
+                "unit/etl/test_bounded_record_times.py",
                 "unit/etl/test_offset_ranges.py",
                 "unit/etl/test_kinesis_ranges.py",
                 "unit/etl/test_sources_kafka_table.py",

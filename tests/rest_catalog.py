@@ -22,7 +22,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import update_table_metadata
 
-from tests.serving import Handler, served
+from tests.http_servers import Handler, served
 
 
 class Tables:

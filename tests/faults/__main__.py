@@ -57,7 +57,7 @@ class RoundResult:
     met: bool
 
 
-BARE = "import tests.faults.bare  # noqa: F401\n"
+BARE = "import tests.faults.bare_connector  # noqa: F401\n"
 
 
 def play(name: str, *, seed: int, records: int, kinesis: Any, home: Path, bare: bool = False) -> RoundResult:

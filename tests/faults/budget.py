@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT, program_environment
-from tests.faults.crashed import KINDS as CRASHED
+from tests.faults.crashed_job import KINDS as CRASHED
 from tests.faults.deployed import ROUNDS as DEPLOYED
 from tests.faults.moves import ANY, VERSIONS
 from tests.faults.rounds import ROUNDS

@@ -24,7 +24,7 @@ from millrace.sandbox.programs.kafka import Kafka
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.spark import SandboxSpark
 from tests.faults.crash_points import PointResult
-from tests.faults.crashed import BUCKET, JAR_SETS, PORTION, QUICK, Lake, Servers, portion, servers
+from tests.faults.crashed_job import BUCKET, JAR_SETS, PORTION, QUICK, Lake, Servers, portion, servers
 from tests.faults.in_process import Job
 from tests.postgres import PASSWORD, USER
 

@@ -33,10 +33,10 @@ from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Pr
 from tests import kinesalite
 from tests.faults import lake
 from tests.faults.difference import Difference
-from tests.faults.held import of_stack, rows
 from tests.faults.project import deployed
 from tests.faults.shop import records
 from tests.faults.shop.records import Remembered
+from tests.faults.sink_contents import of_stack, rows
 from tests.faults.stage import split_shard
 from tests.kinesalite import Kinesalite
 

@@ -32,7 +32,7 @@ from millrace.sandbox.programs import kafka, local_driver
 from millrace.sandbox.programs.child_processes import RUN, Process, wait_until
 from millrace.sandbox.records.producer import KafkaProducer
 from tests import kinesalite, opensearch, postgres
-from tests.faults import held, jobs, lake, stage
+from tests.faults import jobs, lake, sink_contents, stage
 from tests.faults.difference import Difference
 from tests.faults.services import items, make_table, moto
 from tests.kinesalite import REGION
@@ -186,8 +186,8 @@ def of_sinks(
     """Readers of the identities that these sinks hold."""
     return {
         "to-database": lambda: (identity for (identity,) in database.run("SELECT _id FROM public.events")),
-        "to-topic": lambda: (json.loads(m.value() or b"")["_id"] for m in held.messages(*topic)),
-        "to-stream": lambda: (json.loads(r["Data"])["_id"] for r in held.records(*stream)),
+        "to-topic": lambda: (json.loads(m.value() or b"")["_id"] for m in sink_contents.messages(*topic)),
+        "to-stream": lambda: (json.loads(r["Data"])["_id"] for r in sink_contents.records(*stream)),
         "to-items": lambda: items(dynamodb, "events", "_id"),
     }
 
@@ -259,7 +259,9 @@ def direct(ending: ExitStack) -> Round:
 
     readers = of_sinks(database, (broker.bootstrap, OUT), (streams, STREAM), aws.client("dynamodb"))
     readers["to-index"] = lambda: (each["millrace"]["id"] for each in domain.documents(INDEX).values())
-    readers["to-files"] = lambda: (i for (i,) in held.rows(fs.LocalFileSystem(), f"{HOME}/files", "_id"))
+    readers["to-files"] = lambda: (
+        i for (i,) in sink_contents.rows(fs.LocalFileSystem(), f"{HOME}/files", "_id")
+    )
     return Round(
         KafkaProducer(broker.bootstrap, TOPIC), lambda n: {"n": n, "text": "x" * 50}, readers, begin, log,
         lambda query: (identity for (identity,) in lake.read(catalog, _letters(query), "_id")),
@@ -277,7 +279,7 @@ def deployed(ending: ExitStack) -> Round:
     file.write_text(SHOP.format(url=database.url, secret=secret))
     sandbox = deployment.open_sandbox(str(file), stack, broker)
     names, document = sandbox.names, sandbox.launch_document("clicks")
-    s3, lake_files = stack.client("s3"), held.of_stack(stack)
+    s3, lake_files = stack.client("s3"), sink_contents.of_stack(stack)
 
     def begin(number: int) -> Process:
         bind = ("--bind", f"dynamodb.endpoint={played.endpoint}")
@@ -293,7 +295,7 @@ def deployed(ending: ExitStack) -> Round:
         played.client("dynamodb"),
     )  # fmt: skip
     folder = f"{names.bucket('lake')}/parquet/{names.database}/files"
-    readers["to-files"] = lambda: (identity for (identity,) in held.rows(lake_files, folder, "_id"))
+    readers["to-files"] = lambda: (identity for (identity,) in sink_contents.rows(lake_files, folder, "_id"))
     payload: Mapping[str, Any] = {"clicked_at": "2026-11-20T12:00:00Z"}
     return Round(
         KafkaProducer(broker.bootstrap, names.stream("clicks")),

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.records.ledger import Ledger, payload_hash
-from tests.faults import held
+from tests.faults import sink_contents
 
 TOPIC, STREAM = "traffic-orders", "shop-traffic-clicks"
 ENVIRONMENT = f"""
@@ -66,12 +66,12 @@ def inferred(*arguments: str) -> dict[str, Any]:
 
 
 def in_topic(bootstrap: str) -> Iterator[tuple[str, bytes]]:
-    for message in held.messages(bootstrap, TOPIC):
+    for message in sink_contents.messages(bootstrap, TOPIC):
         yield f"{TOPIC}/{message.partition()}/{message.offset()}", message.value() or b""
 
 
 def in_stream(client: Any) -> Iterator[tuple[str, bytes]]:
-    for record in held.records(client, STREAM):
+    for record in sink_contents.records(client, STREAM):
         yield f"{STREAM}/{record['SequenceNumber']}", record["Data"]
 
 

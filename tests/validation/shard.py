@@ -29,8 +29,8 @@ from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer,
 from millrace.sizing import plan
 from tests import kinesalite
 from tests.faults.stage import Stage
+from tests.http_servers import Handler, served
 from tests.kinesalite import Kinesalite
-from tests.serving import Handler, served
 
 READ_BYTES_PER_SECOND = 2 * 1024**2
 CALLS_PER_SECOND = 5

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.serving import Handler, served
+from tests.http_servers import Handler, served
 
 LOOKS_WHILE_ENDING = 1
 """How often a run that was asked to end is seen ending."""

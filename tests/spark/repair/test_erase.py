@@ -26,9 +26,9 @@ from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.base import LETTER
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.batches import Events, log_offsets
-from tests.spark.erasing import DDL, WHERE, ZOE, Shop, of_zoe, order
+from tests.spark.erasure_shop import DDL, WHERE, ZOE, Shop, of_zoe, order
+from tests.spark.maintained_table import Names, snapshots
 from tests.spark.sink_rows import none_refused
-from tests.spark.upkept import Names, snapshots
 
 BROKEN = f'{{"customer": "{ZOE}", "amount": '.encode()
 NEIGHBOUR = b'{"customer": "my-zoe@example.org", "amount": '

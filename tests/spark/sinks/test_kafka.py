@@ -21,7 +21,7 @@ from millrace.etl.sinks.delivery.end_positions import TASK_RETRIED
 from millrace.etl.sinks.delivery.kafka_tail import TopicTail
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults import held
+from tests.faults import sink_contents
 from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 
 
@@ -38,7 +38,7 @@ def messages(broker: Kafka, topic: str) -> list[dict[str, Any]]:
             "headers": {name: value.decode() for name, value in message.headers()},
             "value": None if message.value() is None else json.loads(message.value()),
         }
-        for message in held.messages(broker.bootstrap, topic)
+        for message in sink_contents.messages(broker.bootstrap, topic)
     ]
 
 

@@ -14,7 +14,7 @@ from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.etl.queries.land import Lander
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
-from tests.faults import bad
+from tests.faults import bad_records
 from tests.spark.batches import EPOCH, KAFKA, KINESIS, Events, frame, lander
 from tests.spark.formats.test_decode import records
 
@@ -49,7 +49,7 @@ SOURCES: dict[str, tuple[KafkaSource | KinesisSource, Callable[[int, str | None,
 def landing_of(
     spark: SparkSession, table: Table, events: Events, source: KafkaSource | KinesisSource
 ) -> Lander:
-    return lander(spark, table, events, source=source, ddl=bad.DDL)
+    return lander(spark, table, events, source=source, ddl=bad_records.DDL)
 
 
 def rows_of(spark: SparkSession, table: Table) -> dict[str, Any]:
@@ -63,9 +63,9 @@ def test_the_whole_list_lands(spark: SparkSession, table: Names, name: str) -> N
     source, row = SOURCES[name]
     landing, events = table("landing"), Events()
     write = landing_of(spark, landing, events, source)
-    spoiled, taken = list(bad.spoiled()), list(bad.taken())
+    spoiled, taken = list(bad_records.spoiled()), list(bad_records.taken())
     sent = [(p, stage) for _, p, stage in spoiled] + [(p, None) for _, p, _ in taken]
-    keys = [None, "", *bad.KEYS]
+    keys = [None, "", *bad_records.KEYS]
     rows = [row(n, keys[n % len(keys)], p) for n, (p, _) in enumerate(sent)]
     # A batch of bad records only, an empty one, one of all kinds, and that one again.
     for batch, accounted in (

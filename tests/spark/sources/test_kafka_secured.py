@@ -23,10 +23,10 @@ from millrace.lifecycle.account import kafka_access
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import Process
 from millrace.sandbox.programs.local_driver import events
-from tests import guarded
+from tests import secured_kafka
 from tests.faults import jobs, stage
 from tests.faults.services import moto
-from tests.guarded import Guarded
+from tests.secured_kafka import Guarded
 from tests.spark import clusters
 
 ROOT = Path(__file__).parents[3]
@@ -140,7 +140,7 @@ def sent_on(place: Place, topics: list[str]) -> dict[str, set[int]]:
 
 def secrets_of(place: Place) -> set[str]:
     """Texts that nobody may find: as they are, and as JSON, Java or a log would have them; a key by each of its lines."""
-    result = {guarded.PASSWORD, json.dumps(guarded.PASSWORD)[1:-1], "ter2"}
+    result = {secured_kafka.PASSWORD, json.dumps(secured_kafka.PASSWORD)[1:-1], "ter2"}
     key = place.held["mutual-tls"]["privateKey"]
     return result | {line for line in key.splitlines() if line and "-----" not in line}
 

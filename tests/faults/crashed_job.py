@@ -24,7 +24,7 @@ from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
 from tests import kinesalite, postgres
-from tests.faults import asked_chores, bucket, jobs, statements
+from tests.faults import bucket, chores_on_request, jobs, statements
 from tests.faults.feed import DDL
 from tests.faults.mutations import Mode, Points
 from tests.faults.stage import start
@@ -258,8 +258,8 @@ class Crashed:
             "secretsmanager.endpoint": self.servers.stack.endpoint,
             "kinesis.endpoint": self.servers.kinesis.endpoint,
         }
-        environment = {**stack.environment(), asked_chores.ASKS: str(self.asks)}
-        prelude = f"import {asked_chores.__name__}  # noqa\n" if self.kind.chores else ""
+        environment = {**stack.environment(), chores_on_request.ASKS: str(self.asks)}
+        prelude = f"import {chores_on_request.__name__}  # noqa\n" if self.kind.chores else ""
         self.runs.append(
             start(
                 f"crashed-{self.name}", home, self.settings, jar_sets=(), spark=settings, binds=binds,
