@@ -83,7 +83,7 @@ def remove(text: str, path: Path) -> str:
         if len(node.value) == 1:
             raise EditError(f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}")
         if text[text.rfind("\n", 0, begin) + 1 : begin].strip():
-            raise EditError(f"{dotted_path(path)} begins a list's item")
+            raise EditError(f"{dotted_path(path)} is the first key of a list's item; remove it by hand")
         line_end = text.find("\n", end)
         stop = len(text) if line_end < 0 else line_end + 1
         return text[: text.rfind("\n", 0, begin) + 1] + text[stop:]
