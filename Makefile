@@ -53,9 +53,9 @@ $(STAMPS)/python: requirements.txt pyproject.toml | $(UV)
 	@$(PIP) $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(STAMPS)/python-dev: requirements-dev.txt $(STAMPS)/python
+$(STAMPS)/python-dev: toolchain/dev.txt $(STAMPS)/python
 	@echo 'set-up: packages of developers'
-	@$(PIP) $(BIN)/python --require-hashes -r requirements-dev.txt
+	@$(PIP) $(BIN)/python --require-hashes -r toolchain/dev.txt
 	@touch $@
 
 # Every JVM of the tests begins with what one of them has loaded.
@@ -106,10 +106,10 @@ ifndef LOCALSTACK_ENDPOINT
 endif
 
 # Glue 6.0 runs the core on Python 3.13: the same packages on another Python, with the newest Spark, as Spark 3.5 ends with 3.11.
-$(STAMPS)/python-3.%: requirements.txt requirements-dev.txt toolchain/spark-$(NEWEST_SPARK).txt $(STAMPS)/spark-$(NEWEST_SPARK)
+$(STAMPS)/python-3.%: requirements.txt toolchain/dev.txt toolchain/spark-$(NEWEST_SPARK).txt $(STAMPS)/spark-$(NEWEST_SPARK)
 	@echo 'set-up: Python 3.$*, in an environment of its own'
 	@$(UV) venv --quiet --allow-existing --python $(INTERPRETER) $(STATE)/python-3.$*
-	@$(PIP) $(STATE)/python-3.$*/bin/python --require-hashes -r requirements.txt -r requirements-dev.txt
+	@$(PIP) $(STATE)/python-3.$*/bin/python --require-hashes -r requirements.txt -r toolchain/dev.txt
 	@$(PIP) $(STATE)/python-3.$*/bin/python --require-hashes -r toolchain/spark-$(NEWEST_SPARK).txt
 	@$(PIP) $(STATE)/python-3.$*/bin/python --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -198,7 +198,7 @@ policy-regions: setup-dev ## The same in five regions of three partitions, and o
 	@$(WITH_NODE) $(BIN)/python -m tests.policy.everywhere
 
 docs: $(STAMPS)/python-dev ## The documentation as a site, in dist/docs; links checked
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --config-file toolchain/mkdocs.yml
 	@echo "dist/docs/index.html"
 
 # ---- speed: ratios with intervals, measured in one run, never asserted ----
@@ -246,7 +246,7 @@ format: $(STAMPS)/python-dev ## Let ruff mend what it can
 lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
 	@./toolchain/lock.sh $(UV)
 	@$(BIN)/python -m millrace.sandbox.programs.jars --lock
-	@$(PIP) $(BIN)/python --require-hashes -r requirements.txt -r requirements-dev.txt
+	@$(PIP) $(BIN)/python --require-hashes -r requirements.txt -r toolchain/dev.txt
 	@$(BIN)/python -m millrace.infra.launch.carried
 	@$(WITH_NODE) $(BIN)/python -m tests.template.resource_types
 	@$(WITH_NODE) $(NPM) install --package-lock-only --omit-lockfile-registry-resolved

@@ -82,10 +82,10 @@ def account_of(environment: Environment) -> str:
     InfrastructureError
         Neither is known.
     """
-    found = environment.account or os.environ.get("CDK_DEFAULT_ACCOUNT")
-    if not found:
+    result = environment.account or os.environ.get("CDK_DEFAULT_ACCOUNT")
+    if not result:
         raise InfrastructureError(
             f"environment {environment.name} names no account, and there are no AWS credentials to take it "
             f"from: write `account:` into environments/{environment.name}.yaml, or sign in"
         )
-    return found
+    return result

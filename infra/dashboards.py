@@ -33,17 +33,17 @@ def boards(shown: Sequence[Section], alarms: int) -> list[tuple[Section, ...]]:
     alarms
         Number of alarms, for which each dashboard keeps room.
     """
-    found: list[tuple[Section, ...]] = [()]
+    pages: list[tuple[Section, ...]] = [()]
     full = (MOST_METRICS, MOST_WIDGETS - math.ceil(alarms / MOST_ALARMS))
     room = full
     for section in shown:
         needed = (sum(len(panel.series) for panel in section.panels), 1 + len(section.panels))
-        if found[-1] and (needed[0] > room[0] or needed[1] > room[1]):
-            found.append(())
+        if pages[-1] and (needed[0] > room[0] or needed[1] > room[1]):
+            pages.append(())
             room = full
-        found[-1] += (section,)
+        pages[-1] += (section,)
         room = (room[0] - needed[0], room[1] - needed[1])
-    return found
+    return pages
 
 
 def cloudwatch_body(shown: tuple[Section, ...], region: str, alarm_arns: tuple[str, ...]) -> dict[str, Any]:
@@ -144,8 +144,8 @@ def _sum(series: Series) -> str:
     }
     schema = ",".join(quoted.values())
     wanted = " ".join(f'{quoted[name]}="{value}"' for name, value in series.dimensions.items())
-    found = f'{{{series.namespace},{schema}}} MetricName="{series.metric}" {wanted}'
-    return f"SUM(SEARCH('{found}', '{series.statistic}', {_PERIOD}))"
+    search = f'{{{series.namespace},{schema}}} MetricName="{series.metric}" {wanted}'
+    return f"SUM(SEARCH('{search}', '{series.statistic}', {_PERIOD}))"
 
 
 def grafana(shown: tuple[Section, ...], *, title: str, uid: str, region: str) -> dict[str, Any]:

@@ -42,8 +42,8 @@ class PermissionScope:
     def by_engine(self) -> dict[str, list[str]]:
         """Names of the jobs of each engine that has any."""
         jobs = self.names.environment.jobs
-        found = {kind: [name for name, job in jobs.items() if job.engine == kind] for kind in KINDS}
-        return {kind: names for kind, names in found.items() if names}
+        jobs_by_engine = {kind: [name for name, job in jobs.items() if job.engine == kind] for kind in KINDS}
+        return {kind: names for kind, names in jobs_by_engine.items() if names}
 
     def s3(self, place: str) -> str:
         """Write the ARN of a bucket, or of objects in one."""
@@ -84,14 +84,14 @@ class PermissionScope:
 
     def key(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:
         """Allow a data class's key through a service: the company's own key, else the one with the environment's tags."""
-        given = getattr(self.names.environment.storage.keys, data_class)
+        own = getattr(self.names.environment.storage.keys, data_class)
         via = self.only_via_service(service)
-        if given is not None:
-            return [allow(f"{sid}Given", actions, [given], via)]
+        if own is not None:
+            return [allow(f"{sid}Given", actions, [own], via)]
         both = {"StringEquals": {**via["StringEquals"], **self.only_own_resources()["StringEquals"]}}
         return [allow(sid, actions, [self.names.arn("kms", "key/*")], both, why=TAGGED)]
 
     def s3_keys(self, verb: str, actions: list[str], data_class: str) -> list[Grant]:
         """Allow the use of a data class's key through S3; the statement's name starts with ``verb``."""
-        given = getattr(self.names.environment.storage.keys, data_class) is not None
-        return self.key(f"{verb}{data_class.title() if given else ''}Files", actions, "s3", data_class)
+        own = getattr(self.names.environment.storage.keys, data_class) is not None
+        return self.key(f"{verb}{data_class.title() if own else ''}Files", actions, "s3", data_class)

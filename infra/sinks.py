@@ -29,7 +29,7 @@ def sink_grants(names: Names, job: Job, streams_key: str | None) -> list[Grant]:
     streams_key
         ARN of the key of the environment's own streams; ``None`` when it has none.
     """
-    found = [
+    uses = [
         (
             end.sink,
             SinkContext(
@@ -41,5 +41,5 @@ def sink_grants(names: Names, job: Job, streams_key: str | None) -> list[Grant]:
         for query in job.queries.values()
         for end in query.ends.values()
     ]
-    found.sort(key=lambda each: list(KINDS).index(each[0].kind))
-    return merge_grants(grant for sink, context in found for grant in sink.grants(context))
+    uses.sort(key=lambda each: list(KINDS).index(each[0].kind))
+    return merge_grants(grant for sink, context in uses for grant in sink.grants(context))

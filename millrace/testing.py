@@ -93,9 +93,9 @@ class Bench:
 
         A row with ``_deleted`` removes the row of its key.
         """
-        found = function(self._frame(list(records), schema)).collect()
+        result = function(self._frame(list(records), schema)).collect()
         rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for row in sorted(found, key=lambda each: each["_position"]):
+        for row in sorted(result, key=lambda each: each["_position"]):
             rows.pop(own := tuple(row[name] for name in key), None)
             if "_deleted" not in row or not row["_deleted"]:
                 rows[own] = _visible(row.asDict(recursive=True))

@@ -37,14 +37,14 @@ class Listener:
 def listeners(pids: Iterable[int]) -> set[Listener]:
     """Sockets of some processes on which they listen, by the kernel's tables of this network namespace."""
     inodes = {inode: pid for pid in pids for inode in _sockets(pid)}
-    found = set()
+    result = set()
     for kind, state in (("tcp", _LISTENS), ("tcp6", _LISTENS), ("udp", _UNCONNECTED), ("udp6", _UNCONNECTED)):
         for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]:
             _, local, _, at, *_, inode = line.split()[:10]
             if at == state and int(inode) in inodes:
                 address, _, port = local.partition(":")
-                found.add(Listener(kind, _address(address), int(port, 16), _name(inodes[int(inode)])))
-    return found
+                result.add(Listener(kind, _address(address), int(port, 16), _name(inodes[int(inode)])))
+    return result
 
 
 def tree() -> set[int]:

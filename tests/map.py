@@ -21,8 +21,8 @@ PRODUCT = ("etl", "infra", "millrace", "pipelines")
 
 def files(places: list[str]) -> Iterator[Path]:
     """Modules below some places, a folder's own file first, each once; a link to another folder is not followed."""
-    found = {path for place in places for path in ((ROOT / place).rglob("*.py"))}
-    for path in sorted(found, key=lambda each: (each.parent, each.name != "__init__.py", each.name)):
+    result = {path for place in places for path in ((ROOT / place).rglob("*.py"))}
+    for path in sorted(result, key=lambda each: (each.parent, each.name != "__init__.py", each.name)):
         if not any(parent.is_symlink() for parent in path.parents if parent.is_relative_to(ROOT)):
             yield path.relative_to(ROOT)
 
@@ -45,8 +45,8 @@ def lines(places: list[str]) -> Iterator[str]:
 
 def statements(source: str) -> int:
     """Logical statements of a module, those inside others too; documentation, comments and blank lines aside."""
-    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt))
-    return sum(not _documents(node) for node in found)
+    result = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt))
+    return sum(not _documents(node) for node in result)
 
 
 def _documents(node: ast.stmt) -> bool:
@@ -60,10 +60,10 @@ def _documents(node: ast.stmt) -> bool:
 
 def counts(places: list[str]) -> Iterator[str]:
     """The statements of each folder without those below it, and of all."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for path in files(places):
-        found[f"{path.parent}/"] += statements((ROOT / path).read_text(encoding="utf-8"))
-    for name, count in (*sorted(found.items()), ("in total", found.total())):
+        result[f"{path.parent}/"] += statements((ROOT / path).read_text(encoding="utf-8"))
+    for name, count in (*sorted(result.items()), ("in total", result.total())):
         yield f"{name:<32} {count:>6,}"
 
 
@@ -80,8 +80,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Print the list of what was asked for."""
     asked = parser().parse_args(arguments)
-    found = counts(asked.place) if asked.statements else lines(asked.place)
-    sys.stdout.write("\n".join(found).lstrip("\n") + "\n")
+    result = counts(asked.place) if asked.statements else lines(asked.place)
+    sys.stdout.write("\n".join(result).lstrip("\n") + "\n")
     return 0
 
 

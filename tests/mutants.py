@@ -45,7 +45,7 @@ AREAS = {
         ("etl/sources/identity_check.py", "etl/record/envelope.py"),
         (
             "unit/docs/test_examples.py",
-            "unit/etl/test_origins.py",
+            "unit/etl/test_identity_check.py",
             "spark/queries/test_land.py",
             "spark/queries/test_read_once.py",
             "spark/sources/test_kinesis_land.py",
@@ -55,7 +55,7 @@ AREAS = {
     "fence": Area(
         ("etl/job/lease_fence.py", "etl/record/commits.py"),
         (
-            "unit/etl/test_fence.py",
+            "unit/etl/test_lease_fence.py",
             "spark/sinks/test_two_writers.py",
             "spark/job/test_end_marks.py",
             "spark/queries/test_land.py",
@@ -83,7 +83,7 @@ AREAS = {
                 "unit/etl/test_sources_kinesis.py",
             ),
             *(
-                "unit/etl/test_kafka_poison.py",
+                "unit/etl/test_bounded_record_times.py",
                 "unit/etl/test_offset_ranges.py",
                 "unit/etl/test_kinesis_ranges.py",
                 "unit/etl/test_sources_kafka_table.py",
@@ -127,7 +127,7 @@ AREAS = {
             "unit/etl/test_maintenance_schedule.py",
             "spark/repair/test_retention.py",
             "spark/repair/test_table_services.py",
-            "spark/queries/test_operations.py",
+            "spark/queries/test_airline_operations.py",
         ),
     ),
     "permissions": Area(
@@ -212,13 +212,13 @@ def clone(name: str) -> Path:
 def drawn(area: Area, each: int, seed: str) -> list[Mutant]:
     """Choose mutants of an area: those of operators that change what runs, not a type."""
     files = [ROOT / file for file in area.code]
-    found = [
+    match = [
         item.mutations[0]
         for item in all_mutants(files, {})
         if not WITHOUT.search(item.mutations[0].operator_name)
     ]
-    random.Random(seed).shuffle(found)
-    return list(islice(filter(Mutant.runs, map(mutated, found)), each))
+    random.Random(seed).shuffle(match)
+    return list(islice(filter(Mutant.runs, map(mutated, match)), each))
 
 
 def mutated(spec: MutationSpec) -> Mutant:
@@ -258,7 +258,7 @@ def survivors(name: str, each: int, seed: int) -> list[Mutant]:
     if notices(home, area.tests, None):
         sys.exit(f"{name}: its tests fail without a change; see {home.parent / home.name}.log")
     unchanged = time.monotonic() - started
-    found = []
+    mutants = []
     for mutant in drawn(area, each, f"{name} {seed}"):
         file = home / mutant.file
         before = file.read_text()
@@ -269,8 +269,8 @@ def survivors(name: str, each: int, seed: int) -> list[Mutant]:
         said = "killed" if noticed else "survived" if equivalent is None else f"equivalent: {equivalent}"
         say(f"{name}: {mutant.file}: {said}", *(f"    {line}" for line in mutant.lines))
         if not noticed and equivalent is None:
-            found.append(mutant)
-    return found
+            mutants.append(mutant)
+    return mutants
 
 
 def main(arguments: list[str]) -> int:
@@ -284,7 +284,7 @@ def main(arguments: list[str]) -> int:
     if unknown:
         parser.error(f"no such area: {', '.join(sorted(unknown))}; there are {', '.join(AREAS)}")
     left = {name: survivors(name, asked.each, asked.seed) for name in asked.areas or AREAS}
-    say(*(f"{name}: {len(found)} of {asked.each} survived" for name, found in left.items()))
+    say(*(f"{name}: {len(result)} of {asked.each} survived" for name, result in left.items()))
     return int(any(left.values()))
 
 

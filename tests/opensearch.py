@@ -80,8 +80,8 @@ class OpenSearch:
     def documents(self, index: str) -> dict[str, dict[str, Any]]:
         """All documents by their id."""
         self.ask("POST", f"/{index}/_refresh")
-        found = self.ask("GET", f"/{index}/_search?size={_MOST_DOCUMENTS}")["hits"]["hits"]
-        return {each["_id"]: each["_source"] for each in found}
+        result = self.ask("GET", f"/{index}/_search?size={_MOST_DOCUMENTS}")["hits"]["hits"]
+        return {each["_id"]: each["_source"] for each in result}
 
     def refuse_writes(self, refused: bool) -> None:
         """Answer every write with 429, or none: requests under way may take a byte of memory, or what is usual."""

@@ -63,14 +63,14 @@ def table() -> Iterator[str]:
     """The table's lines."""
     yield "| environment | before | now | verdict | workers | first move | with it |"
     yield "|---|---:|---:|---|---|---|---:|"
-    found = [row(file) for file in FILES]
-    for each in found:
+    result = [row(file) for file in FILES]
+    for each in result:
         link = f"[{each.name}](../tests/reference/{each.name}.yaml)"
         yield (
             f"| {link} | ${BEFORE[each.name]:,.2f} | ${each.usd:,.2f} | {each.state} | {each.workers} | {each.move} | "
             f"${each.usd_moved:,.2f} |"
         )
-    sums = sum(BEFORE.values()), sum(each.usd for each in found), sum(each.usd_moved for each in found)
+    sums = sum(BEFORE.values()), sum(each.usd for each in result), sum(each.usd_moved for each in result)
     yield f"| in sum | ${sums[0]:,.2f} | ${sums[1]:,.2f} | | | | ${sums[2]:,.2f} |"
 
 

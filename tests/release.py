@@ -34,8 +34,8 @@ REQUIREMENT = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^\s\\;]+)(.*(?:\n    --
 
 def version() -> str:
     """The version that this tree would release."""
-    found: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    return found
+    result: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    return result
 
 
 def problems(number: str, root: Path = ROOT) -> Iterator[str]:
@@ -122,12 +122,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Check, then write; status 2 where something is still to do."""
     reading = argparse.ArgumentParser(prog="tests.release", description=(__doc__ or "").splitlines()[0])
     reading.add_argument("--out", type=Path, default=ROOT / "dist")
-    given = reading.parse_args(arguments)
+    options = reading.parse_args(arguments)
     number = version()
-    if found := list(problems(number)):
-        sys.stderr.write("".join(f"not released: {line}\n" for line in found))
+    if result := list(problems(number)):
+        sys.stderr.write("".join(f"not released: {line}\n" for line in result))
         return 2
-    for file in write(number, given.out):
+    for file in write(number, options.out):
         sys.stdout.write(f"{file}: {file.stat().st_size:,} bytes\n")
     sys.stdout.write(
         f"next: git tag v{number}, then publish the wheel with its bill of materials and SHA256SUMS\n"

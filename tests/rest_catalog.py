@@ -22,7 +22,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import update_table_metadata
 
-from tests.serving import Handler, served
+from tests.http_servers import Handler, served
 
 
 class Tables:
@@ -88,12 +88,12 @@ def running(home: Path) -> Iterator[str]:
             body = self.body()
             with tables.lock:
                 try:
-                    found = self._found(self.path.partition("?")[0].strip("/").split("/")[1:], body)
+                    result = self._found(self.path.partition("?")[0].strip("/").split("/")[1:], body)
                 except KeyError as error:
                     return self._refuse(404, "NoSuchTableException", f"{error} does not exist")
                 except CommitFailedException as error:
                     return self._refuse(409, "CommitFailedException", str(error))
-            return self.reply(200, json.dumps(found).encode(), Content_Type="application/json")
+            return self.reply(200, json.dumps(result).encode(), Content_Type="application/json")
 
         def _found(self, path: list[str], body: bytes) -> dict[str, Any]:
             match (self.command, path):

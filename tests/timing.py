@@ -52,10 +52,10 @@ def read(report: Path) -> Iterator[Timed]:
 
 def rows(tests: Sequence[Timed], *, single: bool) -> list[tuple[str, str, int, float]]:
     """Add up by file, or list tests: part, what, number of tests and seconds, the longest first."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    result: dict[tuple[str, str], list[float]] = defaultdict(list)
     for each in tests:
-        found[each.part, f"{each.file}::{each.name}" if single else each.file].append(each.seconds)
-    listed = [(part, what, len(seconds), sum(seconds)) for (part, what), seconds in found.items()]
+        result[each.part, f"{each.file}::{each.name}" if single else each.file].append(each.seconds)
+    listed = [(part, what, len(seconds), sum(seconds)) for (part, what), seconds in result.items()]
     return sorted(listed, key=lambda row: -row[3])
 
 

@@ -7,11 +7,11 @@ compile() {
 }
 uv=$1
 compile --all-extras pyproject.toml -o requirements.txt
-compile --group dev -c requirements.txt -o requirements-dev.txt
+compile --group dev -c requirements.txt -o toolchain/dev.txt
 # What a project installs beside the wheel, by the extra that it needs (millrace/cli/plan/vendor.py).
 project() {
   "$uv" pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
-    --no-emit-package millrace-streams -c requirements-dev.txt -c requirements.txt pyproject.toml "$@"
+    --no-emit-package millrace-streams -c toolchain/dev.txt -c requirements.txt pyproject.toml "$@"
 }
 project -o toolchain/locks/base.txt
 project --extra deploy -o toolchain/locks/deploy.txt

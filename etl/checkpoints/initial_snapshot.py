@@ -195,7 +195,7 @@ class _BatchEnds:
         spans = self.checkpoint.batch_ranges(spark, batch_id, [each.source for each in self.readings])
         if not (self.whole_commits or any(start and start["scan_all_files"] for start, _ in spans)):
             return None
-        found, held = {}, False
+        result, held = {}, False
         for line, (each, (start, end)) in enumerate(zip(self.readings, spans, strict=True)):
             if not start or not end or not (start["scan_all_files"] or self.whole_commits):
                 continue
@@ -205,8 +205,8 @@ class _BatchEnds:
             if ended is None and self.whole_commits and not end["scan_all_files"]:
                 ended = _commit_end(metadata, start, end)
             if ended is not None and ended != end:
-                found[line] = ended
-        return found, held and self.checkpoint.watermark(spark, batch_id) > 0
+                result[line] = ended
+        return result, held and self.checkpoint.watermark(spark, batch_id) > 0
 
     def change(self, spark: SparkSession) -> None:
         """Change a batch that is planned but not committed; nothing of it has been read.
@@ -294,8 +294,8 @@ class _Ended:
             if self._sent_back == batch_id:
                 # Otherwise it would be repeated forever, and nothing read.
                 raise LossError(
-                    f"batch {batch_id} was changed to be read {', '.join(ended)}, but is still planned otherwise; start from "
-                    "the beginning with `millrace checkpoint reset`"
+                    f"batch {batch_id} must be read {', '.join(ended)}, but Spark still plans it otherwise after a change of the "
+                    "checkpoint; start from the beginning with `millrace checkpoint reset`"
                 )
             self._sent_back = batch_id
             raise RestartQueryError(f"batch {batch_id} is read again {', '.join(ended)}")
@@ -341,7 +341,7 @@ def table_streams(rows: DataFrame) -> tuple[TableStream, ...]:
     """Return the table streams of a plan."""
     leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
     sources: list[Any] = []
-    found = []
+    streams = []
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
         if leaf.getClass().getSimpleName() != "StreamingRelationV2":
@@ -349,5 +349,5 @@ def table_streams(rows: DataFrame) -> tuple[TableStream, ...]:
         if leaf not in sources:
             sources.append(leaf)
         name = re.sub(r"[^A-Za-z0-9_.]", "", str(leaf.table().name()))
-        found.append(TableStream(name, sources.index(leaf)))
-    return tuple(found)
+        streams.append(TableStream(name, sources.index(leaf)))
+    return tuple(streams)

@@ -50,7 +50,7 @@ class ManifestError(ValueError):
 
 
 @dataclass(frozen=True)
-class Leg:
+class ManifestLeg:
     """One line of the offset log: its connector and what it reads.
 
     Attributes
@@ -119,7 +119,7 @@ class Manifest:
     core: str
     query: str
     kind: str
-    legs: tuple[Leg, ...]
+    legs: tuple[ManifestLeg, ...]
     sinks: Mapping[str, str]
     state: State | None
     operators: tuple[str, ...] | None
@@ -173,10 +173,10 @@ def manifest_of(
     """
     state = None
     if isinstance(query, DeriveSettings) and query.state is not None:
-        kept = query.state
-        joined = None if kept.join is None else kept.join.source_table
+        keeping = query.state
+        joined = None if keeping.join is None else keeping.join.source_table
         settings = (conf(PROVIDER), conf(PARTITIONS))
-        state = State(kept.watermark.time, kept.key, kept.distinct, joined, *settings)
+        state = State(keeping.watermark.time, keeping.key, keeping.distinct, joined, *settings)
     ends = _ends(query)
     paths = {route.schema for route in getattr(query, "routes", ())}
     schemas = {path: schema_text(path) for path in sorted(paths)}
@@ -227,26 +227,26 @@ def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
         Those with ``why`` refuse the start. Changed code, schemas (the tables check them: ``etl.record.schema_evolution``), core,
         engine and a later Spark alone refuse nothing.
     """
-    found = []
+    differences = []
     if old.kind != new.kind:
-        found.append(
+        differences.append(
             Change("the query's kind", old.kind, new.kind, "each kind counts and writes its own way")
         )
-    found += _leg_changes(old, new)
+    differences += _leg_changes(old, new)
     for route in sorted(old.sinks.keys() & new.sinks.keys()):
         if old.sinks[route] != new.sinks[route]:
             what = f"the sink{f' of route {route}' if route else ''}"
             why = "a batch that comes again would be in both"
-            found.append(Change(what, old.sinks[route], new.sinks[route], why))
-    found += _state_changes(old, new)
+            differences.append(Change(what, old.sinks[route], new.sinks[route], why))
+    differences += _state_changes(old, new)
     if _minor(new.spark) < _minor(old.spark):
         if old.state is not None:
             why = "an earlier Spark does not read the states of a later one"
-            found.append(Change("Spark", old.spark, new.spark, why))
+            differences.append(Change("Spark", old.spark, new.spark, why))
         else:
             follows = "the logs of a query without state are read by both"
-            found.append(Change("Spark", old.spark, new.spark, follows=follows))
-    return tuple(found)
+            differences.append(Change("Spark", old.spark, new.spark, follows=follows))
+    return tuple(differences)
 
 
 def incompatible_changes(found: tuple[Change, ...]) -> tuple[Change, ...]:
@@ -276,28 +276,28 @@ def _leg_changes(old: Manifest, new: Manifest) -> list[Change]:
     if len(old.legs) != len(new.legs):
         before, after = ("; ".join(map(str, m.legs)) for m in (old, new))
         return [Change("what it reads", before, after, "positions are kept by number, one for each source")]
-    found = []
+    differences = []
     for number, (was, now) in enumerate(zip(old.legs, new.legs, strict=True), start=1):
         what = f"source {number}"
         if was.connector != now.connector and {was.connector, now.connector} <= KINESIS.keys():
             why = (
                 f"the positions are those of {KINESIS[was.connector]}, which the other connector cannot read"
             )
-            found.append(Change(f"{what}'s connector", was.connector, now.connector, why))
+            differences.append(Change(f"{what}'s connector", was.connector, now.connector, why))
         elif was.connector != now.connector or was.of != now.of:
             repeats = bool(set(was.topics) & set(now.topics))
-            found.append(
+            differences.append(
                 Change(what, str(was), str(now), "its positions belong to the old one", repeats=repeats)
             )
         elif gone := sorted(set(was.topics) - set(now.topics)):
             why = f"what is unread of {', '.join(gone)} would be passed over"
-            found.append(Change(f"{what}'s topics", ", ".join(was.topics), ", ".join(now.topics), why))
+            differences.append(Change(f"{what}'s topics", ", ".join(was.topics), ", ".join(now.topics), why))
         elif set(now.topics) - set(was.topics):
             follows = "the new ones are read from their start"
-            found.append(
+            differences.append(
                 Change(f"{what}'s topics", ", ".join(was.topics), ", ".join(now.topics), follows=follows)
             )
-    return found
+    return differences
 
 
 def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
@@ -305,9 +305,9 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
     if was is None or now is None:
         if was is now:
             return []
-        before, after = ("none" if kept is None else "kept" for kept in (was, now))
+        before, after = ("none" if remains is None else "kept" for remains in (was, now))
         return [Change("state", before, after, "a checkpoint has the state of all batches, or of none")]
-    found = []
+    differences = []
     why = "what the state holds is laid out by it"
     for what, before, after in (
         ("the watermark's column", was.time, now.time),
@@ -316,29 +316,29 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
         ("the joined table", was.joined or "none", now.joined or "none"),
     ):
         if before != after:
-            found.append(Change(what, before, after, why))
+            differences.append(Change(what, before, after, why))
     # Two versions of Spark may write the same plan differently.
     known = old.operators is not None and new.operators is not None
     if known and _minor(old.spark) == _minor(new.spark) and old.operators != new.operators:
         before, after = ("; ".join(m.operators or ()) or "none" for m in (old, new))
-        found.append(Change("what keeps state", before, after, why))
-    for what, kept, wanted in (
+        differences.append(Change("what keeps state", before, after, why))
+    for what, remains, wanted in (
         ("the number of state partitions", was.partitions, now.partitions),
         ("the state store", was.provider, now.provider),
     ):
-        if kept != wanted:
+        if remains != wanted:
             stays = "the checkpoint keeps its own until it is reset"
-            found.append(Change(what, kept or "Spark's own", wanted or "Spark's own", follows=stays))
-    return found
+            differences.append(Change(what, remains or "Spark's own", wanted or "Spark's own", follows=stays))
+    return differences
 
 
-def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[Leg, ...]:
+def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[ManifestLeg, ...]:
     if isinstance(query, DeriveSettings):
-        return tuple(Leg("iceberg", table) for table in query.landings)
+        return tuple(ManifestLeg("iceberg", table) for table in query.landings)
     return tuple(
-        Leg(
+        ManifestLeg(
             leg[0].connector(job.runs_on, spark),
-            leg[0].position_owner(job),
+            leg[0].position_source(job),
             tuple(each.manifest_name for each in leg if each.manifest_name is not None),
         )
         for leg in group_sources(query.sources)
@@ -370,8 +370,8 @@ def _source(transform: str) -> str | None:
     if spec is None or spec.loader is None:
         return None
     get: Any = getattr(spec.loader, "get_source", None)
-    found = None if get is None else get(spec.name)
-    return None if found is None else str(found)
+    result = None if get is None else get(spec.name)
+    return None if result is None else str(result)
 
 
 def _digest(data: bytes) -> str:

@@ -38,8 +38,8 @@ def _walk(node: Any) -> Iterator[str]:
         sides = (node.left(), node.right())
         if all(side.isStreaming() for side in sides):
             # Complete rows of both sides wait for their partners.
-            held = " with ".join(_columns(side.output()) for side in sides)
-            yield f"{node.joinType().sql()} join of {held}"
+            sides_text = " with ".join(_columns(side.output()) for side in sides)
+            yield f"{node.joinType().sql()} join of {sides_text}"
     elif "MapGroupsWithState" in name or "InPandasWithState" in name:
         yield f"{name} by {_columns(node.groupingAttributes())}"
     for child in _all(node.children()):

@@ -320,7 +320,7 @@ def task_seconds(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
     store = context.statusStore()
     quantiles = gateway.new_array(gateway.jvm.double, 0)
     stages = store.stageList(None, False, False, quantiles, None)
-    found: dict[int, dict[int, list[float]]] = {}
+    batches: dict[int, dict[int, list[float]]] = {}
     for position in range(stages.size()):
         stage = stages.apply(position)
         description = stage.description()
@@ -334,8 +334,8 @@ def task_seconds(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
             metrics = tasks.apply(number).taskMetrics()
             if metrics.isDefined():
                 seconds.append(metrics.get().executorRunTime() / 1000)
-        found.setdefault(int(batch[1]), {})[stage.stageId()] = seconds
-    return {batch: [by_stage[stage] for stage in sorted(by_stage)] for batch, by_stage in found.items()}
+        batches.setdefault(int(batch[1]), {})[stage.stageId()] = seconds
+    return {batch: [by_stage[stage] for stage in sorted(by_stage)] for batch, by_stage in batches.items()}
 
 
 def describe_machine(spark: SparkSession) -> dict[str, Any]:

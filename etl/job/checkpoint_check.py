@@ -106,10 +106,10 @@ class CheckpointManifests:
         self._refuse(query.name, manifest.changes(old, new))
         if new.state is not None and old.state is not None:
             # The checkpoint keeps these two; so the next version reports the difference again.
-            kept = dataclasses.replace(
+            state = dataclasses.replace(
                 new.state, partitions=old.state.partitions, provider=old.state.provider
             )
-            new = dataclasses.replace(new, state=kept)
+            new = dataclasses.replace(new, state=state)
         if old == new:
             return query
         return dataclasses.replace(
@@ -133,25 +133,25 @@ class CheckpointManifests:
                 + manifest.remedy(self._job.environment, self._job.job, query.name)
             )
         self._old[query.name] = old = self._read(query.name) if begun and _file(query.name) in there else None
-        found = () if old is None else manifest.changes(old, new)
-        self._refuse(query.name, found)
+        differences = () if old is None else manifest.changes(old, new)
+        self._refuse(query.name, differences)
         self._check_origins(query, begun)
         if not begun:
             return self._started(query) if _start_file(query.name) in there else query
         if old is None:
             self._report.emit("adopted", query=query.name, checkpoint=location)
-        for change in found:
+        for change in differences:
             self._report.emit("changed", query=query.name, change=str(change))
         return query
 
     def _check_origins(self, query: QuerySettings, begun: bool) -> None:
         url = f"{self._folder}/{query.name}.sources.json"
-        found = identity_check.stream_identities(
+        identities = identity_check.stream_identities(
             self._spark, self._job, query, self._binds, url, self._report, begun=begun
         )
-        if found is not None:
-            found.check_at_start()
-            self._origins[query.name] = found
+        if identities is not None:
+            identities.check_at_start()
+            self._origins[query.name] = identities
 
     def _refuse(self, query: str, found: tuple[Change, ...]) -> None:
         wrong = manifest.incompatible_changes(found)

@@ -52,19 +52,19 @@ def main(arguments: Sequence[str]) -> int:
         0 after a requested stop, a bounded run or a completed command; 1 after a failure, also of the start, or a replay of letters
         that do not exist; 2 for a job that must not start.
     """
-    given = launch.parse_arguments(arguments)
+    options = launch.parse_arguments(arguments)
     spark = log_redaction.redacting_session()
     with ExitStack() as ending:
         try:
-            document = _read(spark, given.document)
-            job = launch.read_document(document, given)
+            document = _read(spark, options.document)
+            job = launch.read_document(document, options)
             _check_archive(spark, json.loads(document))
             region = launch.region(document)
             if region is not None:
                 # AWS clients read these variables; no engine documents that it sets them.
                 os.environ.setdefault("AWS_REGION", region)
                 os.environ.setdefault("AWS_DEFAULT_REGION", region)
-            status = _once(spark, job, given)
+            status = _once(spark, job, options)
             if status is not None:
                 return status
             console = Console(sys.stdout)
@@ -77,20 +77,20 @@ def main(arguments: Sequence[str]) -> int:
                 for source in query.sources
                 if (
                     follower := reader_of((source,)).commit_listener(
-                        spark, job, query.name, given.binds, report
+                        spark, job, query.name, options.binds, report
                     )
                 )
                 is not None
             }
-            monitor = open_monitor(name, job, console, report, given.binds, region, others, followers)
+            monitor = open_monitor(name, job, console, report, options.binds, region, others, followers)
             ending.callback(monitor.close)
-            held = _lease(spark, job, report)
+            hold = _lease(spark, job, report)
             unsupervised = ending.enter_context(ExitStack())
-            if held is not None:
-                held.acquire()
-                unsupervised.callback(held.release)
+            if hold is not None:
+                hold.acquire()
+                unsupervised.callback(hold.release)
             try:
-                queries = run.build(spark, job, given.binds, report)
+                queries = run.build(spark, job, options.binds, report)
             except (OSError, CapturedException, Py4JJavaError) as error:
                 # Not an error of the settings: such as a full disk or a service that does not answer.
                 report.report_failure(error)
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
             report,
             monitor,
             Retries(job.batch_retries),
-            lease=held,
+            lease=hold,
             bounded=finish is not None,
             finish=finish,
         )

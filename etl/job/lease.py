@@ -157,10 +157,12 @@ class Lease:
 
     def _look(self) -> tuple[str, dict[str, Any], float]:
         """Return the object's tag, its record, and its age by S3's clock."""
-        found = self._client.get_object(Bucket=self.bucket, Key=self.key)
-        said = found["ResponseMetadata"]["HTTPHeaders"].get("date")
-        age = 0.0 if said is None else (parsedate_to_datetime(said) - found["LastModified"]).total_seconds()
-        return str(found["ETag"]), _parsed(found["Body"].read().decode(errors="replace")), age
+        response = self._client.get_object(Bucket=self.bucket, Key=self.key)
+        said = response["ResponseMetadata"]["HTTPHeaders"].get("date")
+        age = (
+            0.0 if said is None else (parsedate_to_datetime(said) - response["LastModified"]).total_seconds()
+        )
+        return str(response["ETag"]), _parsed(response["Body"].read().decode(errors="replace")), age
 
     # ---- renewal ----
 
@@ -177,11 +179,11 @@ class Lease:
 
     def _still_ours(self) -> bool:
         """Check that this run's object is still there: a renewal may have arrived although its answer did not."""
-        found = self._once(self._look)
-        if found is None:
+        lease = self._once(self._look)
+        if lease is None:
             return True  # unknown; the clock decides
-        if found[1].get("holder") == self._record["holder"]:
-            self._etag = found[0]
+        if lease[1].get("holder") == self._record["holder"]:
+            self._etag = lease[0]
             return True
         return False
 
@@ -237,10 +239,10 @@ def _record(run: str, processes: tuple[int, ...]) -> dict[str, Any]:
 def _parsed(text: str) -> dict[str, Any]:
     """Parse a lease's record; return an empty one for foreign bytes."""
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _refusal(where: str, record: Mapping[str, Any]) -> str:
@@ -252,10 +254,10 @@ def _refusal(where: str, record: Mapping[str, Any]) -> str:
 
 def _known_dead(record: Mapping[str, Any]) -> bool:
     """Check that the holder ran on this machine since its last boot and all its processes have ended."""
-    held = record.get("processes")
-    if not held or not isinstance(held, dict) or record.get("boot") != _machine() or not _machine():
+    processes = record.get("processes")
+    if not processes or not isinstance(processes, dict) or record.get("boot") != _machine() or not _machine():
         return False
-    return not any(_begun(int(pid)) == begun for pid, begun in held.items())
+    return not any(_begun(int(pid)) == begun for pid, begun in processes.items())
 
 
 def _machine() -> str:

@@ -37,8 +37,8 @@ def redacting_session() -> SparkSession:
     The patterns are set here and not at submission: they contain characters that a shell might interpret.
     """
     SparkContext._ensure_initialized()  # starts the JVM, which knows the submitted settings
-    asked = dict(SparkConf().getAll())
+    settings = dict(SparkConf().getAll())
     builder = SparkSession.builder
-    for name, pattern in redaction_settings(asked).items():
+    for name, pattern in redaction_settings(settings).items():
         builder = builder.config(name, pattern)
     return jvm_name_cache.cache_jvm_names(builder.getOrCreate())

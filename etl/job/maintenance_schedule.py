@@ -111,19 +111,19 @@ def maintenance_tasks(job: JobSettings, report: Reporter) -> tuple[MaintenanceTa
     report
         Gets an event for each chore that has run.
     """
-    found: list[MaintenanceTask] = [Erasure(job, report)]
+    tasks: list[MaintenanceTask] = [Erasure(job, report)]
     if job.dead_letters_kept_seconds is not None:
         keep = timedelta(seconds=job.dead_letters_kept_seconds)
         names = (q.table if isinstance(q, LandSettings) else q.dead_letters for q in job.queries)
         tables = (Table.of(job.catalog, name) for name in dict.fromkeys(names) if name is not None)
-        found += (Retention(table, keep, report) for table in tables)
+        tasks += (Retention(table, keep, report) for table in tables)
     upkeep = job.upkeep
     if upkeep is None:
-        return tuple(found)
+        return tuple(tasks)
     # Retention first, expiry last: so the bytes of a deleted dead letter are removed as early as allowed.
     for kept_up in upkeep.tables:
         table = Table.of(job.catalog, kept_up.table)
-        found.append(Compaction(table, upkeep.file_bytes, report))
-        found.append(Expiry(table, timedelta(seconds=upkeep.snapshots_kept_seconds), kept_up.readers, report))
-        found.append(OrphanFileRemoval(table, timedelta(seconds=upkeep.orphans_kept_seconds), report))
-    return tuple(found)
+        tasks.append(Compaction(table, upkeep.file_bytes, report))
+        tasks.append(Expiry(table, timedelta(seconds=upkeep.snapshots_kept_seconds), kept_up.readers, report))
+        tasks.append(OrphanFileRemoval(table, timedelta(seconds=upkeep.orphans_kept_seconds), report))
+    return tuple(tasks)

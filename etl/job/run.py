@@ -50,12 +50,12 @@ def build(
         Settings, tables, checkpoints or sources that do not fit.
     """
     spark_settings.prepare(spark, job)
-    kept = CheckpointManifests(spark, job, report, binds)
-    job = kept.check_all()
+    manifests = CheckpointManifests(spark, job, report, binds)
+    job = manifests.check_all()
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
     built = ((q, _query(spark, job, q, binds, report)) for q in order)
-    queries = tuple(kept.with_state_check(_handled(query, job, q, binds, report)) for q, query in built)
+    queries = tuple(manifests.with_state_check(_handled(query, job, q, binds, report)) for q, query in built)
     lacking = [query.name for query in queries if query.fix_end is None]
     if lacking and job.run_every_seconds is not None:
         raise StartError(f"query {', '.join(lacking)}: its source cannot tell where a bounded run ends")

@@ -94,10 +94,10 @@ def keep_thread_pools(spark: SparkSession) -> int:
     if not made:
         return 0
     try:
-        held = jvm.java.lang.Class.forName("java.lang.ApplicationShutdownHooks").getDeclaredField("hooks")
-        held.setAccessible(True)
+        field = jvm.java.lang.Class.forName("java.lang.ApplicationShutdownHooks").getDeclaredField("hooks")
+        field.setAccessible(True)
         hooks = [
-            hook for hook in held.get(None).keySet().toArray() if str(hook.getName()).startswith(_PREFIX)
+            hook for hook in field.get(None).keySet().toArray() if str(hook.getName()).startswith(_PREFIX)
         ]
         runtime = jvm.java.lang.Runtime.getRuntime()
         return sum(bool(runtime.removeShutdownHook(hook)) for hook in hooks)

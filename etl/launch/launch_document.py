@@ -145,12 +145,12 @@ def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> Bac
 
 
 def _moment(text: str) -> datetime:
-    found = start_position.parse_time(text)
-    if found is None:
+    moment = start_position.parse_time(text)
+    if moment is None:
         raise argparse.ArgumentTypeError(
             f"{text!r}: write a time in ISO 8601 with its zone, 2026-11-21T08:00:00Z"
         )
-    return found
+    return moment
 
 
 def _identities(text: str) -> tuple[str, ...]:
@@ -189,9 +189,9 @@ def read_document(text: str, arguments: ScriptArguments) -> JobSettings:
         document: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise StartError(f"{where}: not JSON: {error}") from error
-    found = document.get("version") if isinstance(document, dict) else None
-    if type(found) is not int or found != DOCUMENT_VERSION:
-        raise StartError(f"{where}: version {found!r}; this core reads version {DOCUMENT_VERSION}")
+    version = document.get("version") if isinstance(document, dict) else None
+    if type(version) is not int or version != DOCUMENT_VERSION:
+        raise StartError(f"{where}: version {version!r}; this core reads version {DOCUMENT_VERSION}")
     try:
         job = settings.parse(document.get("settings"))
     except SettingsError as error:
@@ -216,8 +216,8 @@ def region(text: str) -> str | None:
     text
         The document, accepted by :func:`read_document`.
     """
-    found = json.loads(text).get("region")
-    return None if found is None else str(found)
+    result = json.loads(text).get("region")
+    return None if result is None else str(result)
 
 
 def deployed_name(text: str, job: JobSettings) -> str:

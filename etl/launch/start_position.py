@@ -27,19 +27,19 @@ def start_time(start: str) -> datetime | None:
     """
     if start in ("earliest", "latest"):
         return None
-    found = parse_time(start)
-    if found is None:
+    moment = parse_time(start)
+    if moment is None:
         raise StartError(f"start {start!r}: earliest, latest, or a moment such as 2026-01-31T00:00:00Z")
-    return found
+    return moment
 
 
 def parse_time(text: str) -> datetime | None:
     """Parse a time in ISO 8601 with its zone; return it in UTC, or None for any other text."""
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return None if found.tzinfo is None else found.astimezone(UTC)
+    return None if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def milliseconds(at: datetime) -> str:

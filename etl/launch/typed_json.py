@@ -77,13 +77,13 @@ def read_versioned(kind: Any, text: str, path: str, version: int) -> Any:
     ValueError
         Not JSON, another version, or as in :func:`read`.
     """
-    held: Any = json.loads(text)
-    found = held.pop("version", None) if isinstance(held, dict) else None
-    if found != version:
+    content: Any = json.loads(text)
+    number = content.pop("version", None) if isinstance(content, dict) else None
+    if number != version:
         raise SettingsError(
-            f"format version {found!r} is not supported; this release reads version {version}"
+            f"format version {number!r} is not supported; this release reads version {version}"
         )
-    return read(kind, held, path)
+    return read(kind, content, path)
 
 
 def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
@@ -102,10 +102,10 @@ def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
 
 def _of_kind(kinds: Mapping[str, Any], value: Any, path: str) -> Any:
     """Return the entry for the ``kind`` of an object."""
-    found: Any = value.get("kind") if isinstance(value, dict) else None
-    if not isinstance(found, str) or found not in kinds:
-        raise SettingsError(f"{path}.kind: {found!r} is not one of {', '.join(map(repr, kinds))}")
-    return kinds[found]
+    kind: Any = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind not in kinds:
+        raise SettingsError(f"{path}.kind: {kind!r} is not one of {', '.join(map(repr, kinds))}")
+    return kinds[kind]
 
 
 def import_object(loader: str) -> Any:

@@ -56,8 +56,10 @@ def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) ->
     DataFrame
         Result of the procedure, after it has run.
     """
-    given = "".join(f", {name} => {value}" for name, value in arguments.items())
-    statement = f"CALL {table.catalog}.system.{procedure}(table => '{table.database}.{table.name}'{given})"
+    parameters = "".join(f", {name} => {value}" for name, value in arguments.items())
+    statement = (
+        f"CALL {table.catalog}.system.{procedure}(table => '{table.database}.{table.name}'{parameters})"
+    )
     return spark.sql(statement)
 
 
@@ -147,15 +149,15 @@ class Compaction(TableTask):
             "delete-file-threshold": str(_DELETE_FILES),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
-        found = first_row(call(spark, self.table, "rewrite_data_files", options=f"map({pairs})"))
-        if found.get("rewritten_data_files_count") or found.get("failed_data_files_count"):
+        row = first_row(call(spark, self.table, "rewrite_data_files", options=f"map({pairs})"))
+        if row.get("rewritten_data_files_count") or row.get("failed_data_files_count"):
             self.report_done(
                 "compacted",
                 begun,
-                files_before=found["rewritten_data_files_count"],
-                files_after=found["added_data_files_count"],
-                files_failed=found["failed_data_files_count"],
-                bytes=found["rewritten_bytes_count"],
+                files_before=row["rewritten_data_files_count"],
+                files_after=row["added_data_files_count"],
+                files_failed=row["failed_data_files_count"],
+                bytes=row["rewritten_bytes_count"],
             )
 
 
@@ -191,8 +193,8 @@ class Expiry(TableTask):
         before = self._wanted(spark, begun)
         if before is None:
             return
-        held = {reader: self._needed(spark, reader) for reader in self.readers}
-        behind = {reader: at for reader, at in held.items() if at is not None and at < before}
+        needs = {reader: self._needed(spark, reader) for reader in self.readers}
+        behind = {reader: at for reader, at in needs.items() if at is not None and at < before}
         for reader, at in behind.items():
             self.report.emit(
                 "expiry_held",
@@ -203,8 +205,8 @@ class Expiry(TableTask):
             )
         before = min([before, *behind.values(), self._beginning(spark) or before])
         limits = {"older_than": sql_timestamp(before), "retain_last": str(FEWEST_SNAPSHOTS)}
-        found = first_row(call(spark, self.table, "expire_snapshots", **limits, stream_results="true"))
-        files = sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
+        row = first_row(call(spark, self.table, "expire_snapshots", **limits, stream_results="true"))
+        files = sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
         if files:
             self.report_done(
                 "snapshots_expired", begun, older_than=batch_accounts.iso_text(before), files=files

@@ -105,8 +105,8 @@ def _data(job: str, samples: Sequence[MetricSample]) -> Iterator[dict[str, Any]]
     for (query, _), mine in together.items():
         dimensions = {"job": job} | ({} if query is None else {"query": query})
         at = datetime.fromtimestamp(max(sample.at for sample in mine), UTC)
-        for name, found in _values(mine).items():
-            pairs = list(found.items())
+        for name, values in _values(mine).items():
+            pairs = list(values.items())
             for first in range(0, len(pairs), MOST_VALUES):
                 part = pairs[first : first + MOST_VALUES]
                 yield {

@@ -139,25 +139,25 @@ class TriggerMeter:
         arrivals: ArrivalTimes | None,
         begun: float,
     ) -> dict[str, float]:
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         waiting = values.get("BacklogRecords")
         if waiting == 0:
-            found["BacklogSeconds"] = 0.0
+            figures["BacklogSeconds"] = 0.0
         elif arrivals is not None:
-            found["BacklogSeconds"] = max(0.0, begun - arrivals.youngest / 1000)
+            figures["BacklogSeconds"] = max(0.0, begun - arrivals.youngest / 1000)
         if waiting is None:
-            return found
+            return figures
         newest = sum(_offsets(progress, "latestOffset").values())
         before, self._before = self._before, (begun, newest)
         if waiting == 0:
-            found["DrainTime"] = 0.0
+            figures["DrainTime"] = 0.0
         elif before is not None and begun > before[0]:
             arriving = max(0.0, (newest - before[1]) / (begun - before[0]))
             spare = values["ProcessedRowsPerSecond"] - arriving
             # If more arrives than is processed, there is no drain time.
             if spare > 0:
-                found["DrainTime"] = waiting / spare
-        return found
+                figures["DrainTime"] = waiting / spare
+        return figures
 
     def _limited(
         self, progress: Mapping[str, Any], values: Mapping[str, float], rows: int
@@ -192,13 +192,13 @@ _ACCOUNTS = {
 def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
     if not accounts:
         return {}
-    found = {name: accounts[key] for key, name in _ACCOUNTS.items() if key in accounts}
+    figures = {name: accounts[key] for key, name in _ACCOUNTS.items() if key in accounts}
     if "refused" in accounts:
         # A row that a sink refused is a dead letter too.
-        found["BadRecords"] = found.get("BadRecords", 0) + accounts["refused"]
+        figures["BadRecords"] = figures.get("BadRecords", 0) + accounts["refused"]
     if "rules" in accounts:
-        found["BrokenRules"] = sum(accounts["rules"].values())
-    return found
+        figures["BrokenRules"] = sum(accounts["rules"].values())
+    return figures
 
 
 def _ages(
@@ -225,13 +225,13 @@ def _backlog_records(origin: BacklogSource, progress: Mapping[str, Any]) -> dict
 
 def _offsets(progress: Mapping[str, Any], which: str) -> dict[tuple[str, str], int]:
     """Return the offset of each topic and partition, of all sources."""
-    found: dict[tuple[str, str], int] = {}
+    offsets: dict[tuple[str, str], int] = {}
     for source in progress["sources"]:
         offset = source.get(which)
         topics = json.loads(offset) if isinstance(offset, str) else offset
         for topic, partitions in (topics or {}).items():
-            found |= {(topic, partition): int(value) for partition, value in partitions.items()}
-    return found
+            offsets |= {(topic, partition): int(value) for partition, value in partitions.items()}
+    return offsets
 
 
 def _shards(offset: Any) -> int:
@@ -241,24 +241,24 @@ def _shards(offset: Any) -> int:
 
 
 def _state(progress: Mapping[str, Any], begun: float) -> dict[str, float]:
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     operators = progress.get("stateOperators") or []
     if operators:
-        found["StateRows"] = sum(o["numRowsTotal"] for o in operators)
-        found["StateMemory"] = sum(o["memoryUsedBytes"] for o in operators)
+        figures["StateRows"] = sum(o["numRowsTotal"] for o in operators)
+        figures["StateMemory"] = sum(o["memoryUsedBytes"] for o in operators)
         dropped = (o.get("customMetrics", {}).get("numDroppedDuplicateRows") for o in operators)
         if repeated := [count for count in dropped if count is not None]:
-            found["RepeatedRows"] = sum(repeated)
-        found["LateRows"] = sum(o.get("numRowsDroppedByWatermark", 0) for o in operators)
+            figures["RepeatedRows"] = sum(repeated)
+        figures["LateRows"] = sum(o.get("numRowsDroppedByWatermark", 0) for o in operators)
     early = [row for name, row in (progress.get("observedMetrics") or {}).items() if name.startswith(EARLY)]
     if early:
-        found["EarlyRows"] = sum(row["rows"] for row in early if row)
+        figures["EarlyRows"] = sum(row["rows"] for row in early if row)
     watermark = (progress.get("eventTime") or {}).get("watermark")
     # Spark's watermark is 1970 before the first event.
     if watermark is not None and (at := _event_seconds(watermark)) > 0:
         # Negative if it is ahead of the clock; then all new records are late.
-        found["WatermarkDelay"] = begun - at
-    return found
+        figures["WatermarkDelay"] = begun - at
+    return figures
 
 
 def _event_seconds(moment: str) -> float:

@@ -38,10 +38,10 @@ class SparkMetrics:
         OSError
             The JVM does not answer, or refuses.
         """
-        found = [each for sample in samples for each in _figures(sample)]
+        figures = [each for sample in samples for each in _figures(sample)]
         try:
-            self._register({name for name, _, _ in found} - self._accumulators.keys())
-            for name, value, total in found:
+            self._register({name for name, _, _ in figures} - self._accumulators.keys())
+            for name, value, total in figures:
                 # Add the difference to the new value: between a reset and an add a reader could see nothing.
                 change = value if total else value - self._levels.get(name, 0.0)
                 self._levels[name] = value
@@ -53,12 +53,12 @@ class SparkMetrics:
         if not names:
             return
         made = {name: self._context.doubleAccumulator(name) for name in sorted(names)}
-        held = self._jvm.java.util.HashMap()
+        values = self._jvm.java.util.HashMap()
         for name, accumulator in made.items():
-            held.put(name, accumulator)
+            values.put(name, accumulator)
         # A Scala object, which has no static method of that name.
         source = getattr(self._jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$")
-        getattr(source, "MODULE$").register(self._context, self._jvm.PythonUtils.toScalaMap(held))
+        getattr(source, "MODULE$").register(self._context, self._jvm.PythonUtils.toScalaMap(values))
         self._accumulators |= made
 
 

@@ -48,7 +48,7 @@ class OpenedSources:
 def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
     """Return the short name by which commits of a query name its streams, topics and partitions."""
     ordered = (each for leg in group_sources(sources) for each in leg)
-    return source_digest([(each.position_owner(job), each.own_name, each.part) for each in ordered])
+    return source_digest([(each.position_source(job), each.own_name, each.part) for each in ordered])
 
 
 def open_sources(

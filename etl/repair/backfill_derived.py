@@ -115,16 +115,16 @@ class Backfiller:
         else:
             appended = self.sink.append(out, LookUpBound(within))
             offered, written = appended.offered, appended.written
-        found = Accounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
+        counts = Accounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
         self.report.emit(
             "step",
             query=self.query,
             since=batch_accounts.iso_text(since),
             until=batch_accounts.iso_text(until),
-            **found,
+            **counts,
             **batch_accounts.batch_times(begun, batch_accounts.now()),
         )
-        return found
+        return counts
 
     def _replace(self, rows: DataFrame, since: datetime, until: datetime) -> tuple[int, int]:
         """Replace the table's rows of a range, in one transaction.

@@ -37,11 +37,11 @@ def of_files(name: str) -> Parts:
     def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         try:
             listed = spark.read.format("binaryFile").load(request.origin)
-            found = {row["path"]: row["length"] for row in listed.select("path", "length").collect()}
+            sizes = {row["path"]: row["length"] for row in listed.select("path", "length").collect()}
         except (CapturedException, Py4JJavaError) as error:
             raise StartError(f"--from {request.origin}: {describe(error)}") from error
-        large = [path for path, length in found.items() if length > LARGEST_BYTES]
-        if large or not found:
+        large = [path for path, length in sizes.items() if length > LARGEST_BYTES]
+        if large or not sizes:
             raise StartError(
                 f"--from {request.origin}: "
                 + (
@@ -50,7 +50,7 @@ def of_files(name: str) -> Parts:
                     else "there are no files"
                 )
             )
-        for path in sorted(found):
+        for path in sorted(sizes):
             # A name may hold characters of a glob pattern.
             file = spark.read.format("binaryFile").load(re.sub(r"([\[\]{}*?\\])", r"\\\1", path))
             lines = spark.createDataFrame(

@@ -73,17 +73,17 @@ class LandingBackfiller:
         for part in self.parts(spark, request):
             at = batch_accounts.now()
             appended = self._landed(part)
-            found = {
+            counts = {
                 "read": appended.offered,
                 "written": appended.written,
                 "bad": appended.figures["bad"] or 0,
             }
-            totals = {name: totals[name] + count for name, count in found.items()}
+            totals = {name: totals[name] + count for name, count in counts.items()}
             self.report.emit(
                 "step",
                 query=self.query,
                 part=part.name,
-                **found,
+                **counts,
                 **batch_accounts.batch_times(at, batch_accounts.now()),
             )
         self.report.emit(

@@ -58,8 +58,8 @@ def replayer(
     if isinstance(query, DeriveSettings):
         return _refused(spark, job, query, binds or {}, report)
     decoder = routes.query_decoder(spark, query.routes)
-    kept = query.table if isinstance(query, LandSettings) else query.dead_letters
-    table = Table.of(job.catalog, kept)
+    target = query.table if isinstance(query, LandSettings) else query.dead_letters
+    table = Table.of(job.catalog, target)
     if not table.exists(spark):
         raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
     tables.check(spark, table, land.table_schema(decoder.schema))

@@ -115,20 +115,20 @@ class Erasure:
             answer = _new(request)
         if answer["state"] != "done":
             condition = Condition(spark, request.where)
-            found, left_out, problems = erasure_targets(spark, self.job, condition)
+            result, left_out, problems = erasure_targets(spark, self.job, condition)
             answer["left_out"] = left_out
             if problems:
                 answer |= {"state": "refused", "problems": problems}
             elif request.apply and answer["state"] == "running":
-                self._erase(spark, condition, found, answer)
+                self._erase(spark, condition, result, answer)
             else:
                 # Whoever can write a request can leave out the command's preview.
-                answer = _preview(spark, condition, found, answer, self.job.erase_share)
+                answer = _preview(spark, condition, result, answer, self.job.erase_share)
                 if request.apply and answer["wide"]:
                     answer |= {"state": "refused", "problems": answer["wide"]}
                 elif request.apply and answer["state"] == "previewed":
                     answer = _new(request)
-                    self._erase(spark, condition, found, answer)
+                    self._erase(spark, condition, result, answer)
             self._write(spark, answer)
         if answer["state"] == "done":
             # The record first: the request is deleted only when everything is done.
@@ -138,12 +138,12 @@ class Erasure:
     def _answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
         """Return the progress of an erasure, from the last answer written."""
         try:
-            found: dict[str, Any] = json.loads(
+            content: dict[str, Any] = json.loads(
                 hadoop_files.read_text(spark, f"{self.folder}/{request.id}.json")
             )
         except (FileNotFoundError, ValueError):
             return _new(request)
-        return found
+        return content
 
     def _write(self, spark: SparkSession, answer: Mapping[str, Any]) -> None:
         hadoop_files.write_text(spark, f"{self.folder}/{answer['id']}.json", json.dumps(answer))
@@ -295,11 +295,11 @@ class _Step:
         for landing, checkpoint in sources:
             # The answer also has the mark of this job's own table: after a long stop it may have expired in the table.
             noted = self.answer["tables"].get(str(landing), {}).get("mark")
-            found = newest_mark(self.spark, landing, self.answer["id"]) or noted
-            if found is None:
+            result = newest_mark(self.spark, landing, self.answer["id"]) or noted
+            if result is None:
                 return f"{landing} is not erased yet"
-            if not has_read_past(self.spark, landing, checkpoint, found):
-                return f"{checkpoint} has yet to read past snapshot {found} of {landing}"
+            if not has_read_past(self.spark, landing, checkpoint, result):
+                return f"{checkpoint} has yet to read past snapshot {result} of {landing}"
         return None
 
     def _remove(self) -> None:

@@ -69,8 +69,8 @@ class Condition:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns of a table that it names; for a field in a struct, the struct."""
-        found = [str(n.nameParts().head()) for n in _nodes(self._tree) if _kind(n) == "UnresolvedAttribute"]
-        return tuple(dict.fromkeys(found))
+        names = [str(n.nameParts().head()) for n in _nodes(self._tree) if _kind(n) == "UnresolvedAttribute"]
+        return tuple(dict.fromkeys(names))
 
     def missing_columns(self, schema: StructType) -> tuple[str, ...]:
         """Return the columns that a table does not have."""
@@ -85,14 +85,14 @@ class Condition:
             kind = rows.select(F.expr(self.where)).schema[0].dataType
             if not isinstance(kind, BooleanType):
                 return f"the condition has type {kind.simpleString()}; it must be BOOLEAN"
-            asked = rows.where(F.expr(self.where))
-            expression = asked._jdf.queryExecution().analyzed().expressions().head()
+            checked = rows.where(F.expr(self.where))
+            expression = checked._jdf.queryExecution().analyzed().expressions().head()
             unsteady = [k for k in map(_kind, _nodes(expression)) if _CHANGES_WITH_TIME.fullmatch(k)]
             if unsteady or not expression.deterministic():
                 return "the condition may change its value between statements; write the value in place of the function"
             if _none(rows.where(~F.coalesce(F.expr(self.where), F.lit(False)))):
                 return "the condition is true of every record"
-            if _none(asked):
+            if _none(checked):
                 return "the condition is true of no record"
         except (CapturedException, Py4JJavaError) as error:
             return first_line(error)
@@ -126,7 +126,7 @@ class Condition:
 def _text(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
     kind, children = _kind(node), _children(node)
     if kind in ("And", "Or"):
-        sides = [found for child in children if (found := _text(child, columns, words)) is not None]
+        sides = [result for child in children if (result := _text(child, columns, words)) is not None]
         # In `a OR b` a side that cannot be checked is ignored; in `a AND b` the other side decides.
         return f"({f' {kind.upper()} '.join(sides)})" if sides else None
     if kind in ("EqualTo", "EqualNullSafe", "In"):

@@ -39,9 +39,9 @@ def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
     _rewrite_lists(spark, table)
     metadata = table.metadata(spark)
     metadata.newAppend().set(MARK, erasure).commit()
-    found = newest_mark(spark, table, erasure)
-    assert found is not None, "it was committed"
-    return found
+    mark = newest_mark(spark, table, erasure)
+    assert mark is not None, "it was committed"
+    return mark
 
 
 def _rewrite_lists(spark: SparkSession, table: Table) -> None:
@@ -104,8 +104,8 @@ def expire_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
     if at is None:
         return 0  # it has expired already
     limits = {"older_than": sql_timestamp(commit_time(at)), "retain_last": "1"}
-    found = first_row(call(spark, table, "expire_snapshots", **limits, stream_results="true"))
-    return sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
+    row = first_row(call(spark, table, "expire_snapshots", **limits, stream_results="true"))
+    return sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
 
 
 def snapshots(spark: SparkSession, table: Table) -> int:

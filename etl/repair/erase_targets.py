@@ -100,13 +100,13 @@ class Target:
         files: set[str] = set()
         before = "false"
         for sql, letter in self._conditions(spark, condition):
-            found = spark.sql(
+            row = spark.sql(
                 f"SELECT count(1) AS n, collect_set(t._file) AS files FROM {self.table} t "  # noqa: S608 - the user's own condition
                 f"WHERE {sql} AND NOT ({before}\n)"
             ).first()
-            assert found is not None
-            rows, letters = (rows, letters + found["n"]) if letter else (rows + found["n"], letters)
-            files.update(found["files"])
+            assert row is not None
+            rows, letters = (rows, letters + row["n"]) if letter else (rows + row["n"], letters)
+            files.update(row["files"])
             # A condition with another table must stand alone: only then Spark makes a join of it.
             before = before if "EXISTS" in sql else f"{before} OR {sql}"
         total = spark.table(str(self.table)).count()
@@ -141,8 +141,8 @@ class Target:
         if self.kind == "landing":
             good = "t._error IS NULL AND t._stage IS NULL"
             yield f"{good} AND {condition.sql}", False
-            told = [condition.sql, condition.text(*_BYTES, words=self.words)]
-            either = " OR ".join(each for each in told if each is not None)
+            conditions = [condition.sql, condition.text(*_BYTES, words=self.words)]
+            either = " OR ".join(each for each in conditions if each is not None)
             yield f"NOT ({good}) AND NOT (t._stage <=> '{ERASED}') AND ({either})", True
             return
         letter = self.kind == "refused"
@@ -205,7 +205,7 @@ def erasure_targets(
         condition.check()
     except ConditionError as error:
         return (), [], [str(error)]
-    found, left_out, problems = [], [], []
+    result, left_out, problems = [], [], []
     for target in _written(job):
         if not target.table.exists(spark):
             continue
@@ -233,13 +233,13 @@ def erasure_targets(
         if target.kind == "refused" and not sources and condition.text("_bytes", words=True) is None:
             left_out.append(f"{target.table}: no value of the condition can be looked for in its rows")
             continue
-        found.append(replace(target, sources=sources, by_columns=not lacking))
-    if job.upkeep is None and found:
+        result.append(replace(target, sources=sources, by_columns=not lacking))
+    if job.upkeep is None and result:
         left_out.append(
             "old snapshots and their files: storage.upkeep is null, so your catalog's service expires them"
         )
     # An error in any table is an error of the condition.
-    return tuple(found), left_out, problems
+    return tuple(result), left_out, problems
 
 
 def has_record_identity(schema: StructType) -> bool:
@@ -249,20 +249,20 @@ def has_record_identity(schema: StructType) -> bool:
 
 def _written(job: JobSettings) -> tuple[Target, ...]:
     """Return the tables of a job's queries, each once."""
-    kept = {one.table: one.readers for one in job.upkeep.tables} if job.upkeep is not None else {}
-    found: dict[str, Target] = {}
+    readers_by_table = {one.table: one.readers for one in job.upkeep.tables} if job.upkeep is not None else {}
+    targets: dict[str, Target] = {}
 
     def add(name: str, kind: Kind, query: str, sources: tuple[str, ...] = (), *, words: bool = True) -> None:
         checkpoint = f"{job.checkpoints}/{query}"
-        before = found.get(name)
+        before = targets.get(name)
         pairs = tuple((Table.of(job.catalog, source), checkpoint) for source in sources)
-        found[name] = Target(
+        targets[name] = Target(
             Table.of(job.catalog, name),
             kind,
             (*(before.writers if before else ()), checkpoint),
             (*(before.sources if before else ()), *pairs),
-            kept.get(name, ()),
-            name in kept,
+            readers_by_table.get(name, ()),
+            name in readers_by_table,
             words=words and (before is None or before.words),
         )
 
@@ -281,4 +281,4 @@ def _written(job: JobSettings) -> tuple[Target, ...]:
                 if route.sink.lake_table is not None:
                     add(route.sink.lake_table, "rows", query.name)
     order = ("landing", "rows", "refused")
-    return tuple(sorted(found.values(), key=lambda target: order.index(target.kind)))
+    return tuple(sorted(targets.values(), key=lambda target: order.index(target.kind)))

@@ -182,11 +182,11 @@ class LetterReplay(ABC):
             corrected = read_corrected(spark, request.corrected, self.BETWEEN) if request.corrected else None
             selection = Selection.of(request.ids, corrected, self.BETWEEN)
         # The stream appends meanwhile: every action reads this snapshot.
-        held = self.table.current_rows(spark)
-        if held is None or (selection is not None and not selection.payloads):
+        rows = self.table.current_rows(spark)
+        if rows is None or (selection is not None and not selection.payloads):
             balance, missing = self.NOTHING, [*(selection.payloads if selection else ())]
         else:
-            balance, missing = self.replay(held, selection)
+            balance, missing = self.replay(rows, selection)
         unknown: list[str] = []
         if selection is not None:
             unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
@@ -243,11 +243,11 @@ class Replayer(LetterReplay):
         held = held.where(self._mine())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
         letters = with_root_and_attempt(held.where(F.col("_error").isNotNull() & ~erased))
-        asked, missing = None, list[str]()
+        selected, missing = None, list[str]()
         if selection is not None:
-            asked = selection.frame(held.sparkSession)
-            missing = [r["_root"] for r in asked.join(letters, "_root", "left_anti").collect()]
-            letters = letters.join(asked, "_root", "left_semi")
+            selected = selection.frame(held.sparkSession)
+            missing = [r["_root"] for r in selected.join(letters, "_root", "left_anti").collect()]
+            letters = letters.join(selected, "_root", "left_semi")
             refuse_ambiguous_corrections(letters, selection)
         span = letters.select(
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
@@ -259,7 +259,7 @@ class Replayer(LetterReplay):
         # A replay has its record's arrival time, so a family is between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
         within = self._mine() & F.col("_arrived_at").between(first, last)
-        return self._land(self._tries(letters, held.where(within), asked), within), missing
+        return self._land(self._tries(letters, held.where(within), selected), within), missing
 
     def _mine(self) -> Column:
         """Return the condition for rows of the query's streams: other queries may land into the same table."""
@@ -331,8 +331,8 @@ def refuse_ambiguous_corrections(letters: DataFrame, selection: Selection) -> No
     if not roots:
         return
     sources = F.sort_array(F.collect_set("_source")).alias("sources")
-    found = letters.groupBy("_root").agg(sources).where(F.size("sources") > 1)
-    for row in sorted(found.collect()):
+    ambiguous = letters.groupBy("_root").agg(sources).where(F.size("sources") > 1)
+    for row in sorted(ambiguous.collect()):
         if row["_root"] in roots:
             raise StartError(
                 f"--corrected: {row['_root']} is a dead letter of several streams ({', '.join(row['sources'])}), but "

@@ -111,19 +111,19 @@ class RefusedRowReplayer(LetterReplay):
             refused: list[tuple[str, str, str]] = []
 
             def refuse(letters: DataFrame) -> None:
-                told = letters.select("_source", "_id", "_error").collect()
-                refused.extend((r["_source"] or "", r["_id"], r["_error"]) for r in told)
+                sendable = letters.select("_source", "_id", "_error").collect()
+                refused.extend((r["_source"] or "", r["_id"], r["_error"]) for r in sendable)
 
             offered = rows.count()
             if offered:
                 self.sink.write(rows, None, refuse)
             shape = f"_source STRING, _root STRING, {_ERROR} STRING"
-            told = spark.createDataFrame(refused, shape).dropDuplicates([*FAMILY])
-            bad = told.unionByName(failed).persist()
+            sendable = spark.createDataFrame(refused, shape).dropDuplicates([*FAMILY])
+            bad = sendable.unionByName(failed).persist()
             try:
                 count, again = still.count(), bad.count()
                 self._settle(still, bad)
-                figures = {"good": offered - told.count(), "bad": again, "filtered": count - again}
+                figures = {"good": offered - sendable.count(), "bad": again, "filtered": count - again}
                 changed = still.join(bad, [*FAMILY], "left_semi").where(_changed()).count()
             finally:
                 bad.unpersist()
@@ -134,7 +134,7 @@ class RefusedRowReplayer(LetterReplay):
 
     def _settle(self, still: DataFrame, bad: DataFrame) -> None:
         """Append a row for each settled letter, and for each corrected one that is refused again."""
-        found = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _changed())
+        result = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _changed())
         again = F.col(_ERROR).isNotNull()
         known = {
             "_id": next_identity(F.col("_root"), F.col("_attempt"), MARK),
@@ -144,7 +144,7 @@ class RefusedRowReplayer(LetterReplay):
             "_stage": F.when(again, F.lit(STAGE)),
             "_error": F.col(_ERROR),
         }
-        rows = found.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
+        rows = result.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
         IcebergSink(self.table).append(rows, EVERYTHING)
 
     def _from_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:

@@ -36,17 +36,17 @@ def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, 
     try:
         client = aws.client("secretsmanager", region, endpoint)
         answer = aws.call_until_answered(lambda: client.get_secret_value(SecretId=arn), aws.start_backoff())
-        found = json.loads(answer["SecretString"])
-        held = {str(key): value for key, value in found.items() if isinstance(value, str) and value}
+        secret = json.loads(answer["SecretString"])
+        values = {str(key): value for key, value in secret.items() if isinstance(value, str) and value}
     except (BotoCoreError, ClientError) as error:
         raise SinkError(f"secret {arn}: {_reason(error, region)}") from error
     except (ValueError, KeyError, AttributeError):
         # Without its cause, whose text might contain the secret.
         raise SinkError(f"secret {arn}: not a JSON object with {_all(needed)}") from None
-    missing = [key for key in needed if key not in held]
+    missing = [key for key in needed if key not in values]
     if missing:
         raise SinkError(f"secret {arn}: lacks {_all(missing)}; it is a JSON object with {_all(needed)}")
-    return held
+    return values
 
 
 def _all(keys: Sequence[str]) -> str:

@@ -151,27 +151,27 @@ class ResultWriter(ItemWriter):
 
         record, item = entry
         names = (VERSION,) if record.order is None else (ORDER, LANE, PLACE)
-        asked = {
+        request = {
             "ConditionExpression": NOT_LATER if record.order is None else LATER,
             "ExpressionAttributeNames": {f"#{name[1:]}": name for name in names},
             "ExpressionAttributeValues": {f":{name[1:]}": item[name] for name in names},
         }
         if record.deleted:
             key = {name: item[name] for name in self.form.key}
-            ask = partial(self.client.delete_item, TableName=self.table, Key=key, **asked)
+            ask = partial(self.client.delete_item, TableName=self.table, Key=key, **request)
         else:
             put = partial(self.client.put_item, TableName=self.table, ReturnValues="ALL_OLD")
-            ask = partial(put, Item=item, **asked)
+            ask = partial(put, Item=item, **request)
         try:
             old = aws.call_once(ask).get("Attributes", {}).get(ORDER)
             if old is not None and only_by_arrival_text(str(record.order), old["S"]):
                 self.unordered += 1
-            if old is not None and (kept := order_kept_text(str(record.order), old["S"])) != record.order:
+            if old is not None and (order := order_kept_text(str(record.order), old["S"])) != record.order:
                 # The earlier record of the lane arrived later.
-                with_time = {**item, ORDER: {"S": kept}}
+                with_time = {**item, ORDER: {"S": order}}
                 same = {":order": item[ORDER]}
-                asked = {"ExpressionAttributeNames": {"#order": ORDER}, "ExpressionAttributeValues": same}
-                aws.call_once(partial(put, Item=with_time, ConditionExpression="#order = :order", **asked))
+                request = {"ExpressionAttributeNames": {"#order": ORDER}, "ExpressionAttributeValues": same}
+                aws.call_once(partial(put, Item=with_time, ConditionExpression="#order = :order", **request))
         except aws.RetryableError as busy:
             return busy
         except ClientError as error:
@@ -239,11 +239,13 @@ class DynamoDbSink:
         name, wanted = self.settings.table, ItemForm.of(schema).key
         check_map_keys(schema, f"DynamoDB table {name}")
         client = aws.client("dynamodb", self.settings.region, self.endpoint)
-        found = aws.ask_at_start(
+        description = aws.ask_at_start(
             f"DynamoDB table {name}", client, lambda asked: asked.describe_table(TableName=name)
         )["Table"]
-        kinds = {a["AttributeName"]: a["AttributeType"] for a in found["AttributeDefinitions"]}
-        keys = tuple(k["AttributeName"] for k in sorted(found["KeySchema"], key=lambda k: str(k["KeyType"])))
+        kinds = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
+        keys = tuple(
+            k["AttributeName"] for k in sorted(description["KeySchema"], key=lambda k: str(k["KeyType"]))
+        )
         if keys != wanted or any(kinds[k] != "S" for k in keys):
             have = ", ".join(f"{k} ({kinds[k]})" for k in keys)
             raise StartError(

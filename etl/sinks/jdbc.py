@@ -198,8 +198,8 @@ class JdbcSink:
             .options(**self._reading(rows.sparkSession, login), dbtable=shape.refused_table)
             .load()
         )
-        told = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))
-        both = rows.join(F.broadcast(told), list(shape.identity))
+        refusals = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))
+        both = rows.join(F.broadcast(refusals), list(shape.identity))
         return dead_letters_of(
             both.select(*(both[f"`{c}`"] for c in rows.columns), "_refused"), F.col("_refused")
         )
@@ -228,5 +228,5 @@ def login(arn: str, endpoint: str | None) -> tuple[str, str]:
     SinkError
         As in :func:`etl.services.secret.read`.
     """
-    held = secret.read(arn, endpoint, ("username", "password"))
-    return held["username"], held["password"]
+    credentials = secret.read(arn, endpoint, ("username", "password"))
+    return credentials["username"], credentials["password"]

@@ -247,14 +247,14 @@ def _identity(rows: DataFrame) -> list[str]:
 
 def _headers(rows: DataFrame, batch: str) -> dict[str, Column]:
     """Return names and values of a message's headers."""
-    found = {ID_HEADER: F.col("_id")}
+    headers = {ID_HEADER: F.col("_id")}
     if "_source" in rows.columns:
-        found[SOURCE_HEADER] = F.col("_source")
+        headers[SOURCE_HEADER] = F.col("_source")
     if ORDER in rows.columns:
-        found[ORDER_HEADER] = F.col(ORDER)
+        headers[ORDER_HEADER] = F.col(ORDER)
     if batch:
-        found[BATCH_HEADER] = F.lit(batch)
-    return found
+        headers[BATCH_HEADER] = F.lit(batch)
+    return headers
 
 
 def _in_first_attempt(column: Column) -> Column:

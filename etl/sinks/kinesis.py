@@ -110,13 +110,13 @@ class RecordWriter(RequestWriter):
         now = self.tail.now(self.client)
         since = now - timedelta(seconds=time.monotonic() - began)
         wanted = {(record.source, record.id) for record, _ in waiting}
-        held = {
+        identities = {
             identity
             for shard in self.tail.shards(self.client)
             for identity in self.tail.identities(self.client, shard, since, now)
             if identity in wanted
         }
-        left = [each for each in waiting if (each[0].source, each[0].id) not in held]
+        left = [each for each in waiting if (each[0].source, each[0].id) not in identities]
         self.written += len(waiting) - len(left)
         return left
 

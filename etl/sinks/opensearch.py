@@ -260,22 +260,22 @@ class LatestWriter(DocumentWriter):
                 f"OpenSearch index {self.index}: status {status}: {answer[:500].decode(errors='replace')}"
             )
         later: list[Entry] = []
-        for (record, _), identity, found in zip(waiting, ids, there, strict=True):
+        for (record, _), identity, result in zip(waiting, ids, there, strict=True):
             order = str(record.order)
             named: dict[str, Any] = {"_id": identity}
-            if found.get("found"):
-                old = found.get("_source", {}).get("millrace", {}).get(ORDER[1:])
+            if result.get("found"):
+                old = result.get("_source", {}).get("millrace", {}).get(ORDER[1:])
                 self.unordered += old is not None and only_by_arrival_text(order, old)
                 if old is not None and not replaces_text(order, old):
                     continue
                 order = order if old is None else order_kept_text(order, old)
-                named |= {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
+                named |= {"if_seq_no": result["_seq_no"], "if_primary_term": result["_primary_term"]}
             elif record.deleted:
                 continue
             if record.deleted:
                 later.append((record, json.dumps({"delete": named}).encode() + b"\n"))
                 continue
-            kind = "index" if found.get("found") else "create"
+            kind = "index" if result.get("found") else "create"
             line = json.dumps({kind: named}).encode()
             later.append((record, line + b"\n" + document(record.text, order) + b"\n"))
         return later

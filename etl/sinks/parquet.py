@@ -58,16 +58,16 @@ class ParquetSink:
         path = self.settings.path
         shape = {f.name: f.dataType.simpleString() for f in schema.fields}
         try:
-            found = hadoop_files.list_names(spark, path)
-            if FOLDER not in found:
-                if any(not name.startswith(("_", ".")) for name in found):
+            names = hadoop_files.list_names(spark, path)
+            if FOLDER not in names:
+                if any(not name.startswith(("_", ".")) for name in names):
                     raise StartError(
                         f"{path}: the folder holds files that Millrace did not write; name another folder"
                     )
                 hadoop_files.write_text(spark, f"{path}/{FOLDER}/{_SHAPE}", _text(shape))
-            elif (held := hadoop_files.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _text(shape):
+            elif (text := hadoop_files.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _text(shape):
                 raise StartError(
-                    f"{path}: it holds rows of {held}, not of {_text(shape)}; name another folder"
+                    f"{path}: it holds rows of {text}, not of {_text(shape)}; name another folder"
                 )
         except OSError as error:
             raise StartError(f"{path}: {error}") from error
@@ -183,8 +183,8 @@ def _text(shape: dict[str, str]) -> str:
 def _files(spark: SparkSession, manifests: FolderManifests, urls: list[str], within: Column) -> list[str]:
     """Return the files that manifests name, for manifests that meet a condition."""
     named = F.collect_list(F.when(within, F.struct("folder", "files"))).alias("named")
-    found = manifests.aggregate(spark, urls, named)["named"]
-    return [f"{manifests.path}/{batch['folder']}/{file}" for batch in found for file in batch["files"]]
+    batches = manifests.aggregate(spark, urls, named)["named"]
+    return [f"{manifests.path}/{batch['folder']}/{file}" for batch in batches for file in batch["files"]]
 
 
 _EVER: Any = datetime.max.replace(tzinfo=UTC)

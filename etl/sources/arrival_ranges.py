@@ -48,20 +48,20 @@ def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Ste
     >>> ranges_after([3, 4, 40], 5, 41)
     ((3, 10), (40, None))
     """
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for step in sorted(steps):
         end = step + 1 + further
-        if found and step <= found[-1][1]:
-            found[-1] = (found[-1][0], end)
+        if ranges and step <= ranges[-1][1]:
+            ranges[-1] = (ranges[-1][0], end)
         else:
-            found.append((step, end))
+            ranges.append((step, end))
     first = recent
-    while found and found[-1][1] >= first:
-        first = min(first, found.pop()[0])
-    while len(found) > MOST_RANGES - 1:
-        gap = min(range(1, len(found)), key=lambda n: found[n][0] - found[n - 1][1])
-        found[gap - 1 : gap + 1] = [(found[gap - 1][0], found[gap][1])]
-    return (*found, (first, None))
+    while ranges and ranges[-1][1] >= first:
+        first = min(first, ranges.pop()[0])
+    while len(ranges) > MOST_RANGES - 1:
+        gap = min(range(1, len(ranges)), key=lambda n: ranges[n][0] - ranges[n - 1][1])
+        ranges[gap - 1 : gap + 1] = [(ranges[gap - 1][0], ranges[gap][1])]
+    return (*ranges, (first, None))
 
 
 def arrived_within(ranges: Sequence[Range]) -> Column:
@@ -78,9 +78,9 @@ def arrived_within(ranges: Sequence[Range]) -> Column:
 def arrived_outside(ranges: Sequence[Range]) -> Column:
     """Return a condition: records arrived in none of some ordered ranges. Its times are outside the generated code."""
     arrived = F.col("_arrived_at")
-    found = arrived < timestamp_literal(ranges[0][0])
+    result = arrived < timestamp_literal(ranges[0][0])
     for (_, end), (begin, _) in pairwise(ranges):
         assert end is not None, "only the last range has no end"
-        found |= (arrived >= timestamp_literal(end)) & (arrived < timestamp_literal(begin))
+        result |= (arrived >= timestamp_literal(end)) & (arrived < timestamp_literal(begin))
     last = ranges[-1][1]
-    return found if last is None else found | (arrived >= timestamp_literal(last))
+    return result if last is None else result | (arrived >= timestamp_literal(last))

@@ -53,7 +53,7 @@ class IdentityFile:
 
     def text(self) -> str:
         """Return it as JSON."""
-        streams = {name: {"into": held.into, "ids": dict(held.ids)} for name, held in self.streams.items()}
+        streams = {name: {"into": ids.into, "ids": dict(ids.ids)} for name, ids in self.streams.items()}
         return json.dumps(
             {"version": FORMAT, "checkpoint": dict(self.checkpoint), "streams": streams},
             indent=1,
@@ -69,8 +69,8 @@ class IdentityFile:
         ValueError
             The text is not such a file, or of a later format.
         """
-        kept: IdentityFile = typed_json.read_versioned(cls, text, "sources", FORMAT)
-        return kept
+        content: IdentityFile = typed_json.read_versioned(cls, text, "sources", FORMAT)
+        return content
 
 
 @dataclass(frozen=True)
@@ -147,15 +147,15 @@ class StreamIdentities:
         if self._known() is None:
             return
         try:
-            found = self._ask()
+            identities = self._ask()
         except NoAnswerError as error:
             # Spark reads from the same brokers, and a query that they do not answer is retried: so is this check, before anything
             # is written.
             self.report.emit("unchecked", query=self.name, error=str(error))
             return
-        if wrong := self._wrong(found):
+        if wrong := self._wrong(identities):
             raise StartError(wrong)
-        self._found = found
+        self._found = identities
 
     def check_before_first_batch(self) -> None:
         """Compare before a run's first batch is written, and store new ids.
@@ -196,14 +196,14 @@ class StreamIdentities:
 
     def _wrong(self, found: list[Ids]) -> str:
         """Return the changed object and the advice; empty if nothing has changed."""
-        kept = self._known() or IdentityFile()
-        if self.begun and (changed := _changes(kept.checkpoint, self._whole(found))):
+        file = self._known() or IdentityFile()
+        if self.begun and (changed := _changes(file.checkpoint, self._whole(found))):
             topics = any(leg.streams for leg in self.legs)
             out = f"{manifest.ANOTHER_NAME}; then {self.way_out}" if topics else self.way_out
             return f"query {self.name}: {changed}: the checkpoint's positions belong to the old one; {out}"
         for name, now in self._streams(found):
-            held = kept.streams.get(name)
-            if held is not None and held.into == now.into and (changed := _changes(held.ids, now.ids)):
+            known = file.streams.get(name)
+            if known is not None and known.into == now.into and (changed := _changes(known.ids, now.ids)):
                 there = f"{now.into} has records of the old one under the same name"
                 return f"query {self.name}: stream {name}: {changed}: {there}; {manifest.ANOTHER_NAME}"
         return ""

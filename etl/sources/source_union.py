@@ -35,15 +35,15 @@ def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: i
     legs = [(leg, *leg.offsets(spark, batch_id)) for leg in replayed]
     if all(end is None for _, _, end in legs):
         return None
-    found: tuple[dict[str, int], dict[str, int]] = {}, {}
+    ranges: tuple[dict[str, int], dict[str, int]] = {}, {}
     for leg, *ends in legs:
         for source in leg.sources:
-            for into, offset in zip(found, ends, strict=True):
+            for into, offset in zip(ranges, ends, strict=True):
                 positions = {} if offset is None else source.offsets_by_partition(offset)
                 if positions is None:
                     return None
                 into |= {f"{source.name}/{p}": at for p, at in positions.items()}
-    return OffsetRange(*found)
+    return OffsetRange(*ranges)
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ def key_for(
     disposable
         Whether all data that it encrypts is marked so: without the key the data is lost.
     """
-    given = getattr(environment.storage.keys, data_class)
-    if given is not None:
-        return kms.Key.from_key_arn(scope, construct_id, given)
+    own = getattr(environment.storage.keys, data_class)
+    if own is not None:
+        return kms.Key.from_key_arn(scope, construct_id, own)
     return kms.Key(
         scope,
         construct_id,

@@ -89,7 +89,7 @@ class JobRole(iam.Role):
                 f"{description}: its permissions take {len(parts)} policies, and IAM gives a role {ATTACHED}: "
                 "give some of its queries to another job, or name a `role` that exists"
             )
-        found = []
+        policies = []
         for number, part in enumerate(parts, start=1):
             policy = iam.ManagedPolicy(
                 self,
@@ -100,8 +100,8 @@ class JobRole(iam.Role):
                 roles=[self],
             )
             _acknowledge(policy, part)
-            found.append(policy)
-        return tuple(found)
+            policies.append(policy)
+        return tuple(policies)
 
 
 def _acknowledge(policy: Construct, grants: Sequence[Grant]) -> None:

@@ -38,9 +38,9 @@ def add_lake_grants(stack: JobStack) -> None:
     everything: Mapping[str, Any] = {}
     tables = of.TableResourceProperty(**where, database_name=names.database, table_wildcard=everything)
     _grant(stack, "LakeTables", {"table": tables}, _WRITE)
-    for given in permissions.existing_tables_read:
-        table = of.TableResourceProperty(**where, database_name=given.database, name=given.table)
-        _grant(stack, f"Lake-{given.database}-{given.table}", {"table": table}, _READ)
+    for name in permissions.existing_tables_read:
+        table = of.TableResourceProperty(**where, database_name=name.database, name=name.table)
+        _grant(stack, f"Lake-{name.database}-{name.table}", {"table": table}, _READ)
     if names.environment.storage.lake_formation == "tables-and-location":
         location = of.DataLocationResourceProperty(
             **where, resource_arn=f"arn:{names.partition}:s3:::{names.bucket('lake')}"

@@ -61,7 +61,7 @@ _NO_PARAMETER = ("Ssm.ParameterNotFoundException", "SSM.ParameterNotFoundExcepti
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineCalls:
     """Calls, run states and errors of one engine.
 
     Attributes
@@ -102,7 +102,7 @@ class Engine:
 
 
 def definition(
-    engine: Engine,
+    engine: EngineCalls,
     *,
     job: str,
     parameter: str,
@@ -273,7 +273,7 @@ def definition(
     }
 
 
-def _turns(engine: Engine, every_seconds: int | None) -> tuple[State, list[tuple[str, str]], str]:
+def _turns(engine: EngineCalls, every_seconds: int | None) -> tuple[State, list[tuple[str, str]], str]:
     """Return what a job of bounded runs differs in.
 
     Returns
@@ -329,7 +329,7 @@ def _wait(following: str) -> State:
     }
 
 
-def _measuring(engine: Engine, write: _Writer, silenced: Sequence[str]) -> dict[str, State]:
+def _measuring(engine: EngineCalls, write: _Writer, silenced: Sequence[str]) -> dict[str, State]:
     if not engine.measure:
         return {}
     return {
@@ -360,7 +360,7 @@ def _allowed(own_files: str) -> str:
 class _Writer:
     """Writer of the states that call a service: each retries temporary errors and reports the others."""
 
-    engine: Engine
+    engine: EngineCalls
     parameter: str
 
     @property

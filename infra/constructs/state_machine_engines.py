@@ -19,7 +19,7 @@ from millrace.sizing.model import JobPlan
 from .state_machine_definition import (
     LONGEST_GRACE_SECONDS,
     SHORTEST_GRACE_SECONDS,
-    Engine,
+    EngineCalls,
 )
 from .state_machine_outcomes import State, choice_state
 
@@ -63,7 +63,7 @@ def planned_grace_seconds(plan: JobPlan, latency_seconds: float) -> int:
     return max(SHORTEST_GRACE_SECONDS, min(LONGEST_GRACE_SECONDS, wanted))
 
 
-def glue_engine(job_name: str, starts_per_hour: int = 0) -> Engine:
+def glue_engine(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
     """Return the calls for a Glue job; its definition allows one run at a time.
 
     Parameters
@@ -71,7 +71,7 @@ def glue_engine(job_name: str, starts_per_hour: int = 0) -> Engine:
     starts_per_hour
         Most starts in an hour, all of which are listed.
     """
-    return Engine(
+    return EngineCalls(
         list_runs=_call(
             "glue:getJobRuns",
             {"JobName": job_name, "MaxResults": max(_GLUE_PAGE, starts_per_hour)},
@@ -126,7 +126,7 @@ def emr_engine(
     document: Mapping[str, Any],
     document_url: str,
     queries: Sequence[str],
-) -> Engine:
+) -> EngineCalls:
     """Return the calls for a job run on an EMR Serverless application.
 
     Parameters
@@ -140,7 +140,7 @@ def emr_engine(
     queries
         Names of the job's queries, whose batches are measured; ``name`` is the job in their metrics.
     """
-    return Engine(
+    return EngineCalls(
         list_runs=_call(
             "emrserverless:listJobRuns",
             "{% $merge([{'ApplicationId': '" + application_id + f"', 'MaxResults': {_EMR_PAGE}}}, "
@@ -222,7 +222,7 @@ def start_job_run(
     would replace all of it, Prometheus included (user guide, "Default application configuration").
     """
     plain, quoted = _spark_settings(document)
-    given = [*document["arguments"], "--launch-document", document_url]
+    arguments = [*document["arguments"], "--launch-document", document_url]
     retries, batch = document["retries_per_hour"], document["settings"]["run_every_seconds"] is not None
     most, once_only = str(_LONGEST_BATCH_MINUTES), "{'MaxAttempts': 1}"
     call: dict[str, Any] = {
@@ -242,7 +242,7 @@ def start_job_run(
                 "EntryPoint": document["entry_script"],
                 # A switch has an empty value.
                 "EntryPointArguments": (
-                    f"{{% $append({json.dumps(given)}, $once.(value = '' ? name : [name, value])) %}}"
+                    f"{{% $append({json.dumps(arguments)}, $once.(value = '' ? name : [name, value])) %}}"
                 ),
                 "SparkSubmitParameters": " ".join(f"--conf {key}={value}" for key, value in plain.items()),
             }

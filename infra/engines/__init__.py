@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from millrace.config.base import load_kind
 
-from .base import Engine
+from .base import DeployedEngine
 
 ENGINES = {"glue": "millrace.infra.engines.glue:Glue", "emr": "millrace.infra.engines.emr:Emr"}
 """Class of each engine, by its kind; a distribution adds its own as ``millrace.deployed_engines``, or has the base class."""
 
 
-def engine_of(kind: str) -> Engine:
+def engine_of(kind: str) -> DeployedEngine:
     """Return the engine of a kind."""
-    engine: Engine = (load_kind("millrace.deployed_engines", ENGINES, kind) or Engine)()
+    engine: DeployedEngine = (load_kind("millrace.deployed_engines", ENGINES, kind) or DeployedEngine)()
     return engine

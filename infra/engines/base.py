@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..permission_scope import PermissionScope
 
 
-class Engine:
+class DeployedEngine:
     """An engine as it is deployed.
 
     Attributes
@@ -37,7 +37,7 @@ class Engine:
             A setting cannot be passed to the engine.
         """
 
-    def workers(self, plan: JobPlan) -> dict[str, Any]:
+    def worker_settings(self, plan: JobPlan) -> dict[str, Any]:
         """Return what a launch document says about the workers beside their type and number."""
         return {}
 

@@ -12,7 +12,7 @@ from millrace.config.engines.emr import EmrJob
 from millrace.sizing.model import JobPlan
 from millrace.sizing.prices_and_limits import limits
 
-from .base import Engine
+from .base import DeployedEngine
 
 if TYPE_CHECKING:
     from ..permission_scope import PermissionScope
@@ -31,7 +31,7 @@ _OVERHEAD_LEAST_MIB = 384
 """Memory that Spark asks for beside the heap: 10 %, at least 384 MiB, out of the worker's memory."""
 
 
-class Emr(Engine):
+class Emr(DeployedEngine):
     """An EMR Serverless application."""
 
     stack = "millrace.infra.stacks.emr_job:EmrJobStack"
@@ -80,7 +80,7 @@ class Emr(Engine):
             "spark.dynamicAllocation.shuffleTracking.timeout": f"{scaling.shuffle_timeout_seconds.value}s",
         }
 
-    def workers(self, plan: JobPlan) -> dict[str, Any]:
+    def worker_settings(self, plan: JobPlan) -> dict[str, Any]:
         """Return the size of the workers."""
         return {
             "vcpu": plan.vcpu,

@@ -10,13 +10,13 @@ from millrace.config.engines import Job
 from millrace.sizing.model import JobPlan
 
 from ..errors import InfrastructureError
-from .base import Engine
+from .base import DeployedEngine
 
 if TYPE_CHECKING:
     from ..permission_scope import PermissionScope
 
 
-class Glue(Engine):
+class Glue(DeployedEngine):
     """A Glue job."""
 
     stack = "millrace.infra.stacks.glue_job:GlueJobStack"

@@ -85,13 +85,13 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     wanted = {group: why for asked in needed for group, why in asked.items()}
     if kafka_clusters(environment, job) or written_clusters(environment, job):
         wanted["kafka-client"] = "EMR Serverless lacks and a job with Kafka needs"
-    found = [
+    jars = [
         jar
         for group, why in wanted.items()
         if group not in job.ships
         for jar in locked_jars(root, jar_set(group, job.spark_line), why)
     ]
-    return tuple(sorted(found, key=lambda jar: jar.name))
+    return tuple(sorted(jars, key=lambda jar: jar.name))
 
 
 def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core: Path = _CORE) -> Path:

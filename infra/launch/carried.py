@@ -32,7 +32,7 @@ def boto3_files() -> Mapping[str, Path]:
     InfrastructureError
         A package is not the lock's: the same commit would give another archive, or somebody has changed it.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     wanted = json.loads(LOCK.read_text(encoding="utf-8"))
     for name in _CARRIED:
         files = _files(name)
@@ -43,8 +43,8 @@ def boto3_files() -> Mapping[str, Path]:
                 f"({wanted[name]['version']}, by digest): install your project's requirements-deploy.txt or "
                 "requirements-sandbox.txt with pip install --require-hashes"
             )
-        found |= files
-    return found
+        paths |= files
+    return paths
 
 
 def _files(name: str) -> dict[str, Path]:
@@ -52,15 +52,15 @@ def _files(name: str) -> dict[str, Path]:
         listed = distribution(name).files or ()
     except PackageNotFoundError:
         return {}
-    found = {}
+    files = {}
     for file in listed:
         package, *rest = file.parts
         described = package == "botocore" and rest[0] == "data" and len(rest) > 2
         unused = package.endswith(".dist-info") or ".." in file.parts or "__pycache__" in file.parts
         if unused or (described and rest[1] not in SERVICES):
             continue
-        found[f"carried/{file.as_posix()}"] = Path(str(file.locate()))
-    return found
+        files[f"carried/{file.as_posix()}"] = Path(str(file.locate()))
+    return files
 
 
 def _described(name: str, files: Mapping[str, Path]) -> dict[str, str]:

@@ -35,7 +35,7 @@ def locked_jars(root: Path, jar_set: str, why: str) -> tuple[Path, ...]:
         A jar is missing, or is not the file of the lock.
     """
     folder = root / _FOLDER / jar_set
-    found = []
+    paths = []
     for jar in json.loads(_LOCK.read_text(encoding="utf-8"))[jar_set]:
         path = folder / ("-".join(filter(None, (jar["name"], jar["version"], jar["classifier"]))) + ".jar")
         if not path.is_file():
@@ -50,5 +50,5 @@ def locked_jars(root: Path, jar_set: str, why: str) -> tuple[Path, ...]:
                 f"{_FOLDER / jar_set / path.name} is not the file that {_LOCK.name} pins (SHA-256 {digest}): delete it, "
                 "find out who changed it, and run `make jars` in a clone of Millrace, elsewhere `millrace setup`"
             )
-        found.append(path)
-    return tuple(found)
+        paths.append(path)
+    return tuple(paths)

@@ -72,7 +72,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         "jars": list(urls.jars),
         "arguments": [],
         "spark": spark_settings(environment, job, plan, names),
-        "workers": {"type": plan.worker, "max": plan.max_workers.value} | engine.workers(plan),
+        "workers": {"type": plan.worker, "max": plan.max_workers.value} | engine.worker_settings(plan),
         "event_logs": f"s3://{names.bucket('event-logs')}/{event_log_prefix(plan)}/",
         "settings": typed_json.write(job_settings(environment, plan, names)),
     }

@@ -62,13 +62,13 @@ ROLES: dict[str, tuple[str, ...]] = {
 
 def statement(grant: Grant) -> dict[str, Any]:
     """Write a grant as a statement of IAM's JSON."""
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "Sid": grant.sid,
         "Effect": grant.effect,
         "Action": list(grant.actions),
         "Resource": list(grant.resources),
     }
-    return found | ({"Condition": dict(grant.conditions)} if grant.conditions else {})
+    return document | ({"Condition": dict(grant.conditions)} if grant.conditions else {})
 
 
 def _length(grant: Grant) -> int:
@@ -101,6 +101,6 @@ def policies(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
     """
     parts = dict.fromkeys(part for command in ROLES[role] for part in _PARTS[command])
     # Several parts may hold the same statement, such as that of a key.
-    found = {json.dumps(statement(grant)): grant for grant in _granted(scope, parts)}
-    shared = split_into_policies(list(found.values()), _length)
+    statements = {json.dumps(statement(grant)): grant for grant in _granted(scope, parts)}
+    shared = split_into_policies(list(statements.values()), _length)
     return [{"Version": "2012-10-17", "Statement": [statement(grant) for grant in each]} for each in shared]

@@ -80,14 +80,16 @@ def table_files(scope: PermissionScope) -> list[Grant]:
 
 def streams(scope: PermissionScope) -> list[Grant]:
     """Read the streams of this account that have metrics of their own, as Kinesis has; others are not audited."""
-    found = {name: each for name, each in scope.names.environment.streams.items() if each.metrics is not None}
+    result = {
+        name: each for name, each in scope.names.environment.streams.items() if each.metrics is not None
+    }
     arns = {
         name: arn
-        for name in found
+        for name in result
         if (arn := scope.names.stream_arn(name)).split(":")[4] == scope.names.account
     }
-    created = any(found[name].is_created for name in arns)
-    given = dict.fromkeys(key for name in arns if (key := found[name].owner_key) is not None)
+    created = any(result[name].is_created for name in arns)
+    given = dict.fromkeys(key for name in arns if (key := result[name].owner_key) is not None)
     return [
         allow(
             "ReadStreams",
@@ -159,12 +161,12 @@ def preflight(scope: PermissionScope) -> list[Grant]:
         "servicequotas:GetAWSDefaultServiceQuota",
     ]
     anywhere.append("states:ValidateStateMachineDefinition")
-    asked = (
+    resources = (
         ("Subnets", "RouteTables", "VpcEndpoints")
         if network.vpc
         else ("AvailabilityZones", "Vpcs", "Addresses")
     )
-    anywhere += [f"ec2:Describe{each}" for each in asked]
+    anywhere += [f"ec2:Describe{each}" for each in resources]
     anywhere += ["kafka:ListClustersV2", "kafka:ListKafkaVersions"] if created else []
     quotas = ["vpc/L-F678F1CE", "vpc/L-29B6F2EB", "ec2/L-0263D0A3"] if network.vpc is None else []
     quotas += ["glue/L-08F3B322", "glue/L-5E4153CA"] if "glue" in kinds else []

@@ -60,7 +60,7 @@ class JobPermissions:
 
     def grants(self) -> list[Grant]:
         """Return all statements, in a fixed order, without those that would be for no resource."""
-        found = [
+        statements = [
             *source_grants(self.names, self.plan.name),
             *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
             *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
@@ -71,7 +71,7 @@ class JobPermissions:
             allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace] if self.workspace else []),
             *deny_versions(self.names),
         ]
-        return [grant for grant in found if grant.resources]
+        return [grant for grant in statements if grant.resources]
 
     @property
     def written_tables(self) -> tuple[str, ...]:
@@ -95,15 +95,15 @@ class JobPermissions:
 
         Those of somebody else's databases are in :attr:`existing_tables_read`.
         """
-        found: list[str] = []
+        tables: list[str] = []
         for query in self.names.environment.jobs[self.plan.name].queries.values():
             if isinstance(query, DeriveQuery):
-                found.append(query.source)
+                tables.append(query.source)
                 if query.state is not None and query.state.join is not None:
-                    found.append(query.state.join.source)
-            found += [item.table for end in query.ends.values() for item in end.enrich]
+                    tables.append(query.state.join.source)
+            tables += [item.table for end in query.ends.values() for item in end.enrich]
         others = self.names.environment.tables
-        return tuple(t for t in dict.fromkeys(found) if t not in self.written_tables and t not in others)
+        return tuple(t for t in dict.fromkeys(tables) if t not in self.written_tables and t not in others)
 
     @property
     def existing_tables_read(self) -> tuple[ExistingTable, ...]:
@@ -120,7 +120,7 @@ class JobPermissions:
         def tables(names: tuple[str, ...]) -> list[str]:
             return [*catalog, *(self.names.arn("glue", f"table/{database}/{name}") for name in names)]
 
-        given = dict.fromkeys(
+        arns = dict.fromkeys(
             arn
             for table in self.existing_tables_read
             for arn in (
@@ -143,7 +143,7 @@ class JobPermissions:
             allow("ReadTables", ["glue:GetTable"], tables(self.read_tables) if self.read_tables else []),
             # What EMR's extensions of Spark may ask of the catalog before its tables.
             allow("ReadCatalog", ["glue:GetCatalog"], catalog[:1]),
-            allow("ReadGivenTables", ["glue:GetTable"], list(given)),
+            allow("ReadGivenTables", ["glue:GetTable"], list(arns)),
         ]
 
     def _objects(self) -> list[Grant]:
@@ -217,7 +217,7 @@ class JobPermissions:
         environment = self.names.environment
         read = sources(environment, environment.jobs[self.plan.name]).values()
         owned = [self.keys.streams for stream in read if stream.is_created and self.keys.streams is not None]
-        given = [stream.owner_key for stream in read] + [table.key for table in self.existing_tables_read]
+        keys = [stream.owner_key for stream in read] + [table.key for table in self.existing_tables_read]
         assets = environment.governance.bootstrap_key
         return [
             allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs]),
@@ -229,7 +229,7 @@ class JobPermissions:
                 {"StringEquals": {"kms:ViaService": self._through("s3")}},
             ),
             allow("DecryptStreams", ["kms:Decrypt"], owned[:1]),
-            allow("DecryptGiven", ["kms:Decrypt"], [key for key in dict.fromkeys(given) if key is not None]),
+            allow("DecryptGiven", ["kms:Decrypt"], [key for key in dict.fromkeys(keys) if key is not None]),
             *(
                 allow(
                     "DecryptExistingStreams",

@@ -91,16 +91,16 @@ def _filled(value: Any) -> Any:
 
 
 def _pieces(grant: Grant, size: Size) -> list[Grant]:
-    found: list[Grant] = []
+    grants: list[Grant] = []
     rest = _values(grant)
     while rest:
         # At least one: a statement with one value is always short enough.
         most = bisect_right(range(2, len(rest) + 1), MANAGED, key=partial(_cut, grant, rest, size)) + 1
-        found.append(_with(grant, rest[:most]))
+        grants.append(_with(grant, rest[:most]))
         rest = rest[most:]
-    if len(found) == 1:
+    if len(grants) == 1:
         return [grant]
-    return [replace(piece, sid=f"{grant.sid}{number}") for number, piece in enumerate(found, start=1)]
+    return [replace(piece, sid=f"{grant.sid}{number}") for number, piece in enumerate(grants, start=1)]
 
 
 def _cut(grant: Grant, values: Sequence[str], size: Size, count: int) -> int:

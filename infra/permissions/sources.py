@@ -18,9 +18,9 @@ def kafka_secrets(names: Names, job: Job) -> list[Grant]:
     """Return the statements with which a job signs in to the Kafka clusters that it reads and writes."""
     environment = names.environment
     clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
-    found = [held for c in clusters if (held := secret_of(environment.kafka[c].authentication)) is not None]
-    secrets = dict.fromkeys(secret for secret, _ in found)
-    keys = dict.fromkeys(key for _, key in found if key is not None)
+    pairs = [arn for c in clusters if (arn := secret_of(environment.kafka[c].authentication)) is not None]
+    secrets = dict.fromkeys(secret for secret, _ in pairs)
+    keys = dict.fromkeys(key for _, key in pairs if key is not None)
     return [
         allow("ReadKafkaSecrets", ["secretsmanager:GetSecretValue"], list(secrets)),
         allow("DecryptKafkaSecrets", ["kms:Decrypt"], list(keys)),
@@ -37,9 +37,9 @@ def source_grants(names: Names, job: str) -> list[Grant]:
     """
     settings = names.environment.jobs[job]
     queries = {name: query for name, query in settings.queries.items() if isinstance(query, SourceQuery)}
-    context, found = ReadingJob(names, job, queries), []
+    context, grants = ReadingJob(names, job, queries), []
     for kind in KINDS.values():
         streams = sources(names.environment, settings).items()
         mine = {name: stream for name, stream in streams if isinstance(stream, kind)}
-        found += list(kind.grants(mine, context)) if mine else []
-    return found
+        grants += list(kind.grants(mine, context)) if mine else []
+    return grants

@@ -170,7 +170,7 @@ class HistoryStack(EnvironmentStack):
 
     def _environment(self) -> dict[str, str]:
         names = self.names
-        kept = names.environment.storage.event_log_retention
+        retention = names.environment.storage.event_log_retention
         options = {
             "spark.history.fs.logDirectory": f"s3a://{names.bucket('event-logs')}/{FLAT_PREFIX}/",
             "spark.history.fs.update.interval": "30s",
@@ -178,7 +178,7 @@ class HistoryStack(EnvironmentStack):
             # store. It never has to delete an object, which its role does not allow.
             "spark.history.fs.cleaner.enabled": "true",
             "spark.history.fs.cleaner.interval": "1d",
-            "spark.history.fs.cleaner.maxAge": f"{kept.days + 1}d",
+            "spark.history.fs.cleaner.maxAge": f"{retention.days + 1}d",
             "spark.history.store.path": f"{_WORK}/store",
             "spark.history.store.maxDiskUsage": "10g",
             "spark.history.ui.port": str(PORT),
@@ -194,14 +194,14 @@ class HistoryStack(EnvironmentStack):
 
     def _image(self) -> tuple[ecs.ContainerImage, list[Grant]]:
         """Return the image, by its address, and the grants to pull it; CDK would add wider statements."""
-        given, cached = self._settings.image, self._cached
-        if given is not None:
+        image, cached = self._settings.image, self._cached
+        if image is not None:
             # 111122223333.dkr.ecr.us-east-1.amazonaws.com/team/spark:3.5.6
-            registry, path = given.split("/", 1)
+            registry, path = image.split("/", 1)
             account, region = registry.split(".")[0], registry.split(".")[3]
             name = path.split("@")[0].split(":")[0]
             arn = f"arn:{self.names.partition}:ecr:{region}:{account}:repository/{name}"
-            return ecs.ContainerImage.from_registry(given), _may_pull(arn)
+            return ecs.ContainerImage.from_registry(image), _may_pull(arn)
         if cached is None:
             return ecs.ContainerImage.from_registry(PUBLIC_URI), []
         # In an existing network with internet access the first task makes the first pull.

@@ -20,7 +20,7 @@ from millrace.sizing.model import JobPlan
 
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
-from ..constructs.state_machine_definition import Engine
+from ..constructs.state_machine_definition import EngineCalls
 from ..launch.assets import job_files, text_asset
 from ..launch.launch_document import launch_document
 from ..permissions.job import JobPermissions, Keys
@@ -56,7 +56,7 @@ class Runs:
         Findings of the rule pack that they cause, each with the reason.
     """
 
-    calls: Engine
+    calls: EngineCalls
     grants: Sequence[Grant]
     ended: Mapping[str, Any]
     acknowledged: Mapping[str, str] = field(default_factory=dict)

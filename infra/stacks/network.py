@@ -223,9 +223,9 @@ class NetworkStack(EnvironmentStack):
         return tuple(placed)
 
     def _flow_logs_role(self, group: EncryptedLogGroup) -> iam.IRole:
-        given = self.names.environment.network.flow_logs_role
-        if given is not None:
-            return iam.Role.from_role_arn(self, "FlowLogsRole", given, mutable=False)
+        own = self.names.environment.network.flow_logs_role
+        if own is not None:
+            return iam.Role.from_role_arn(self, "FlowLogsRole", own, mutable=False)
         # CDK's own role for this trusts the service on behalf of any account (VPC user guide,
         # "IAM role for publishing flow logs to CloudWatch Logs", names the two conditions).
         role = JobRole(
@@ -277,10 +277,10 @@ class NetworkStack(EnvironmentStack):
             )
         )
         # Buckets and tables that exist already may be in another account.
-        given = [f"arn:{self.partition}:s3:::{name}" for name in environment.storage.buckets.values()]
-        if given:
+        arns = [f"arn:{self.partition}:s3:::{name}" for name in environment.storage.buckets.values()]
+        if arns:
             gateway.add_to_policy(
-                _statement("GivenBuckets", ["s3:*"], [*given, *(f"{bucket}/*" for bucket in given)], own)
+                _statement("GivenBuckets", ["s3:*"], [*arns, *(f"{bucket}/*" for bucket in arns)], own)
             )
         places = [table.location.removeprefix("s3://") for table in environment.tables.values()]
         if places:
@@ -356,9 +356,9 @@ def stream_owner_accounts(environment: Environment) -> set[str]:
 
 def server_ports(environment: Environment) -> tuple[int, ...]:
     """Return the ports of the servers of sinks and sources, such as databases, without Kafka's brokers."""
-    found = [port for sink in environment.sinks for port in sink.ports]
-    found += [port for stream in environment.streams.values() for port in stream.ports]
-    return tuple(sorted(set(found)))
+    ports = [port for sink in environment.sinks for port in sink.ports]
+    ports += [port for stream in environment.streams.values() for port in stream.ports]
+    return tuple(sorted(set(ports)))
 
 
 def kafka_ports(environment: Environment) -> tuple[int, ...]:

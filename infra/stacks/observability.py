@@ -94,7 +94,7 @@ class ObservabilityStack(EnvironmentStack):
 
     def _workspace(self, logs_key: kms.IKey) -> None:
         names = self.names
-        kept = names.environment.observability.prometheus_retention
+        retention = names.environment.observability.prometheus_retention
         group = EncryptedLogGroup(
             self,
             "WorkspaceLogs",
@@ -111,7 +111,7 @@ class ObservabilityStack(EnvironmentStack):
                 log_group_arn=group.log_group_arn
             ),
             workspace_configuration=aps.CfnWorkspace.WorkspaceConfigurationProperty(
-                retention_period_in_days=kept.days
+                retention_period_in_days=retention.days
             ),
         )
         workspace.apply_removal_policy(

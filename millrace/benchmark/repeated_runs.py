@@ -23,11 +23,11 @@ def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list
     FitError
         The measurements are not enough for a fit.
     """
-    found = []
+    outliers = []
     for query in queries:
         taken = settled_points([measured], query)
-        found += disturbances([*taken.points, *taken.short])
-    return found
+        outliers += disturbances([*taken.points, *taken.short])
+    return outliers
 
 
 def schedule_again(runs: Sequence[PlannedRun], found: Iterable[Disturbance]) -> tuple[PlannedRun, ...]:
@@ -51,10 +51,10 @@ def schedule_again(runs: Sequence[PlannedRun], found: Iterable[Disturbance]) -> 
     if not wanted or len(wanted) > _MOST * len(cells):
         return ()
     wanted.add(max(cells - wanted))
-    kept = [run for run in runs if run.repetition == WARM_UP or _cell(run) in wanted]
+    repeated = [run for run in runs if run.repetition == WARM_UP or _cell(run) in wanted]
     return tuple(
         PlannedRun(number, run.limit, run.partitions, run.repetition, run.batches)
-        for number, run in enumerate(kept)
+        for number, run in enumerate(repeated)
     )
 
 
@@ -76,7 +76,7 @@ def with_repeated_runs(
     """
     repeated = tuple(run for run in again.runs if run.repetition != WARM_UP)
     cells = _cells(found)
-    kept = tuple(run for run in measured.runs if _cell(run) not in cells)
+    others = tuple(run for run in measured.runs if _cell(run) not in cells)
     last = max((run.number for run in measured.runs), default=-1)
     further = max((run.repetition for run in measured.runs), default=-1) + 1
     moved = tuple(
@@ -88,15 +88,15 @@ def with_repeated_runs(
         )
         for run in repeated
     )
-    told = {
+    notes = {
         "measured_again": _listed(cells),
         "measured_again_beside": _listed({_cell(run) for run in repeated} - cells),
     }
     return measured.model_copy(
         update={
-            "runs": kept + moved,
+            "runs": others + moved,
             "ended_at": again.ended_at,
-            "settings": {**measured.settings, **told},
+            "settings": {**measured.settings, **notes},
         }
     )
 

@@ -74,7 +74,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
         No repetition of some limit and number of partitions has ten batches after the cut, or only one has and the
         others have no batches to compare with it.
     """
-    found: list[Point] = []
+    points: list[Point] = []
     short: list[Point] = []
     cut = group = left_out = 0
     runs: dict[_Cell, list[Run]] = {}
@@ -84,7 +84,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
             durations = [batch.duration for batch in run.batches]
             first = warmup_batches(durations)
             if len(run.batches) - first >= LEAST:
-                found += [point(batch, run, session.cores, group) for batch in run.batches[first:]]
+                points += [point(batch, run, session.cores, group) for batch in run.batches[first:]]
                 cut += first
             else:
                 first = (
@@ -95,7 +95,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
                 ]
                 left_out += 1
             group += 1
-    enough, told = _groups(found), _groups([*found, *short])
+    enough, told = _groups(points), _groups([*points, *short])
     for cell, repetitions in runs.items():
         limit, partitions, _ = cell
         what = f"{query} with {limit:,} records a batch over {partitions} partitions"
@@ -110,7 +110,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
                 f"runs of {what} have {listed} batches: only one run has {LEAST} after the warm-up, and the others "
                 "have too few to tell whether they agree; measure more with --batches"
             )
-    return SettledPoints(found, cut, short, left_out)
+    return SettledPoints(points, cut, short, left_out)
 
 
 def _groups(found: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:

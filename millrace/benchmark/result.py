@@ -17,7 +17,7 @@ Where = Literal["sandbox", "glue", "emr"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BenchmarkOutcome:
     """Fits of a benchmark, and its result file.
 
     Attributes
@@ -37,7 +37,7 @@ class Outcome:
     @property
     def disturbances(self) -> tuple[Disturbance, ...]:
         """Evidence against the measurements, of all queries."""
-        return tuple(each for found in self.fits.values() for each in found.disturbed)
+        return tuple(each for result in self.fits.values() for each in result.disturbed)
 
 
 def fit_outcome(
@@ -49,7 +49,7 @@ def fit_outcome(
     worker: str,
     architecture: Literal["x86_64", "arm64"],
     seed: int = 0,
-) -> Outcome:
+) -> BenchmarkOutcome:
     """Fit every query, and return the result for the plan.
 
     Costs are those of the fewest measured cores; the scaling curve has the effect of more cores.
@@ -108,7 +108,7 @@ def fit_outcome(
             for each in _batches(run, session.cores)
         ),
     )
-    return Outcome(fits, costliest, result)
+    return BenchmarkOutcome(fits, costliest, result)
 
 
 def _batches(run: Run, cores: int) -> list[BatchRun]:

@@ -68,5 +68,5 @@ def _solve(cores: Sequence[int], rates: Sequence[float]) -> Array:
         columns.append(c * (c - 1))
     design = np.column_stack(columns) / time[:, None]
     solved = optimize.lsq_linear(design, np.ones(len(c)), bounds=(0, np.inf)).x
-    found = solved[1:] / solved[0]
-    return np.asarray([found[0], found[1] if len(found) > 1 else 0.0], dtype=float)
+    coefficients = solved[1:] / solved[0]
+    return np.asarray([coefficients[0], coefficients[1] if len(coefficients) > 1 else 0.0], dtype=float)

@@ -87,12 +87,12 @@ def schedule(
     order = random.Random(seed)
     cells = [(limit, 1) for limit in sizes]
     cells += [(limit, count) for count in sorted(set(partitions) - {1}) for limit in sizes[-2:]]
-    found = [PlannedRun(0, sizes[len(sizes) // 2], max(partitions, default=1), WARM_UP, _WARM_UP_BATCHES)]
+    runs = [PlannedRun(0, sizes[len(sizes) // 2], max(partitions, default=1), WARM_UP, _WARM_UP_BATCHES)]
     for repetition in range(repetitions):
         block = list(cells)
         order.shuffle(block)
-        found += [PlannedRun(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(block)]
-    return tuple(found)
+        runs += [PlannedRun(len(runs) + n, *cell, repetition, batches) for n, cell in enumerate(block)]
+    return tuple(runs)
 
 
 def document(

@@ -148,7 +148,7 @@ def main() -> None:
             show_problems(error)
             sys.exit(REFUSED)
         except ModuleNotFoundError as error:
-            if (told := extra_of_missing_module(error)) is None:
+            if (extra := extra_of_missing_module(error)) is None:
                 raise
-            sys.stderr.write(f"millrace: {told}\n")
+            sys.stderr.write(f"millrace: {extra}\n")
             sys.exit(REFUSED)

@@ -78,6 +78,6 @@ def arn_parts(arn: str) -> tuple[str, str, str]:
     return region, account, resource
 
 
-def of_kind(value: Any) -> Any:
+def kind_as_mapping(value: Any) -> Any:
     """Turn a name alone into a mapping with that kind, before a union of kinds is read."""
     return {"kind": value} if isinstance(value, str) else value

@@ -40,9 +40,9 @@ class Condition:
         """Return the condition for rows that hold its columns in a struct, except columns in ``beside`` (lower case)."""
         text = self.text
         for place in sorted(self._places, reverse=True):
-            found = re.match(r"`(?:[^`]|``)+`|\w+", text[place:])
-            assert found is not None
-            if found.group().strip("`").lower() not in beside:
+            match = re.match(r"`(?:[^`]|``)+`|\w+", text[place:])
+            assert match is not None
+            if match.group().strip("`").lower() not in beside:
                 text = f"{text[:place]}`{struct}`.{text[place:]}"
         return text
 
@@ -56,15 +56,15 @@ def parse_condition(text: str) -> Condition:
         The text is no SQL, is no condition, or would give another result in a replay.
     """
     try:
-        found = parse(text, read="spark")
+        result = parse(text, read="spark")
     except ParseError as error:
         first = error.errors[0]
         place = f"column {first['col']}, near {first['highlight']!r}"
         raise ValueError(f"a condition in Spark SQL; this one cannot be parsed at {place}") from error
     except SqlglotError as error:
         raise ValueError(f"a condition in Spark SQL: {error}") from error
-    root = found[0]
-    if len(found) != 1 or root is None:
+    root = result[0]
+    if len(result) != 1 or root is None:
         raise ValueError("one condition in Spark SQL, such as distance > 0")
     for kind, allowed in _REFUSED:
         if root.find(*(kind if isinstance(kind, tuple) else (kind,))) is not None:

@@ -16,10 +16,10 @@ def vpc_reason(environment: Environment, name: str) -> str | None:
     A job stays where it is deployed: its way out of the private network is a change of the file.
     """
     job, network = environment.jobs[name], environment.network
-    given = getattr(job, "network", None)
-    if (needed := needs_vpc(environment, job)) is not None or given == "none":
+    own = getattr(job, "network", None)
+    if (needed := needs_vpc(environment, job)) is not None or own == "none":
         return needed
-    if given == "vpc":
+    if own == "vpc":
         return f"jobs.{name}.network asks for it"
     if network.vpc is not None or network.allowed_domains is not None:
         return f"network.{'vpc' if network.vpc else 'allowed_domains'} is given"
@@ -52,10 +52,10 @@ def _needs(environment: Environment, job: Job) -> Iterator[str]:
 def network_reasons(environment: Environment) -> dict[str, str]:
     """Return what needs the VPC, each with its reason; empty for an environment without one."""
     jobs = {f"job {name}": vpc_reason(environment, name) for name in environment.jobs}
-    found = {name: why for name, why in jobs.items() if why is not None}
+    reasons = {name: why for name, why in jobs.items() if why is not None}
     msk = [name for name, each in environment.kafka.items() if isinstance(each, MskCluster)]
-    found |= {f"cluster {name}": "brokers are in a VPC" for name in msk}
-    return found | (
+    reasons |= {f"cluster {name}": "brokers are in a VPC" for name in msk}
+    return reasons | (
         {} if environment.history is None else {"history server": "it is reached from inside only"}
     )
 

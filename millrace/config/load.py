@@ -120,22 +120,22 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     tree = _read(file, root, problems, ())
     places = Locations(tree, root)
     plain = {key: value for key, value in tree.to_json().items() if key != EXTENDS}
-    found = [*find_open(tree), *secrets.find_secrets(tree)]
+    findings = [*find_open(tree), *secrets.find_secrets(tree)]
     if "name" in plain:
-        found.append(
+        findings.append(
             Finding(("name",), str(plain.pop("name")), "no name: the file's name is the environment's")
         )
     plain["name"] = file.stem
     environment, wrong = _validate(plain, tree)
-    found += wrong
-    found += _shared(file, plain, root)
+    findings += wrong
+    findings += _shared(file, plain, root)
     checked = _readable_parts(plain) if environment is None else environment
     later = checks.run_checks(checked, _declared(plain, "streams"), _declared(plain, "kafka"), root)
-    found += _new(later, found)
+    findings += _new(later, findings)
     if checked.account is not None:
         foreign = accounts.foreign_accounts(tree, checked.account, checked.governance.other_accounts)
-        found += _new(foreign, found)
-    problems += [places.problem(finding) for finding in one_per_path(found)]
+        findings += _new(foreign, findings)
+    problems += [places.problem(finding) for finding in one_per_path(findings)]
     if problems or environment is None:
         raise ConfigurationError(problems)
     environment._places = places
@@ -218,8 +218,8 @@ def _alone(plain: dict[str, Any]) -> dict[Path, str]:
     """Return the existing buckets and the database that only one environment may have; the file may be invalid."""
     kinds = ("checkpoints", "event-logs")
     paths: list[Path] = [("storage", "database"), *(("storage", "buckets", kind) for kind in kinds)]
-    found = {path: _step(plain, *path) for path in paths}
-    return {path: value for path, value in found.items() if isinstance(value, str)}
+    values = {path: _step(plain, *path) for path in paths}
+    return {path: value for path, value in values.items() if isinstance(value, str)}
 
 
 def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, list[Finding]]:
@@ -227,9 +227,10 @@ def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, li
         # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
         return Environment.model_validate_json(json.dumps(plain), strict=True), []
     except ValidationError as error:
-        found = explain.explain_errors(error, Environment, tree.scalar_text)
+        findings = explain.explain_errors(error, Environment, tree.scalar_text)
         return None, [
-            replace(each, hint="the name of the file") if each.path == ("name",) else each for each in found
+            replace(each, hint="the name of the file") if each.path == ("name",) else each
+            for each in findings
         ]
 
 

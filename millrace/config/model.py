@@ -147,5 +147,5 @@ class Environment(Model):
         network = self.network
         if network.vpc is not None:
             return len(network.subnets)
-        given = network.availability_zones or len(network.zone_ids) or self.deployed.zones
-        return given or (2 if self.region in TWO_ZONES else 3)
+        number = network.availability_zones or len(network.zone_ids) or self.deployed.zones
+        return number or (2 if self.region in TWO_ZONES else 3)

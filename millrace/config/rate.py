@@ -36,9 +36,9 @@ class Rate(Model):
     def _one_source(self) -> Rate:
         if self.result is None and self.records_per_second_per_core is None:
             raise ValueError("records_per_second_per_core, or result with the result file of a benchmark")
-        given = self.model_fields_set - {"result"}
-        if self.result is not None and given:
+        keys = self.model_fields_set - {"result"}
+        if self.result is not None and keys:
             raise ValueError(
-                f"result alone, without {', '.join(sorted(given))}: the result file has these figures"
+                f"result alone, without {', '.join(sorted(keys))}: the result file has these figures"
             )
         return self

@@ -249,10 +249,10 @@ def with_template(assembly: Path, stack: str, template: Template, target: Path) 
     (target / f"{stack}.assets.json").write_text(
         json.dumps({**assets, "files": {own: json.loads(json.dumps(file).replace(name, own))}})
     )
-    kept = {key: manifest["artifacts"][key] for key in (stack, f"{stack}.assets")}
+    artifacts = {key: manifest["artifacts"][key] for key in (stack, f"{stack}.assets")}
     # The stacks that it depends on exist; they are not checked.
-    kept[stack] = {**kept[stack], "dependencies": [f"{stack}.assets"]}
-    kept[stack].pop("additionalMetadataFile", None)
-    manifest["artifacts"] = json.loads(json.dumps(kept).replace(name, own))
+    artifacts[stack] = {**artifacts[stack], "dependencies": [f"{stack}.assets"]}
+    artifacts[stack].pop("additionalMetadataFile", None)
+    manifest["artifacts"] = json.loads(json.dumps(artifacts).replace(name, own))
     (target / "manifest.json").write_text(json.dumps(manifest))
     return target

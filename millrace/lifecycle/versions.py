@@ -120,14 +120,14 @@ def previous(aws: Aws, job: str) -> Version:
         AWS refused a call.
     """
     now, parameter = current(aws, job), aws.names.versions_parameter(job)
-    kept: list[dict[str, str]] = []
+    versions: list[dict[str, str]] = []
     with (
         translate_aws_errors(f"reading which versions of {job} were deployed"),
         ignore_missing("ParameterNotFound"),
     ):
         pages = aws.client("ssm").get_paginator("get_parameter_history").paginate(Name=parameter)
-        kept = [json.loads(each["Value"]) for page in pages for each in page["Parameters"]]
-    for each in reversed(kept):
+        versions = [json.loads(each["Value"]) for page in pages for each in page["Parameters"]]
+    for each in reversed(versions):
         if each["document_url"] != now.document_url:
             return _read(aws, job, each["sha256"])
     raise UpgradeError(f"no earlier version of {job} was kept: SSM parameter {parameter}")

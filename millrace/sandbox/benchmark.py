@@ -170,8 +170,8 @@ def run_schedule(
 
 def _source(given: dict[str, Any]) -> Any:
     """Return the topic on this machine in the place of a source."""
-    kept = given["retention_seconds"]
-    return typed_json.write(KafkaSource(given["name"], TOPIC, _CONNECTION, "earliest", 1, kept))
+    retention = given["retention_seconds"]
+    return typed_json.write(KafkaSource(given["name"], TOPIC, _CONNECTION, "earliest", 1, retention))
 
 
 def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
@@ -203,13 +203,13 @@ def _spark_settings(
     launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str, line: SparkLine
 ) -> dict[str, str]:
     name = launch["settings"]["catalog"]
-    found = [*jars.files("sandbox", line), *jars.files("kafka-client", line)]
+    paths = [*jars.files("sandbox", line), *jars.files("kafka-client", line)]
     return {
         **SandboxSpark.without_replaced(launch["spark"]),
         **local_driver.LOCAL,
         **iceberg_catalog(name, home / "catalog.db", f"file://{home}/warehouse"),
         "spark.app.name": f"benchmark/{launch['job']}",
-        "spark.jars": ",".join(map(str, found)),
+        "spark.jars": ",".join(map(str, paths)),
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": driver_memory,
         "spark.log.level": "ERROR",

@@ -23,7 +23,7 @@ from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
 from millrace.sandbox import query_states
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.failure_drill import DrillProgress, FailureDrill, Feed, Outcome
+from millrace.sandbox.failure_drill import DrillProgress, DrillResult, FailureDrill, Feed
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.history_server import history_server
@@ -130,8 +130,8 @@ def environment_for_line(environment: str, line: SparkLine) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     over: dict[str, dict[str, str | None]] = {}
     for name, job in load(environment).jobs.items():
-        found = [each for each in VERSIONS if each.spark_line == line]
-        version = next((each for each in found if each.engine == job.engine), found[0])
+        versions = [each for each in VERSIONS if each.spark_line == line]
+        version = next((each for each in versions if each.engine == job.engine), versions[0])
         over[name] = {"engine": version.engine, "version": version.name}
         if version.engine != job.engine and "worker" in job.model_fields_set:
             over[name]["worker"] = None  # another engine has other workers: the plan chooses
@@ -200,7 +200,7 @@ def servers_shown(phases: Phases, *, keep: bool) -> Iterator[Any]:
         yield pair
 
 
-def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
+def summarise(outcomes: list[DrillResult]) -> dict[str, Any]:
     """Sum up the jobs: the demo's closing JSON object, with one entry per job below ``jobs``."""
     accounts = [outcome.account for outcome in outcomes]
     return {
@@ -230,7 +230,7 @@ def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, sandbox: Sandbox, outcome: Outcome) -> None:
+def _show(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     rows = catalog.load_table(outcome.derived_table).scan(limit=3).to_arrow()
     shown = [name for name in rows.column_names if not name.startswith("_")]

@@ -17,7 +17,7 @@ from millrace.lifecycle.account.deployed import LaunchDocument, launch_document
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka, localstack
 from millrace.sandbox.programs.child_processes import RUN, only_one
-from millrace.sandbox.programs.spark import SandboxSpark, forget_tables
+from millrace.sandbox.programs.spark import SandboxSpark, delete_local_catalog
 from millrace.sandbox.stand_in import stand_in
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
@@ -68,7 +68,7 @@ def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafk
     """Start LocalStack and a Kafka broker, both empty; stop them at the end unless ``keep`` is set."""
     with ExitStack() as stack:
         stack.enter_context(only_one())
-        forget_tables()
+        delete_local_catalog()
         yield (
             stack.enter_context(localstack.running(keep=keep)),
             stack.enter_context(kafka.running(keep=keep)),

@@ -17,7 +17,7 @@ from millrace.config.aws.names import Names
 from millrace.lifecycle.problems import ThrottledError, translate_aws_errors
 from millrace.sandbox.programs.child_processes import StalledError, wait_until
 from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 
 Say = Callable[[str], None]
 
@@ -124,13 +124,13 @@ class Drill:
         self.runs, self.names, self.jobs, self.say = runs, names, tuple(jobs), say
         self.catalog = runs.catalog(names)
         self.kills: list[Kill] = []
-        self.sending: list[Background] = []
+        self.sending: list[BackgroundThread] = []
         self._choose = random.Random(seed)
         self._started: list[str] = []
 
-    def send(self, work: Callable[[Flag], None], name: str) -> Background:
+    def send(self, work: Callable[[Flag], None], name: str) -> BackgroundThread:
         """Send records in the background, with a function that ends soon after its flag is set."""
-        self.sending.append(Background(work, name))
+        self.sending.append(BackgroundThread(work, name))
         return self.sending[-1]
 
     def start(self) -> None:
@@ -172,9 +172,9 @@ class Drill:
             time.sleep(self._choose.uniform(0.0, self.moment_seconds))
             self.check(())
             self.say(f"{what}: {job}")
-            asked = time.monotonic()
+            began = time.monotonic()
             self.runs.kill_run(self.names, job)
-            took[job], dead[job] = time.monotonic() - asked, datetime.now(UTC)
+            took[job], dead[job] = time.monotonic() - began, datetime.now(UTC)
             self.runs.restart_killed_job(self.names, job)
         for job, groups in tables.items():
             self.say(f"{what}: waiting for the next commit of {job}")
@@ -184,8 +184,8 @@ class Drill:
     def _recovered(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
         """Wait for the first commit to one of some tables after their job's run ended; return the seconds to it."""
         after = dead.timestamp() * 1000
-        told = f"a commit to {' or '.join(tables)} after {what}"
-        self.wait(lambda: self._commit(tables, after) is not None, self.runs.patience.recover, told, [job])
+        event = f"a commit to {' or '.join(tables)} after {what}"
+        self.wait(lambda: self._commit(tables, after) is not None, self.runs.patience.recover, event, [job])
         return ((self._commit(tables, after) or after) - after) / 1000
 
     def settle(self, wanted: Mapping[str, int]) -> str:

@@ -21,7 +21,7 @@ from millrace.sandbox.drill import Drill, DrillError, Say
 from millrace.sandbox.local_runs import LocalRuns
 from millrace.sandbox.records import lake_tables, traffic
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 from millrace.sandbox.records.traffic_targets import producer_of
 from millrace.sandbox.running_sandbox import save_endpoints
 
@@ -134,23 +134,23 @@ def run(
         trial.start()
         say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
         generated = [trial.feed(stream) for stream, feed in feeds.items() if feed.most is None]
-        held = [trial.feed(stream) for stream, feed in feeds.items() if feed.most is not None]
+        producers = [trial.feed(stream) for stream, feed in feeds.items() if feed.most is not None]
         first = trial.first_rows(began)
         trial.kill("kill -9", {})
         until = time.monotonic() + (seconds if generated else 0.0)
         trial.wait(lambda: time.monotonic() >= until, seconds + _START_SECONDS, "further records")
         for each in generated:
             each.stop()
-        trial.wait(lambda: all(each.done for each in held), math.inf, "all records to be sent")
+        trial.wait(lambda: all(each.done for each in producers), math.inf, "all records to be sent")
         say("waiting until everything that was sent has landed")
         # Rows that are still missing after a long wait are lost.
         trial.settle({table: len(ledger) for table, ledger in trial.ledgers().items()})
         # A table without any row is not a success either.
-        found = {table: trial.landed(table, first.get(table)) for table in {**first, **trial.ledgers()}}
+        tables = {table: trial.landed(table, first.get(table)) for table in {**first, **trial.ledgers()}}
         trial.stop()
         if keep:
             save_endpoints(sandbox)
-        return found
+        return tables
 
 
 class _Trial(Drill):
@@ -168,7 +168,7 @@ class _Trial(Drill):
             for name, each in feeds.items()
         }
 
-    def feed(self, stream: str) -> Background:
+    def feed(self, stream: str) -> BackgroundThread:
         """Send the records of a stream."""
         feed, producer = self._feeds[stream], self.producers[stream]
 
@@ -215,16 +215,16 @@ class _Trial(Drill):
 
     def ledgers(self) -> dict[str, Ledger]:
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
-        found: dict[str, set[str]] = {}
+        result: dict[str, set[str]] = {}
         skipping = set()
         landing = (query for query in self._queries if isinstance(query, Landing))
         for query in landing:
-            found.setdefault(query.table, set()).update(query.streams)
+            result.setdefault(query.table, set()).update(query.streams)
             if query.start != "earliest":
                 skipping.add(query.table)
         return {
             table: Ledger.merge(self.producers[stream].ledger for stream in sorted(streams))
-            for table, streams in found.items()
+            for table, streams in result.items()
             if table not in skipping
         }
 

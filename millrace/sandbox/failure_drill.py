@@ -50,7 +50,7 @@ class DrillProgress:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DrillResult:
     """Result of a drill.
 
     Attributes
@@ -105,7 +105,7 @@ class FailureDrill(Drill):
         self._producer = producer_of(sandbox, land.source, MOST_AT_ONCE)
         self._phase = "sending"
 
-    def run(self) -> Outcome:
+    def run(self) -> DrillResult:
         """Feed the job, kill it once, and account for every record.
 
         Raises
@@ -151,7 +151,7 @@ class FailureDrill(Drill):
             DrillProgress(self._phase, len(self._producer.ledger), landed, derived, self._feed.total)
         )
 
-    def _outcome(self, runs: list[Job], live_from: datetime) -> Outcome:
+    def _outcome(self, runs: list[Job], live_from: datetime) -> DrillResult:
         names = self.names.table(self._landed), self.names.table(self._derived)
         landed_table, derived_table = map(self.catalog.load_table, names)
         columns = ("_id", "_hash", "_error", "_bytes", "_arrived_at", "_landed_at")
@@ -159,7 +159,7 @@ class FailureDrill(Drill):
         derived = derived_table.scan(selected_fields=("_id",)).to_arrow()
         latency = _latencies(landed_table, landed, live_from)
         batches = [e for run in runs for e in run.events() if e["event"] == "batch" and e.get("landed")]
-        return Outcome(
+        return DrillResult(
             job=self._job,
             ledger=self._producer.ledger,
             account=compare(self._producer.ledger, landed, derived["_id"]),

@@ -57,12 +57,12 @@ def states(path: Path) -> dict[str, QueryState]:
     path
         A file of JSON lines; it may be written to at the same time.
     """
-    found: dict[str, QueryState] = {}
+    result: dict[str, QueryState] = {}
     for line in _last_lines(path):
         if line["query"] is not None and line.get("Triggers"):
-            before = found.get(line["query"]) or QueryState(line["query"], datetime.min.replace(tzinfo=UTC))
-            found[line["query"]] = _after(before, line)
-    return found
+            before = result.get(line["query"]) or QueryState(line["query"], datetime.min.replace(tzinfo=UTC))
+            result[line["query"]] = _after(before, line)
+    return result
 
 
 def newest(jobs: Path, job: str) -> Path | None:

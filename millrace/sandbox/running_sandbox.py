@@ -92,7 +92,7 @@ def log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
         rf"{re.escape(job)}-(\d{{1,3}}|[a-z]+-\d{{15,}})"
     )  # the names by the drill and by :func:`run_once`
     logs = [path for path in (RUN / "jobs").glob("*/driver.log") if own.fullmatch(path.parent.name)]
-    found = []
+    lines = []
     for written, path in sorted((path.stat().st_mtime, path) for path in logs):
         at = datetime.fromtimestamp(written, UTC)
         if since is not None and at < since:
@@ -103,21 +103,21 @@ def log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
                 begin += len(file.readline())  # whose start is cut off
             for each in file:
                 text = each.decode(errors="replace").rstrip("\r\n")
-                found.append(LogLine(at, str(path), text, str(begin)))
+                lines.append(LogLine(at, str(path), text, str(begin)))
                 begin += len(each)
-    return found
+    return lines
 
 
 def columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
     """Return the columns of the existing tables, as :func:`millrace.lifecycle.account.catalog_columns.columns` does."""
-    found = {}
+    result = {}
     for name in dict.fromkeys(tables):
         try:
             fields = catalog.load_table(name).schema().fields
         except NoSuchTableError:
             continue
-        found[name] = ", ".join(f"`{field.name}` {_hive(field.field_type)}" for field in fields)
-    return found
+        result[name] = ", ".join(f"`{field.name}` {_hive(field.field_type)}" for field in fields)
+    return result
 
 
 def _hive(kind: IcebergType) -> str:

@@ -76,7 +76,7 @@ class VerificationSettings:
 
 
 @dataclass(frozen=True)
-class Source:
+class CopiedStream:
     """A stream of the copy, which its kind names, and the writers of its records."""
 
     kind: str
@@ -84,7 +84,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Leg:
+class StreamPath:
     """Path of a stream through one job: one query lands it, the other derives from it."""
 
     job: str
@@ -108,8 +108,8 @@ class VerificationCopy:
     file: Path
     environment: Environment
     names: Names
-    sources: tuple[Source, ...]
-    legs: tuple[Leg, ...]
+    sources: tuple[CopiedStream, ...]
+    legs: tuple[StreamPath, ...]
 
     @property
     def tags(self) -> dict[str, str]:
@@ -223,7 +223,7 @@ def derive(
         outside = vpc_reason(environment, first) is None and "kafka" not in own
         queries: dict[str, Any] = {}
         for kind in own:
-            leg = Leg(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
+            leg = StreamPath(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
             legs.append(leg)
             queries |= _queries(leg, _payload_of(streams, kind)[0])
         document["jobs"][engine] = {
@@ -240,7 +240,7 @@ def derive(
     except ConfigurationError as error:
         file.unlink()
         raise _of_model(error, environment, file) from None
-    sources = tuple(Source(kind, _payload_of(streams, kind)[1]) for kind in used)
+    sources = tuple(CopiedStream(kind, _payload_of(streams, kind)[1]) for kind in used)
     return VerificationCopy(file, copy, Names(copy, account), sources, tuple(legs))
 
 
@@ -274,29 +274,29 @@ def _readings(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
 
 def _first_streams(environment: Environment, root: Path) -> _Streams:
     """Return, for each kind of stream, the first payloads for which records can be generated."""
-    found: dict[str, tuple[Payload, Payloads]] = {}
+    streams: dict[str, tuple[Payload, Payloads]] = {}
     refused: list[str] = []
     for _, kind, payload in _readings(environment):
-        if kind in found:
+        if kind in streams:
             continue
         try:
-            found[kind] = (payload, making.payloads_of_query(payload, root))
+            streams[kind] = (payload, making.payloads_of_query(payload, root))
         except SandboxError as error:
             refused.append(str(error))
-    if not found:
+    if not streams:
         why = "; ".join(dict.fromkeys(refused)) or "no query reads a stream"
         allowed = "a query of whose schema records can be made (docs/verify.md)"
         raise environment.places.error([Finding(("jobs",), why, allowed)])
-    return found
+    return streams
 
 
 def _kinds(environment: Environment, streams: _Streams, *, without_kafka: bool) -> dict[str, tuple[str, ...]]:
     """Return the kinds of streams that each engine in use reads."""
-    found: dict[str, list[str]] = {job.engine: [] for job in environment.jobs.values()}
+    engines: dict[str, list[str]] = {job.engine: [] for job in environment.jobs.values()}
     for engine, kind, _ in _readings(environment):
-        if kind in streams and kind not in found[engine] and not (without_kafka and kind == "kafka"):
-            found[engine].append(kind)
-    return {engine: tuple(sorted(kinds)) or ("kinesis",) for engine, kinds in found.items()}
+        if kind in streams and kind not in engines[engine] and not (without_kafka and kind == "kafka"):
+            engines[engine].append(kind)
+    return {engine: tuple(sorted(kinds)) or ("kinesis",) for engine, kinds in engines.items()}
 
 
 def _short(environment: Environment, name: str, account: str) -> str:
@@ -310,10 +310,10 @@ def _short(environment: Environment, name: str, account: str) -> str:
 def _network(environment: Environment) -> dict[str, Any]:
     if not network_reasons(environment):
         return {}
-    given: dict[str, Any] = environment.network.model_dump(mode="json", exclude_none=True)
+    section: dict[str, Any] = environment.network.model_dump(mode="json", exclude_none=True)
     if environment.network.vpc is None:
-        given["availability_zones"] = ZONES
-    return {key: value for key, value in given.items() if value not in ([], {})}
+        section["availability_zones"] = ZONES
+    return {key: value for key, value in section.items() if value not in ([], {})}
 
 
 def _cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
@@ -337,20 +337,20 @@ def _cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
 def cluster_section(environment: Environment, name: str) -> dict[str, Any]:
     """Return a cluster's section of the environment file; a cluster that the verification creates is disposable."""
     cluster = environment.kafka[name]
-    given: dict[str, Any] = cluster.model_dump(mode="json", exclude_none=True)
+    section: dict[str, Any] = cluster.model_dump(mode="json", exclude_none=True)
     if isinstance(cluster, MskCluster) and cluster.existing is None:
-        given["disposable"] = True
-    return given
+        section["disposable"] = True
+    return section
 
 
-def _queries(leg: Leg, payload: Payload) -> dict[str, Any]:
-    given = payload.format.model_dump(mode="json", exclude_none=True)
+def _queries(leg: StreamPath, payload: Payload) -> dict[str, Any]:
+    section = payload.format.model_dump(mode="json", exclude_none=True)
     trigger = f"{TRIGGER_SECONDS}s"
     land: dict[str, Any] = {
         "kind": "land",
         "source": leg.stream,
         "table": leg.landed,
-        "format": given,
+        "format": section,
         "schema": payload.schema_,
         "trigger": trigger,
     }
@@ -364,7 +364,7 @@ def _queries(leg: Leg, payload: Payload) -> dict[str, Any]:
 
 
 def _job(job: Job) -> dict[str, Any]:
-    given: dict[str, Any] = {
+    section: dict[str, Any] = {
         "engine": job.engine,
         "version": job.version,
         "latency": "60s",
@@ -373,7 +373,7 @@ def _job(job: Job) -> dict[str, Any]:
         "spark": json.loads(json.dumps(job.spark)),
     }
     if isinstance(job, GlueJob):
-        return {**given, "worker": job.worker, "maintenance_window": job.maintenance_window}
+        return {**section, "worker": job.worker, "maintenance_window": job.maintenance_window}
     assert isinstance(job, EmrJob), "an engine of Millrace"
     mib = 1024**2
     worker = {
@@ -381,4 +381,4 @@ def _job(job: Job) -> dict[str, Any]:
         "memory": f"{job.worker.memory // mib}MiB",
         "disk": f"{job.worker.disk // mib}MiB",
     }
-    return {**given, "worker": worker, "architecture": job.architecture}
+    return {**section, "worker": worker, "architecture": job.architecture}

@@ -16,7 +16,7 @@ from millrace.sandbox.drill import DrillError
 from millrace.sandbox.local_runs import LocalRuns
 from millrace.sandbox.programs import kafka, localstack
 from millrace.sandbox.programs.child_processes import only_one
-from millrace.sandbox.programs.spark import SandboxSpark, forget_tables
+from millrace.sandbox.programs.spark import SandboxSpark, delete_local_catalog
 from millrace.sizing.model import Plan
 from millrace.verify.environment import VerificationCopy
 from millrace.verify.verification_cost import Run, quantities
@@ -63,7 +63,7 @@ class SandboxPlace(LocalRuns, Place):
     def end_all_runs(self, _prefix: str, _jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Kill all runs, and drop the tables, whose catalog no stack deletes."""
         self.kill_all()
-        forget_tables()
+        delete_local_catalog()
 
     def runs(self, names: Names, job: str) -> list[Run]:
         """Return the runs, with the quantities that AWS would bill for the same seconds."""
@@ -94,7 +94,7 @@ def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxPlace]:
         )
     with ExitStack() as stack:
         stack.enter_context(only_one())
-        forget_tables()
+        delete_local_catalog()
         local = stack.enter_context(localstack.running(copy.environment.region))
         broker = stack.enter_context(kafka.running()).bootstrap if copy.kafka is not None else ""
         spark = SandboxSpark(stack=local, kafka=broker)

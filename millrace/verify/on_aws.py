@@ -185,16 +185,16 @@ class AwsAccount(Place):
     def _kill_emr(self, application: str, live: list[str]) -> None:
         if not live:
             raise DrillError(f"application {application} has no run that could be killed")
-        emr, asked = self.client("emr-serverless"), {"applicationId": application}
+        emr, target = self.client("emr-serverless"), {"applicationId": application}
         with translate_aws_errors(f"ending the run of {application}"):
             for run in live:
                 # Refused if it is being cancelled, or has just ended (opensearch-project/sql#2577).
                 with ignore_missing("ValidationException"):
-                    emr.cancel_job_run(**asked, jobRunId=run, shutdownGracePeriodInSeconds=0)
+                    emr.cancel_job_run(**target, jobRunId=run, shutdownGracePeriodInSeconds=0)
         self._wait_for_end(
             application,
             live,
-            lambda run: emr.get_job_run(**asked, jobRunId=run)["jobRun"]["state"] in _EMR_ENDED,
+            lambda run: emr.get_job_run(**target, jobRunId=run)["jobRun"]["state"] in _EMR_ENDED,
         )
 
     def _wait_for_end(self, owner: str, live: list[str], ended: Callable[[str], bool]) -> None:
@@ -267,21 +267,21 @@ class AwsAccount(Place):
         application = self._application(names, job)
         emr = self.client("emr-serverless")
         with translate_aws_errors(f"asking what the runs of {job} took"):
-            asked = [
+            requests = [
                 {"applicationId": application, "jobRunId": run["id"]} for run in self._emr_runs(application)
             ]
-            return [_emr_run(job, settings, workers, emr.get_job_run(**each)["jobRun"]) for each in asked]
+            return [_emr_run(job, settings, workers, emr.get_job_run(**each)["jobRun"]) for each in requests]
 
 
 def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
-    found = {}
+    clusters = {}
     for name, cluster in environment.kafka.items():
         if isinstance(cluster, ExternalCluster) or (
             cluster.existing is not None and environment.network.vpc is not None
         ):
-            found[name] = cluster_section(environment, name)
-    return found
+            clusters[name] = cluster_section(environment, name)
+    return clusters
 
 
 def _glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> Run:

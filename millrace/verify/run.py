@@ -25,7 +25,7 @@ from millrace.verify.removals.removal import drop_topic, remove
 from millrace.verify.removals.removal_scope import VerificationScope
 from millrace.verify.scenario import ScenarioRun, order_disturbances
 from millrace.verify.verification_cost import Run, Usage, cost_items, quantities
-from millrace.verify.verification_outcome import Outcome, Step, TableComparison
+from millrace.verify.verification_outcome import Step, TableComparison, VerificationOutcome
 from millrace.verify.verification_target import ExpectedSeconds, Place
 
 TROUBLE = (
@@ -143,7 +143,7 @@ class Verification:
     _made: float | None = None
     _removed: float | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> VerificationOutcome:
         """Deploy the copy, run it, compare, and remove it, whatever happens.
 
         An interruption is reported like any other trouble; a second one also ends the removal.
@@ -251,7 +251,7 @@ class Verification:
         except TROUBLE as error:
             self.say(f"not stopped with grace: {error}")
 
-    def _outcome(self, clock: Clock, trouble: list[str], remains: list[str]) -> Outcome:
+    def _outcome(self, clock: Clock, trouble: list[str], remains: list[str]) -> VerificationOutcome:
         own, story = scope(self.copy), self._story
         now = self._removed or time.monotonic()
         usage = Usage(
@@ -263,7 +263,7 @@ class Verification:
             objects=self._objects,
             deployed_seconds=0.0 if self._made is None else now - self._made,
         )
-        return Outcome(
+        return VerificationOutcome(
             environment=own.environment,
             name=own.name,
             where=self.place.where,

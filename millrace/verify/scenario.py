@@ -25,7 +25,7 @@ from millrace.sandbox.schemas.traffic_values import Generator
 from millrace.verify.environment import (
     PARTITIONS,
     SHARDS,
-    Source,
+    CopiedStream,
     VerificationCopy,
     VerificationSettings,
 )
@@ -58,7 +58,7 @@ class Traffic:
         PUT payload units of the records for the producer.
     """
 
-    source: Source
+    source: CopiedStream
     producer: Producer
     wanted: VerificationSettings
     units: int = 0
@@ -129,7 +129,7 @@ class ScenarioRun(Drill):
         self.shards: list[tuple[float, int]] = []
         """Numbers of open shards, each with its time in seconds of the monotonic clock."""
 
-    def _traffic(self, source: Source) -> Traffic:
+    def _traffic(self, source: CopiedStream) -> Traffic:
         names, stream = self._copy.names, self._copy.environment.streams[source.kind]
         own = names.stream(source.kind)
         if isinstance(stream, KafkaTopic):
@@ -259,10 +259,10 @@ def check_against_ledgers(
     AwsError, DrillError
         The catalog refuses, or a table cannot be read.
     """
-    found = []
+    comparisons = []
     for leg in copy.legs:
         landed, derived = copy.names.table(leg.landed), copy.names.table(leg.derived)
         with aws_errors(f"{landed} and {derived}"):
             account = lake_tables.compare_with_ledger(catalog, ledgers[leg.stream], landed, derived)
-        found.append(TableComparison(leg, account))
-    return tuple(found)
+        comparisons.append(TableComparison(leg, account))
+    return tuple(comparisons)

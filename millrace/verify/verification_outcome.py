@@ -10,7 +10,7 @@ from millrace.sandbox.drill import Kill
 from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sizing.model import CostItem
 from millrace.verify.account import claim_checks
-from millrace.verify.environment import Leg
+from millrace.verify.environment import StreamPath
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Step:
 class TableComparison:
     """Comparison of a leg's two tables with the ledger."""
 
-    leg: Leg
+    leg: StreamPath
     account: LedgerComparison
 
 
 @dataclass(frozen=True)
-class Outcome:
+class VerificationOutcome:
     """The complete outcome.
 
     Attributes

@@ -76,9 +76,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    given = parser().parse_args(arguments)
-    if not given.again:
-        _make([RUNS[name] for name in given.only], given.spark, given.seconds, given.work)
+    options = parser().parse_args(arguments)
+    if not options.again:
+        _make([RUNS[name] for name in options.only], options.spark, options.seconds, options.work)
     judged = [
         Judged(spark, run, advise(read(find(str(folder(spark, run) / "logs"))[0])))
         for spark in SPARKS
@@ -89,8 +89,8 @@ def main(arguments: Sequence[str]) -> int:
         _say(
             f"{each.spark} {each.run.name}: {'met' if each.met else 'MISSED'}; {', '.join(each.kinds) or 'nothing'}"
         )
-    text = given.page.read_text(encoding="utf-8")
-    given.page.write_text(_MARKED.sub(lambda _: table(judged), text), encoding="utf-8")
+    text = options.page.read_text(encoding="utf-8")
+    options.page.write_text(_MARKED.sub(lambda _: table(judged), text), encoding="utf-8")
     return 0 if all(each.met for each in judged) else 1
 
 
@@ -122,9 +122,9 @@ def table(judged: Sequence[Judged]) -> str:
     parts = ["", "| fault made | Spark | settled batches | found | also found |", "|---|---|---|---|---|"]
     for each in sorted(faulty, key=lambda each: list(RUNS).index(each.run.name)):
         wanted = "disturbed" if each.run.disturbed else " or ".join(sorted(each.run.wanted))
-        found = wanted if each.met else f"**missed**: {wanted}"
+        result = wanted if each.met else f"**missed**: {wanted}"
         parts.append(
-            f"| {each.run.fault} | {each.spark} | {each.settled} | {found} | {', '.join(each.besides) or 'nothing'} |"
+            f"| {each.run.fault} | {each.spark} | {each.settled} | {result} | {', '.join(each.besides) or 'nothing'} |"
         )
     parts += ["", "| clean run | Spark | settled batches | found |", "|---|---|---|---|"]
     for each in clean:

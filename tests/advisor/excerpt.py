@@ -55,12 +55,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("log")
     parser.add_argument("file", type=Path)
     parser.add_argument("--lines", type=int, default=None, help="so many lines, then the log is cut off")
-    given = parser.parse_args(arguments)
-    lines = list(LogLines(find(given.log)[0]))[: given.lines]
+    options = parser.parse_args(arguments)
+    lines = list(LogLines(find(options.log)[0]))[: options.lines]
     text = b"".join(
         json.dumps(excerpt(json.loads(each)), separators=(",", ":")).encode() + b"\n" for each in lines
     )
-    given.file.write_bytes(zstandard.ZstdCompressor(level=19).compress(text))
+    options.file.write_bytes(zstandard.ZstdCompressor(level=19).compress(text))
     return 0
 
 

@@ -251,14 +251,18 @@ def main() -> None:
     parser.add_argument("--kafka")
     parser.add_argument("--topic")
     parser.add_argument("--jars", default="")
-    given = parser.parse_args()
-    given.checkpoint = f"{given.scratch}/checkpoint"
-    spark = session(given)
-    writer = JOBS[given.job](spark, given).queryName(given.job).option("checkpointLocation", given.checkpoint)
-    if given.job != "short-trigger":
+    options = parser.parse_args()
+    options.checkpoint = f"{options.scratch}/checkpoint"
+    spark = session(options)
+    writer = (
+        JOBS[options.job](spark, options)
+        .queryName(options.job)
+        .option("checkpointLocation", options.checkpoint)
+    )
+    if options.job != "short-trigger":
         writer = writer.trigger(processingTime=TRIGGER)
     query = writer.start()
-    deadline = time.monotonic() + given.seconds
+    deadline = time.monotonic() + options.seconds
     while time.monotonic() < deadline and query.isActive:
         query.awaitTermination(1)
     query.stop()

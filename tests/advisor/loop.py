@@ -32,7 +32,7 @@ from millrace.sandbox.programs.kafka import Kafka
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.programs.spark import EVENT_LOGS, Job, ship_event_logs
 from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.producer import Background, KafkaProducer, at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, at_rate
 from millrace.sizing import plan
 from tests.faults.project import NAME, bring, run, write
 from tests.faults.shop import records
@@ -113,14 +113,14 @@ class Loop:
         sys.stdout.write("".join(f"{line.rstrip()}\n" for line in printed if only in line) + "\n")
         sys.stdout.flush()
 
-    def fed(self) -> Background:
+    def fed(self) -> BackgroundThread:
         """Send records at a steady rate."""
         made = records.orders(self.choose, len(self.producer.ledger), 10**9)
 
         def send(stop: threading.Event) -> None:
             self.producer.send(at_rate(made, per_second=PER_SECOND, stop=stop), sent=lambda _: None)
 
-        return Background(send, "orders")
+        return BackgroundThread(send, "orders")
 
     def run(self, sandbox: Sandbox, *, until: Callable[[Sandbox], bool]) -> str:
         """Run the deployed job; once a condition holds, feed it for a while; return where its log is.
@@ -173,12 +173,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, advise, apply, plan, deploy, run, advise."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     with servers() as (stack, broker):
         write(HOME / "project", ENVIRONMENT)
-        choose = random.Random(given.seed)
-        loop = Loop(stack, broker, given.seconds, choose)
+        choose = random.Random(options.seed)
+        loop = Loop(stack, broker, options.seconds, choose)
         try:
             return _around(loop)
         finally:

@@ -34,16 +34,16 @@ def environment_page() -> str:
 
 def _in_order(models: Mapping[str, Schema]) -> list[str]:
     """Names of the models by the first way that leads to them, the file's own mapping left out."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     waiting = [""]
     while waiting:
         name = waiting.pop(0)
-        if name in found:
+        if name in result:
             continue
-        found[name] = None
+        result[name] = None
         # What a mapping holds follows it before its neighbours do.
         waiting = [*dict.fromkeys(_references(models[name].get("properties", {}))), *waiting]
-    return [name for name in found if name]
+    return [name for name in result if name]
 
 
 def _references(node: Any) -> Iterator[str]:
@@ -63,8 +63,8 @@ def _title(name: str, model: Schema) -> str:
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).capitalize()
     kinds = [
         f"`{key}: {option['const']}`"
-        for key, found in model["properties"].items()
-        for option in (found, *found.get("anyOf", ()))
+        for key, result in model["properties"].items()
+        for option in (result, *result.get("anyOf", ()))
         if "const" in option
     ]
     return f"{words}: {kinds[0]}" if kinds else words

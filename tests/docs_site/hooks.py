@@ -36,9 +36,9 @@ def on_config(config: Any) -> Any:
 
 
 def _pages(folder: str) -> list[str]:
-    found = sorted(each.name for each in (ROOT / "docs" / folder).glob("*.md"))
-    first = [name for name in ("index.md", "README.md") if name in found]
-    return [f"{folder}/{name}" for name in [*first, *(each for each in found if each not in first)]]
+    result = sorted(each.name for each in (ROOT / "docs" / folder).glob("*.md"))
+    first = [name for name in ("index.md", "README.md") if name in result]
+    return [f"{folder}/{name}" for name in [*first, *(each for each in result if each not in first)]]
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -30,7 +30,7 @@ HOME = RUN / "faults"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RoundResult:
     """What one round came to.
 
     Attributes
@@ -57,10 +57,10 @@ class Outcome:
     met: bool
 
 
-BARE = "import tests.faults.bare  # noqa: F401\n"
+BARE = "import tests.faults.bare_connector  # noqa: F401\n"
 
 
-def play(name: str, *, seed: int, records: int, kinesis: Any, home: Path, bare: bool = False) -> Outcome:
+def play(name: str, *, seed: int, records: int, kinesis: Any, home: Path, bare: bool = False) -> RoundResult:
     """Run one round; ``bare`` without what the core does about the connector."""
     round_ = ROUNDS[name]
     choose = random.Random(zlib.crc32(f"{name} {seed}".encode()))
@@ -84,25 +84,25 @@ def play(name: str, *, seed: int, records: int, kinesis: Any, home: Path, bare: 
         stalled = str(error)
     finally:
         stage.kill()
-    found = stage.account()
+    result = stage.account()
     batches = stage.batches()
     if round_.refused is None:
-        met = found.exact and not stalled
+        met = result.exact and not stalled
     else:
         # Loss has happened to the stream itself: the job must say so, and land nothing twice.
         met = any(round_.refused == e.get("error_class") for e in stage.reported()) and not (
-            found.duplicated or found.unknown
+            result.duplicated or result.unknown
         )
-    outcome = Outcome(
+    outcome = RoundResult(
         name=name,
         seed=seed,
         records=records,
-        sent=found.produced,
-        landed=found.landed,
-        dead_letters=found.dead_letters,
-        lost=found.lost,
-        duplicated=found.duplicated,
-        other=found.unknown + found.misjudged + found.altered,
+        sent=result.produced,
+        landed=result.landed,
+        dead_letters=result.dead_letters,
+        lost=result.lost,
+        duplicated=result.duplicated,
+        other=result.unknown + result.misjudged + result.altered,
         again=sum(b["duplicates"] for b in batches),
         batches=len(batches),
         seconds=round(time.monotonic() - begun, 1),
@@ -128,7 +128,7 @@ def server(name: str, seed: int) -> Iterator[Any]:
 NUMBERS = ("sent", "landed", "dead_letters", "lost", "duplicated", "other", "again", "batches", "seconds")
 
 
-def tell(outcome: Outcome) -> None:
+def tell(outcome: RoundResult) -> None:
     """Print a round's line."""
     verdict = ("refused" if ROUNDS[outcome.name].refused else "exact") if outcome.met else "MISSED"
     figures = ", ".join(f"{name.replace('_', ' ')} {getattr(outcome, name):,}" for name in NUMBERS)
@@ -138,7 +138,7 @@ def tell(outcome: Outcome) -> None:
     sys.stdout.flush()
 
 
-def total(outcomes: Sequence[Outcome]) -> str:
+def total(outcomes: Sequence[RoundResult]) -> str:
     """Sum the rounds up."""
     exact = [o for o in outcomes if ROUNDS[o.name].refused is None]
     return (
@@ -164,21 +164,26 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     HOME.mkdir(parents=True, exist_ok=True)
-    kept = HOME / f"outcomes-{given.server}{'-bare' if given.bare else ''}.jsonl"
-    if given.fresh:
+    kept = HOME / f"outcomes-{options.server}{'-bare' if options.bare else ''}.jsonl"
+    if options.fresh:
         kept.unlink(missing_ok=True)
     lines = kept.read_text().splitlines() if kept.exists() else []
-    done = {(o.name, o.seed, o.records): o for o in (Outcome(**json.loads(line)) for line in lines)}
+    done = {(o.name, o.seed, o.records): o for o in (RoundResult(**json.loads(line)) for line in lines)}
     outcomes = []
-    for name in given.only:
-        outcome = done.get((name, given.seed, given.records))
+    for name in options.only:
+        outcome = done.get((name, options.seed, options.records))
         if outcome is None:
             # Each its own server: clocks and faults of one round are not the next one's.
-            with server(given.server, given.seed) as kinesis:
+            with server(options.server, options.seed) as kinesis:
                 outcome = play(
-                    name, seed=given.seed, records=given.records, kinesis=kinesis, home=HOME, bare=given.bare
+                    name,
+                    seed=options.seed,
+                    records=options.records,
+                    kinesis=kinesis,
+                    home=HOME,
+                    bare=options.bare,
                 )
             with kept.open("a") as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")

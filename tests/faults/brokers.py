@@ -129,34 +129,34 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Play, compare, print."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     begun = time.monotonic()
 
     def say(line: str) -> None:
         sys.stderr.write(f"{time.monotonic() - begun:5.0f} s: {line}\n")
 
     with brokers(HOME / "cluster") as cluster:
-        choose = random.Random(given.seed)
+        choose = random.Random(options.seed)
         # Brokers that somebody else starts and ends, so that the stage starts none.
         stage = KafkaStage(None, HOME / "stage", TOPIC, choose, bootstrap=cluster.bootstrap)
         stage.feed = Feed(KafkaProducer(cluster.bootstrap, TOPIC, settings={"acks": "all"}), choose)
         stalled = ""
         try:
-            story(stage, cluster, given.records, say)
+            story(stage, cluster, options.records, say)
         except SandboxError as error:
             stalled = str(error)
             say(stalled)
         finally:
             stage.kill()
-        found = stage.account()
+        result = stage.account()
         batches = len(stage.batches())
         stage.close()
     sys.stdout.write(
-        f"{found.produced:,} records, 3 leaders killed, 3 brokers restarted, the job killed once, {batches} batches: "
-        f"{found.lost} lost, {found.duplicated} twice, {found.unknown + found.misjudged + found.altered} others"
+        f"{result.produced:,} records, 3 leaders killed, 3 brokers restarted, the job killed once, {batches} batches: "
+        f"{result.lost} lost, {result.duplicated} twice, {result.unknown + result.misjudged + result.altered} others"
         f"{'; STALLED' if stalled else ''}\n"
     )
-    return int(bool(stalled) or not found.exact)
+    return int(bool(stalled) or not result.exact)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from tests.serving import Handler, served
+from tests.http_servers import Handler, served
 
 REFUSALS: Mapping[str, tuple[int, str, str]] = {
     "slow_down": (503, "SlowDown", "Please reduce your request rate."),

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT, program_environment
-from tests.faults.crashed import KINDS as CRASHED
+from tests.faults.crashed_job import KINDS as CRASHED
 from tests.faults.deployed import ROUNDS as DEPLOYED
 from tests.faults.moves import ANY, VERSIONS
 from tests.faults.rounds import ROUNDS
@@ -134,13 +134,13 @@ def _history() -> list[Played]:
 def on_page(text: str) -> list[Played]:
     """Read the runs that a page's table has; rows of commands that are no part any more are left out."""
     names = {_typed(part): part.name for part in PARTS}
-    found = []
+    results = []
     for line in text.split(BEGIN)[1].split(END)[0].splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if len(cells) == 6 and (command := cells[1].strip("`")) in names:
             status = int(cells[4] != HELD)
-            found.append(Played(names[command], command, cells[2], float(cells[3]), status, cells[5]))
-    return found
+            results.append(Played(names[command], command, cells[2], float(cells[3]), status, cells[5]))
+    return results
 
 
 def _typed(part: Part) -> str:
@@ -236,15 +236,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what fits, and tell."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(LATE))
     # Ignored in a shell's background, and a part would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    until = time.monotonic() + given.minutes * 60
+    until = time.monotonic() + options.minutes * 60
     failed = []
     for part in order():
         left = (until - time.monotonic()) / 60
-        if part.minutes > left or (given.only and part.name not in given.only):
+        if part.minutes > left or (options.only and part.name not in options.only):
             continue
         one = play(part, left)
         sys.stdout.write(
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         sys.stdout.flush()
         failed += [one.name] if one.status else []
-    if given.page:
+    if options.page:
         write_page()
     sys.stdout.write(f"{len(failed)} missed{': ' + ', '.join(failed) if failed else ''}\n")
     return int(bool(failed))

@@ -37,13 +37,13 @@ PATIENCE_SECONDS = 240.0
 
 def second_runs(shop: Shop, times: int) -> list[float]:
     """Start second runs beside the one that runs; seconds until each was refused."""
-    found: list[float] = []
-    while len(found) < times:
+    result: list[float] = []
+    while len(result) < times:
         shop.orders.send(shop.choose, RECORDS)
         begun = time.monotonic()
-        for second in [shop.start(JOB) for _ in range(min(AT_ONCE, times - len(found)))]:
+        for second in [shop.start(JOB) for _ in range(min(AT_ONCE, times - len(result)))]:
             status = second.process.popen.wait(timeout=PATIENCE_SECONDS)
-            found.append(time.monotonic() - begun)
+            result.append(time.monotonic() - begun)
             said = [
                 line for line in second.process.log.read_text().splitlines() if line.startswith("error: ")
             ]
@@ -51,7 +51,7 @@ def second_runs(shop: Shop, times: int) -> list[float]:
                 raise SandboxError(f"a second run ended with {status}:\n{second.process.tail(30)}")
             if any(event["event"] in ("batch", "started") for event in second.events()):
                 raise SandboxError("a second run did something")
-    return found
+    return result
 
 
 def stood_still(shop: Shop, first: Job) -> tuple[Job, str]:
@@ -113,14 +113,14 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Start, refuse, stop, compare, print."""
-    given = parser().parse_args()
-    with opened(given.seed) as shop:
+    options = parser().parse_args()
+    with opened(options.seed) as shop:
         shop.orders.send(shop.choose, RECORDS)
         first = shop.start(JOB)
         shop.wait(first, lambda: bool(first.commit_times()), "a batch")
-        seconds = second_runs(shop, given.times)
+        seconds = second_runs(shop, options.times)
         sys.stdout.write(
-            f"second runs: {len(seconds)} of {given.times} refused with status 2, the slowest after {max(seconds):.0f} s\n"
+            f"second runs: {len(seconds)} of {options.times} refused with status 2, the slowest after {max(seconds):.0f} s\n"
         )
         sys.stdout.flush()
         run, said = stood_still(shop, first)

@@ -23,8 +23,8 @@ from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.kafka import Kafka
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.spark import SandboxSpark
-from tests.faults.crash_points import Outcome
-from tests.faults.crashed import BUCKET, JAR_SETS, PORTION, QUICK, Lake, Servers, portion, servers
+from tests.faults.crash_points import PointResult
+from tests.faults.crashed_job import BUCKET, JAR_SETS, PORTION, QUICK, Lake, Servers, portion, servers
 from tests.faults.in_process import Job
 from tests.postgres import PASSWORD, USER
 
@@ -74,7 +74,7 @@ def spark_settings(given: Servers) -> dict[str, str]:
 
 def points(
     spark: SparkSession, given: Servers, broker: Kafka, number: int, kind: str, *, every: bool
-) -> Iterator[Outcome]:
+) -> Iterator[PointResult]:
     """Meet the writes of a derive query's batch, each in a batch of its own.
 
     The run that recovers from one point meets the next, as soon as the batch that came again is committed.
@@ -124,7 +124,9 @@ def points(
             out.fired.clear()
             said, pending, starts = run(), False, 2
             wrong = dict(job.wrong())
-        yield Outcome(kind, "before", place, label, starts, wrong, round(time.monotonic() - begun, 1), said)
+        yield PointResult(
+            kind, "before", place, label, starts, wrong, round(time.monotonic() - begun, 1), said
+        )
 
 
 def parser() -> argparse.ArgumentParser:

@@ -24,14 +24,14 @@ from pathlib import Path
 
 from millrace.sandbox.programs.child_processes import RUN, wait_until
 from millrace.sandbox.programs.toolchain import ROOT
-from tests.faults.crashed import KINDS, PATIENCE_SECONDS, Crashed, Servers, servers
+from tests.faults.crashed_job import KINDS, PATIENCE_SECONDS, Crashed, Servers, servers
 from tests.faults.mutations import MODES, Mode
 
 HOME = RUN / "faults-crash-points"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PointResult:
     """What one point came to.
 
     Attributes
@@ -57,7 +57,7 @@ class Outcome:
         return not self.wrong and not self.said
 
 
-def meet(job: Crashed, kind: str, mode: Mode, number: int) -> Outcome:
+def meet(job: Crashed, kind: str, mode: Mode, number: int) -> PointResult:
     """Let a batch meet one point, and hold the tables against the ledger."""
     begun, points = time.monotonic(), job.servers.points
     said, label, before = "", "", len(job.runs)
@@ -79,7 +79,7 @@ def meet(job: Crashed, kind: str, mode: Mode, number: int) -> Outcome:
     finally:
         points.disarm()
     starts, wrong = len(job.runs) - before, dict(job.wrong())
-    return Outcome(kind, mode, number, label, starts, wrong, round(time.monotonic() - begun, 1), said)
+    return PointResult(kind, mode, number, label, starts, wrong, round(time.monotonic() - begun, 1), said)
 
 
 def _met(job: Crashed, mode: Mode) -> str:
@@ -100,7 +100,7 @@ def _met(job: Crashed, mode: Mode) -> str:
 
 def played(
     given: Servers, home: Path, kind: str, mode: Mode, numbers: Iterable[int], classes: Path | None = None
-) -> Iterator[Outcome]:
+) -> Iterator[PointResult]:
     """Meet points one after the other, each in the next batch of the same job, until a batch has no more of them."""
     name = f"{kind}-{mode}-{int(time.time())}".replace("-", "_")
     job = Crashed(given, KINDS[kind], name, home / name, classes)
@@ -129,12 +129,14 @@ def version() -> str:
     return digest.hexdigest()[:12]
 
 
-def kept(file: Path) -> list[Outcome]:
+def kept(file: Path) -> list[PointResult]:
     """Read what was played before."""
-    return [Outcome(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    return (
+        [PointResult(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    )
 
 
-def figures(kind: str, done: Sequence[Outcome]) -> str:
+def figures(kind: str, done: Sequence[PointResult]) -> str:
     """Say what the points of a kind came to, in a line."""
     met = [one for one in done if one.kind == kind and (one.label or not one.held)]
     ended = {one.mode for one in done if one.kind == kind and not one.label}
@@ -168,17 +170,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Meet what is left, and tell of all."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     HOME.mkdir(parents=True, exist_ok=True)
     file = HOME / f"outcomes-{version()}.jsonl"
-    if given.fresh:
+    if options.fresh:
         file.unlink(missing_ok=True)
     done = kept(file)
-    until = time.monotonic() + given.minutes * 60
+    until = time.monotonic() + options.minutes * 60
     left = [
         (kind, mode)
-        for kind in given.kind
-        for mode in given.mode
+        for kind in options.kind
+        for mode in options.mode
         if not any((one.kind, one.mode, one.label) == (kind, mode, "") for one in done)
     ]
     if left:
@@ -193,13 +195,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     sys.stdout.flush()
                     if time.monotonic() > until:
                         break
-    chosen = [one for one in done if one.kind in given.kind]
-    if given.points:
+    chosen = [one for one in done if one.kind in options.kind]
+    if options.points:
         for one in filter(lambda one: one.label, chosen):
             sys.stdout.write(
                 f"{one.kind} {one.mode} {one.number} {one.label}: {one.wrong or one.said or 'exact'}\n"
             )
-    for kind in given.kind:
+    for kind in options.kind:
         sys.stdout.write(f"{figures(kind, done)}\n")
     return int(not all(one.held for one in chosen))
 

@@ -37,7 +37,7 @@ from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, Process, SandboxError
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.programs.spark import SandboxSpark, iceberg_catalog
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.difference import Difference
 from tests.faults.project import NAME, bring, millrace, prepare
 from tests.faults.services import moto
@@ -93,14 +93,14 @@ class Sent:
         """Leave the broker while it is there to say goodbye to."""
         del self._producer
 
-    def going_on(self) -> Background:
+    def going_on(self) -> BackgroundThread:
         """Send at a steady rate while the block runs."""
 
         def go(stop: threading.Event) -> None:
             while not stop.wait(0.2):
                 self.send(round(self.per_second * 0.2))
 
-        return Background(go, "orders")
+        return BackgroundThread(go, "orders")
 
 
 @dataclass
@@ -221,8 +221,8 @@ def composed(timed: dict[str, Any], exact: Mapping[str, Any]) -> dict[str, Any]:
 def offsets(exact: Mapping[str, Any]) -> dict[int, int]:
     """Where the query of an import with a log begins."""
     query = exact["jobs"]["sales"]["queries"]["land-orders"]
-    found: dict[int, int] = query["kafka"]["start_offsets"]
-    return found
+    result: dict[int, int] = query["kafka"]["start_offsets"]
+    return result
 
 
 def deployed(
@@ -251,15 +251,15 @@ class Held:
         """Good orders of a table; with a moment only those from it on, or before it."""
         if not self.catalog.table_exists(f"theirs.{table}"):
             return Counter()
-        found = self.catalog.load_table(f"theirs.{table}").scan().to_arrow()
-        if "_error" in found.column_names:
-            found = found.filter(pc.is_null(found["_error"]))
+        result = self.catalog.load_table(f"theirs.{table}").scan().to_arrow()
+        if "_error" in result.column_names:
+            result = result.filter(pc.is_null(result["_error"]))
         if since is not None:
-            at = pc.cast(pc.cast(found[time_column], "timestamp[us]"), "int64")
+            at = pc.cast(pc.cast(result[time_column], "timestamp[us]"), "int64")
             late = pc.greater_equal(at, since * 1000)
-            found = found.filter(pc.invert(late) if before else late)
+            result = result.filter(pc.invert(late) if before else late)
         return Counter(
-            zip(*(found[each].to_pylist() for each in ("n", "purchase", "item", "amount")), strict=True)
+            zip(*(result[each].to_pylist() for each in ("n", "purchase", "item", "amount")), strict=True)
         )
 
 
@@ -326,17 +326,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run it with servers of its own."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     with ExitStack() as ending:
         stack, broker = ending.enter_context(servers())
         glue = ending.enter_context(service(broker.bootstrap))
         broker.create_topic(TOPIC, PARTITIONS)
         stack.client("s3").create_bucket(Bucket=BUCKET)
-        choose = random.Random(given.seed)
+        choose = random.Random(options.seed)
         theirs = Theirs(SandboxSpark(stack=stack, kafka=broker.bootstrap), broker.bootstrap)
         ending.callback(theirs.kill)
-        sent = Sent(broker.bootstrap, choose, given.per_second)
+        sent = Sent(broker.bootstrap, choose, options.per_second)
         try:
             return changed_over(sent, theirs, stack, broker, glue)
         finally:

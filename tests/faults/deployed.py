@@ -33,10 +33,10 @@ from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Pr
 from tests import kinesalite
 from tests.faults import lake
 from tests.faults.difference import Difference
-from tests.faults.held import of_stack, rows
 from tests.faults.project import deployed
 from tests.faults.shop import records
 from tests.faults.shop.records import Remembered
+from tests.faults.sink_contents import of_stack, rows
 from tests.faults.stage import split_shard
 from tests.kinesalite import Kinesalite
 
@@ -106,9 +106,9 @@ class Shop:
 
     def landed(self, table: str, ledger: Remembered) -> Difference:
         """Hold a landing table against a ledger."""
-        found = lake_tables.compare_with_ledger(self.catalog, ledger, self.sandbox.names.table(table))
-        others = found.unknown + found.misjudged + found.altered
-        return Difference(table, found.produced, found.lost, found.duplicated, others)
+        result = lake_tables.compare_with_ledger(self.catalog, ledger, self.sandbox.names.table(table))
+        others = result.unknown + result.misjudged + result.altered
+        return Difference(table, result.produced, result.lost, result.duplicated, others)
 
     def files(self, table: str, *columns: str) -> Iterator[Row]:
         """Rows of the files that a Parquet sink's manifests name."""
@@ -145,14 +145,14 @@ class Shop:
         place = replace(place, client=lambda s: self.kinesis.client() if s == "kinesis" else stack(s))
         now = datetime.now(UTC)
         told = audit(place, job, query, now - HOUR, now)
-        (found,) = (each for each in told if isinstance(each, Audit))
+        (result,) = (each for each in told if isinstance(each, Audit))
         unaudited = [each.query for each in told if not isinstance(each, Audit)]
         if unaudited != (["boards/shipments"] if query == "boards" else []):
             raise SandboxError(f"not audited: {', '.join(unaudited)}")
-        came = sum(hour.came or 0 for hour in found.hours)
-        others = sum(hour.waiting for hour in found.hours)
-        others += abs(sum(hour.left_out for hour in found.hours) - left_out)
-        return Difference(f"audit of {query} ({found.method})", came, found.missing_records, 0, others)
+        came = sum(hour.came or 0 for hour in result.hours)
+        others = sum(hour.waiting for hour in result.hours)
+        others += abs(sum(hour.left_out for hour in result.hours) - left_out)
+        return Difference(f"audit of {query} ({result.method})", came, result.missing_records, 0, others)
 
     def batches(self, job: Job, query: str | None = None) -> int:
         """Batches with records in them that a run told of."""
@@ -223,12 +223,12 @@ def direct_routes(shop: Shop, kills: int, count: int) -> list[Difference]:
     held = Counter(shop.rows("boards_taxed", "_id", "n", "amount", "tax"))
     files = Counter(shop.files("shipped", "_id", "n", "amount"))
     letters = [shop.letters("boards_letters", orders, shipments)]
-    found = shop.audited("routed", "boards", len(orders.whole()) - taxed.total())
+    result = shop.audited("routed", "boards", len(orders.whole()) - taxed.total())
     return [
         Difference.of("boards_taxed", taxed, held),
         Difference.of("shipped", shipped, files),
         *letters,
-        found,
+        result,
     ]
 
 
@@ -277,11 +277,11 @@ def joined_sources(shop: Shop, kills: int, count: int) -> list[Difference]:
     _settle(run)
     held = Counter(shop.rows("settled", "_id", "purchase", "amount", "paid"))
     tables = [("shipments_landed", shipments), ("payments_landed", payments)]
-    found = [shop.audited("joined", query) for query in ("land-shipments", "land-payments")]
+    result = [shop.audited("joined", query) for query in ("land-shipments", "land-payments")]
     return [
         *(shop.landed(t, source.ledger) for t, source in tables),
         Difference.of("settled", wanted, held),
-        *found,
+        *result,
     ]
 
 
@@ -324,15 +324,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Kill, compare, print a line for each table."""
-    given = parser().parse_args()
+    options = parser().parse_args()
     tried: list[Difference] = []
-    with opened(given.seed) as shop:
-        for name in given.only:
+    with opened(options.seed) as shop:
+        for name in options.only:
             begun, before = time.monotonic(), len(shop.runs)
-            lines = ROUNDS[name](shop, given.kills, given.records)
+            lines = ROUNDS[name](shop, options.kills, options.records)
             batches = sum(shop.batches(run) for run in shop.runs[before:])
             sys.stdout.write(
-                f"{name}: {given.kills} kills, {batches} batches, {time.monotonic() - begun:.0f} s\n"
+                f"{name}: {options.kills} kills, {batches} batches, {time.monotonic() - begun:.0f} s\n"
             )
             for line in lines:
                 sys.stdout.write(f"  {line.what}: {line.wanted} rows wanted, {line}\n")
@@ -340,7 +340,7 @@ def main() -> int:
             tried += lines
     whole = Difference.total(tried)
     sys.stdout.write(
-        f"{', '.join(given.only)}: {given.kills} kills each, {whole.wanted:,} rows and figures wanted in "
+        f"{', '.join(options.only)}: {options.kills} kills each, {whole.wanted:,} rows and figures wanted in "
         f"{len(tried)} tables and audits: {whole}\n"
     )
     return int(not all(line.exact for line in tried))

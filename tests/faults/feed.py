@@ -12,7 +12,7 @@ from typing import Any
 
 from millrace.sandbox.payloads.flights import Event
 from millrace.sandbox.records.ledger import Ledger
-from millrace.sandbox.records.producer import Background, Producer, at_rate
+from millrace.sandbox.records.producer import BackgroundThread, Producer, at_rate
 
 DDL = "n BIGINT NOT NULL, text STRING"
 
@@ -47,7 +47,7 @@ class Feed:
         self.producer.send(events(count, self.choose, first=self.sent), sent=lambda _: None)
         self.sent += count
 
-    def flowing(self, *, per_second: float) -> Background:
+    def flowing(self, *, per_second: float) -> BackgroundThread:
         """Send at a steady pace for as long as the block lasts."""
         source = events(10**9, self.choose, first=self.sent)
 
@@ -57,7 +57,7 @@ class Feed:
         def send(stop: threading.Event) -> None:
             self.producer.send(at_rate(source, per_second=per_second, stop=stop), sent=count)
 
-        return Background(send, "feed")
+        return BackgroundThread(send, "feed")
 
 
 def aggregate(records: Sequence[tuple[str, bytes]]) -> bytes:

@@ -161,7 +161,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Fill, free, compare, print a line for each."""
-    given = parser().parse_args()
+    options = parser().parse_args()
     shutil.rmtree(HOME, ignore_errors=True)
     with ExitStack() as ending:
         tables = ending.enter_context(disk(HOME / "lake"))
@@ -172,7 +172,7 @@ def main() -> int:
         # Only where blocks and shuffles lie; libraries are beside it.
         (blocks,) = (HOME / "local").rglob("blockmgr-*")
         disks = {"local": ending.enter_context(disk(blocks)), "tables": tables}
-        cases = [(where, story) for where in given.only for story in CASES[where]]
+        cases = [(where, story) for where in options.only for story in CASES[where]]
         return told(
             (
                 (f"{where}, {story.replace('_', ' ')}",

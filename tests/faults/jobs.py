@@ -157,15 +157,15 @@ def queries(
 def wrong(kind: str, ledger: Ledger, rows: Rows) -> Counter[str]:
     """Hold a job's tables against what was sent: how much is lost, doubled, or otherwise not as it has to be."""
     account = compare(ledger, *_direct(ledger, rows) if kind == "direct" else _landed(kind, rows))
-    found = Counter(
+    result = Counter(
         lost=account.lost + account.derived_lost,
         doubled=account.duplicated + account.derived_duplicated,
         others=account.unknown + account.misjudged + account.altered,
     )
     if kind in COMPUTED:
         wanted, held = COMPUTED[kind](rows)
-        found.update(results_missing=(wanted - held).total(), results_wrong=(held - wanted).total())
-    return +found
+        result.update(results_missing=(wanted - held).total(), results_wrong=(held - wanted).total())
+    return +result
 
 
 def _landed(kind: str, rows: Rows) -> tuple[pa.Table, pa.ChunkedArray]:
@@ -200,10 +200,10 @@ def _sums(rows: Rows) -> tuple[Counter[Any], Counter[Any]]:
         count, total = wanted.get(key, (0, 0))
         wanted[key] = (count + 1, total + n)
     held = rows("out", "minute", "fifth", "records", "total").to_pylist()
-    found = Counter(
+    result = Counter(
         ((row["minute"].timestamp(), row["fifth"]), (row["records"], row["total"])) for row in held
     )
-    return Counter(wanted.items()), found
+    return Counter(wanted.items()), result
 
 
 def _last(rows: Rows) -> tuple[Counter[Any], Counter[Any]]:
@@ -212,8 +212,8 @@ def _last(rows: Rows) -> tuple[Counter[Any], Counter[Any]]:
     for key, position, n in _good(rows, "_key", "_position", "n"):
         wanted[key] = max(wanted.get(key, (position, n)), (position, n))
     held = rows("out", "key", "n").to_pylist()
-    found = Counter((row["key"], row["n"]) for row in held)
-    return Counter({(key.decode(), n): 1 for key, (_, n) in wanted.items() if n % 7 != 6}), found
+    result = Counter((row["key"], row["n"]) for row in held)
+    return Counter({(key.decode(), n): 1 for key, (_, n) in wanted.items() if n % 7 != 6}), result
 
 
 def _pairs(rows: Rows) -> tuple[Counter[Any], Counter[Any]]:

@@ -14,5 +14,5 @@ def read(catalog: Catalog, name: str, *columns: str) -> list[tuple[Any, ...]]:
     table = load_table(catalog, name)
     if table is None:
         return []
-    found = table.scan(selected_fields=columns).to_arrow()
-    return list(zip(*(found[column].to_pylist() for column in columns), strict=True))
+    result = table.scan(selected_fields=columns).to_arrow()
+    return list(zip(*(result[column].to_pylist() for column in columns), strict=True))

@@ -79,23 +79,23 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Fill, land, compare, print."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
-    choose = random.Random(given.seed)
+    choose = random.Random(options.seed)
     with kafka.running() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
-        preload(broker.bootstrap, given.events)
-        sys.stderr.write(f"{given.events:,} records sent\n")
+        preload(broker.bootstrap, options.events)
+        sys.stderr.write(f"{options.events:,} records sent\n")
         with spark_session(2) as spark, (HOME / "events.jsonl").open("w") as log:
-            bench = Bench(spark, broker.bootstrap, 200_000, given.events, log)
-            seconds = land(bench, given.stops, choose)
+            bench = Bench(spark, broker.bootstrap, 200_000, options.events, log)
+            seconds = land(bench, options.stops, choose)
             sys.stderr.write(f"landed in {seconds:.0f} s; comparing\n")
             lacks, more = difference(bench)
             rows = _landed(bench)
     shutil.rmtree(HOME)
     sys.stdout.write(
-        f"{given.events:,} records, {given.stops} stops, {rows:,} rows, {given.events / seconds:,.0f} records/s: "
+        f"{options.events:,} records, {options.stops} stops, {rows:,} rows, {options.events / seconds:,.0f} records/s: "
         f"{lacks} lost, {more} too many\n"
     )
     return int(bool(lacks or more))

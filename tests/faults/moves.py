@@ -167,12 +167,14 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Move, compare, print."""
-    given = parser().parse_args()
+    options = parser().parse_args()
     good = 0
-    text = ENVIRONMENT if given.engine == ANY else environment(given.engine)
-    with opened(given.seed, text) as scene:
+    text = ENVIRONMENT if options.engine == ANY else environment(options.engine)
+    with opened(options.seed, text) as scene:
         moves = (
-            carried(scene, given.times) if given.engine == ANY else moved(scene, given.engine, given.times)
+            carried(scene, options.times)
+            if options.engine == ANY
+            else moved(scene, options.engine, options.times)
         )
         with under_load(scene):
             for line, well in moves:
@@ -180,10 +182,10 @@ def main() -> int:
                 sys.stdout.flush()
                 good += well
         tables = compared(scene)
-        status = int(good < given.times or not all(table.exact for table in tables))
+        status = int(good < options.times or not all(table.exact for table in tables))
         held = "; ".join(f"{table.what}: {table.wanted} rows wanted, {table}" for table in tables)
         sys.stdout.write(
-            f"{given.engine}: {good} of {given.times} moves healthy, {scene.runs} runs; {held}\n"
+            f"{options.engine}: {good} of {options.times} moves healthy, {scene.runs} runs; {held}\n"
         )
     return status
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults import bad
+from tests.faults import bad_records
 from tests.faults.feed import send_aggregate
 from tests.faults.stage import Stage
 from tests.faults.stories import running
@@ -60,11 +60,13 @@ def aggregated(stage: Stage, records: int) -> None:
 def bad_input(stage: Stage, records: int) -> None:
     """Every bad record that we know of: first alone, then among good ones, with odd keys and with one hot key."""
     stage.start()
-    for _, payload, dirt in bad.spoiled():
+    for _, payload, dirt in bad_records.spoiled():
         stage.put("k", payload, dirt)
     stage.until_complete()
-    for n, (_, payload, dirt) in enumerate([*bad.taken(), *bad.spoiled(), *bad.taken()]):
-        stage.put(bad.KEYS[n % len(bad.KEYS)], payload, dirt)
+    for n, (_, payload, dirt) in enumerate(
+        [*bad_records.taken(), *bad_records.spoiled(), *bad_records.taken()]
+    ):
+        stage.put(bad_records.KEYS[n % len(bad_records.KEYS)], payload, dirt)
     for n in range(max(0, records - len(stage.feed.producer.ledger))):
-        stage.put("hot", bad.good(n), None)
+        stage.put("hot", bad_records.good(n), None)
     stage.until_complete()

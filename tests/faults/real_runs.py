@@ -13,7 +13,7 @@ from millrace.lifecycle.account.deployed import LaunchDocument, split_url
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import only_one
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import Job, SandboxSpark, forget_tables
+from millrace.sandbox.programs.spark import Job, SandboxSpark, delete_local_catalog
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.integration.lifecycle.engines import Engines, Run, serving
 
@@ -86,7 +86,7 @@ def beside_localstack(engines: RealRuns) -> Iterator[LocalStack]:
     script = ROOT / "tests" / "integration" / "lifecycle" / "hand_over.py"
     with ExitStack() as ending:
         ending.enter_context(only_one())
-        forget_tables()
+        delete_local_catalog()
         ending.enter_context(serving(engines))
         settings = {"ENGINES_URL": engines.url}
         stack = ending.enter_context(localstack.running(settings=settings, script=script))

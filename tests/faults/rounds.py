@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.faults import bad, odd_records, stories
+from tests.faults import bad_records, odd_records, stories
 from tests.faults.feed import DDL
 from tests.faults.kafka import KafkaStage
 from tests.faults.keyed import KeyedStage
@@ -83,8 +83,8 @@ ROUNDS: Mapping[str, Round] = {
     "limits_follow_shards": Round(
         stories.limits_follow_shards, shards=1, settings=LIMITED, trigger_seconds=0.1
     ),
-    "bad_input": Round(odd_records.bad_input, ddl=bad.DDL),
-    "bad_input_kafka": Round(odd_records.bad_input, ddl=bad.DDL, kind=KafkaStage),
+    "bad_input": Round(odd_records.bad_input, ddl=bad_records.DDL),
+    "bad_input_kafka": Round(odd_records.bad_input, ddl=bad_records.DDL, kind=KafkaStage),
     "several_sources": Round(stories.killed_while_splitting, kind=RoutedStage),
     "split_topic": Round(split_topic, kind=SplitStage),
     "latest_of_split_shards": Round(

@@ -142,9 +142,9 @@ class RoutedStage(Stage):
         whole = super().account()
         if not whole.exact:
             return whole
-        for name, found in self.accounts():
-            if not found.exact or found.produced == 0:
-                raise SandboxError(f"{name} does not have its {found.produced} records once: {found}")
+        for name, result in self.accounts():
+            if not result.exact or result.produced == 0:
+                raise SandboxError(f"{name} does not have its {result.produced} records once: {result}")
         stages = self._rows("landed", "_id", "_stage")
         unknown = stages.filter(pc.equal(stages["_stage"], "route"))["_id"].to_pylist()
         if sorted(unknown) != sorted(self.of(NEW).ids):

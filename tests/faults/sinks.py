@@ -32,7 +32,7 @@ from millrace.sandbox.programs import kafka, local_driver
 from millrace.sandbox.programs.child_processes import RUN, Process, wait_until
 from millrace.sandbox.records.producer import KafkaProducer
 from tests import kinesalite, opensearch, postgres
-from tests.faults import held, jobs, lake, stage
+from tests.faults import jobs, lake, sink_contents, stage
 from tests.faults.difference import Difference
 from tests.faults.services import items, make_table, moto
 from tests.kinesalite import REGION
@@ -155,24 +155,24 @@ class Round:
 
     def finish(self) -> dict[str, Counter[str]]:
         """Let one more run read to the end; how often each sink then holds each record."""
-        run, found = self.start(), dict[str, Counter[str]]()
+        run, result = self.start(), dict[str, Counter[str]]()
         wanted = len(self.producer.ledger) - self.producer.ledger.dirty
 
         def whole() -> bool:
-            found.update({query: Counter(read()) for query, read in self.sinks.items()})
-            return all(len(each) >= wanted for each in found.values()) and all(
+            result.update({query: Counter(read()) for query, read in self.sinks.items()})
+            return all(len(each) >= wanted for each in result.values()) and all(
                 len(set(self.letters(query))) >= self.producer.ledger.dirty
                 for query in (self.sinks if self.letters else ())
             )
 
         wait_until(
             whole, seconds=STALL_SECONDS, what="in all sinks", runs=(run,), poll_seconds=1.0,
-            progress=lambda: ", ".join(f"{query} {len(each)} of {wanted}" for query, each in found.items()),
+            progress=lambda: ", ".join(f"{query} {len(each)} of {wanted}" for query, each in result.items()),
         )  # fmt: skip
         time.sleep(5.0)  # for rows too many
         whole()
         run.kill()
-        return found
+        return result
 
     def end(self) -> None:
         """End all runs."""
@@ -186,15 +186,15 @@ def of_sinks(
     """Readers of the identities that these sinks hold."""
     return {
         "to-database": lambda: (identity for (identity,) in database.run("SELECT _id FROM public.events")),
-        "to-topic": lambda: (json.loads(m.value() or b"")["_id"] for m in held.messages(*topic)),
-        "to-stream": lambda: (json.loads(r["Data"])["_id"] for r in held.records(*stream)),
+        "to-topic": lambda: (json.loads(m.value() or b"")["_id"] for m in sink_contents.messages(*topic)),
+        "to-stream": lambda: (json.loads(r["Data"])["_id"] for r in sink_contents.records(*stream)),
         "to-items": lambda: items(dynamodb, "events", "_id"),
     }
 
 
 def direct_sinks(database_url: str, secret: str, domain: str) -> dict[str, dict[str, Any]]:
     """By query, the settings of its sink."""
-    found: dict[str, dict[str, Any]] = {
+    result: dict[str, dict[str, Any]] = {
         "to-database": {
             "kind": "jdbc", "url": database_url, "tls": "off", "authorities": None, "table": "public.events", "secret": secret,
             "region": REGION, "connections": 2,
@@ -209,7 +209,7 @@ def direct_sinks(database_url: str, secret: str, domain: str) -> dict[str, dict[
         "to-index": {"kind": "opensearch", "endpoint": domain, "index": INDEX, "region": REGION},
         "to-files": {"kind": "parquet", "path": f"{HOME}/files", "files_per_batch": 1},
     }  # fmt: skip
-    return found
+    return result
 
 
 def direct_job(sinks: Mapping[str, Mapping[str, Any]], bootstrap: str) -> dict[str, Any]:
@@ -259,7 +259,9 @@ def direct(ending: ExitStack) -> Round:
 
     readers = of_sinks(database, (broker.bootstrap, OUT), (streams, STREAM), aws.client("dynamodb"))
     readers["to-index"] = lambda: (each["millrace"]["id"] for each in domain.documents(INDEX).values())
-    readers["to-files"] = lambda: (i for (i,) in held.rows(fs.LocalFileSystem(), f"{HOME}/files", "_id"))
+    readers["to-files"] = lambda: (
+        i for (i,) in sink_contents.rows(fs.LocalFileSystem(), f"{HOME}/files", "_id")
+    )
     return Round(
         KafkaProducer(broker.bootstrap, TOPIC), lambda n: {"n": n, "text": "x" * 50}, readers, begin, log,
         lambda query: (identity for (identity,) in lake.read(catalog, _letters(query), "_id")),
@@ -277,7 +279,7 @@ def deployed(ending: ExitStack) -> Round:
     file.write_text(SHOP.format(url=database.url, secret=secret))
     sandbox = deployment.open_sandbox(str(file), stack, broker)
     names, document = sandbox.names, sandbox.launch_document("clicks")
-    s3, lake_files = stack.client("s3"), held.of_stack(stack)
+    s3, lake_files = stack.client("s3"), sink_contents.of_stack(stack)
 
     def begin(number: int) -> Process:
         bind = ("--bind", f"dynamodb.endpoint={played.endpoint}")
@@ -293,7 +295,7 @@ def deployed(ending: ExitStack) -> Round:
         played.client("dynamodb"),
     )  # fmt: skip
     folder = f"{names.bucket('lake')}/parquet/{names.database}/files"
-    readers["to-files"] = lambda: (identity for (identity,) in held.rows(lake_files, folder, "_id"))
+    readers["to-files"] = lambda: (identity for (identity,) in sink_contents.rows(lake_files, folder, "_id"))
     payload: Mapping[str, Any] = {"clicked_at": "2026-11-20T12:00:00Z"}
     return Round(
         KafkaProducer(broker.bootstrap, names.stream("clicks")),
@@ -313,23 +315,23 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Kill, compare, print a line for each sink."""
-    given = parser().parse_args()
-    choose = random.Random(given.seed)
+    options = parser().parse_args()
+    choose = random.Random(options.seed)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     met, tried = Counter[str](), list[Difference]()
     with ExitStack() as ending:
-        round_ = (deployed if given.deployed else direct)(ending)
+        round_ = (deployed if options.deployed else direct)(ending)
         ending.callback(round_.end)
-        round_.send(given.records)
-        for _ in range(given.kills):
+        round_.send(options.records)
+        for _ in range(options.kills):
             met.update(round_.killed(choose))
-        found, batches = round_.finish(), round_.batches(round_.runs)
+        result, batches = round_.finish(), round_.batches(round_.runs)
         ledger = round_.producer.ledger
         kinds = list(zip(ledger.ids, ledger.dirt, strict=True))
         good, spoiled = (Counter(i for i, dirt in kinds if bool(dirt) is bad) for bad in (False, True))
-        for name, each in found.items():
+        for name, each in result.items():
             tried.append(Difference.of(name, good, each))
             again = sum(int(batch["duplicates"]) for batch in batches if batch["query"] == name)
             line = f"{name}: {met[name]} kills in a batch; {tried[-1]}; {again} were there when their batch came again"
@@ -339,7 +341,7 @@ def main() -> int:
             sys.stdout.write(f"{line}\n")
         round_.producer = None  # type: ignore[assignment]  # while the broker is there to say goodbye to
     sys.stdout.write(
-        f"{len(found)} sinks, {given.records:,} records to each, {len(batches)} batches, {given.kills} kills that met "
+        f"{len(result)} sinks, {options.records:,} records to each, {len(batches)} batches, {options.kills} kills that met "
         f"{met.total()}: {Difference.total(tried)}\n"
     )
     return int(not all(line.exact for line in tried))

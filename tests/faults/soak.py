@@ -35,7 +35,7 @@ from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.spark import Job
 from millrace.sandbox.programs.toolchain import java_home
 from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.producer import Background, KafkaProducer, at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, at_rate
 
 JOB = "flights"
 LANDED, DERIVED = "flights_landed", "flights_weather"
@@ -120,13 +120,13 @@ def slopes(rows: list[dict[str, float]]) -> dict[str, tuple[float, float, float]
     """Rise in an hour of each figure, with its 95 % interval (Theil–Sen), after the warm-up."""
     kept = rows[int(len(rows) * WARM_UP) :]
     hours = np.array([row["hours"] for row in kept])
-    found = {}
+    result = {}
     for name in kept[0]:
         values = np.array([row[name] for row in kept])
         if name != "hours" and np.isfinite(values).all():
             slope, _, low, high = stats.theilslopes(values, hours, 0.95)
-            found[name] = float(slope), float(low), float(high)
-    return found
+            result[name] = float(slope), float(low), float(high)
+    return result
 
 
 def endless() -> Iterator[Event]:
@@ -161,7 +161,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, measure, compare, print."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     shutil.rmtree(RUN / "jobs", ignore_errors=True)
     with servers() as (stack, broker):
         sandbox = open_sandbox("local", stack, broker)
@@ -170,16 +170,16 @@ def main(arguments: list[str] | None = None) -> int:
         job = sandbox.spark.submit(sandbox.launch_document(JOB), f"{JOB}-1")
 
         def feed(stop: threading.Event) -> None:
-            events = at_rate(endless(), per_second=given.per_second, stop=stop)
+            events = at_rate(endless(), per_second=options.per_second, stop=stop)
             producer.send(events, sent=lambda _: None)
 
         try:
-            with Background(feed, "soak-feed"):
-                watch = _watched(sandbox, job, producer, given)
+            with BackgroundThread(feed, "soak-feed"):
+                watch = _watched(sandbox, job, producer, options)
             account = _finished(sandbox, job, producer)
         finally:
             job.process.kill()
-    return _tell(watch.rows, account, given)
+    return _tell(watch.rows, account, options)
 
 
 def _watched(sandbox: Sandbox, job: Job, producer: KafkaProducer, given: argparse.Namespace) -> Watch:
@@ -215,11 +215,11 @@ def _finished(sandbox: Sandbox, job: Job, producer: KafkaProducer) -> Any:
 def _tell(rows: list[dict[str, float]], account: Any, given: argparse.Namespace) -> int:
     if given.out is not None:
         given.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found: Mapping[str, tuple[float, float, float]] = slopes(rows)
+    result: Mapping[str, tuple[float, float, float]] = slopes(rows)
     sys.stdout.write(f"{given.minutes:g} minutes, {len(rows)} measurements, {account}\n")
     sys.stdout.write("figure            first      last   a hour more [95 %]\n")
     rising = []
-    for name, (slope, low, high) in found.items():
+    for name, (slope, low, high) in result.items():
         first, last = rows[int(len(rows) * WARM_UP)][name], rows[-1][name]
         sys.stdout.write(
             f"{name:<16} {first:>8,.1f}  {last:>8,.1f}   {slope:+,.1f} [{low:+,.1f}, {high:+,.1f}]\n"
@@ -229,9 +229,9 @@ def _tell(rows: list[dict[str, float]], account: Any, given: argparse.Namespace)
     for name in rising:
         sys.stdout.write(f"{name} rises for certain\n")
     told = ", ".join(
-        f"{name.replace('_', ' ')} {found[name][0]:+,.1f} [{found[name][1]:+,.1f}, {found[name][2]:+,.1f}]"
+        f"{name.replace('_', ' ')} {result[name][0]:+,.1f} [{result[name][1]:+,.1f}, {result[name][2]:+,.1f}]"
         for name in SUMMED_UP
-        if name in found
+        if name in result
     )
     sys.stdout.write(f"{given.minutes:g} minutes, {account}; an hour more: {told}\n")
     return int(bool(rising) or not account.exact)

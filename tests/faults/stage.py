@@ -283,8 +283,8 @@ class Stage:
 def open_shards(client: Any, stream: str) -> list[Any]:
     """Open shards in the order of their hash ranges."""
     shards = client.list_shards(StreamName=stream)["Shards"]
-    found = [s for s in shards if "EndingSequenceNumber" not in s["SequenceNumberRange"]]
-    return sorted(found, key=lambda s: int(s["HashKeyRange"]["StartingHashKey"]))
+    result = [s for s in shards if "EndingSequenceNumber" not in s["SequenceNumberRange"]]
+    return sorted(result, key=lambda s: int(s["HashKeyRange"]["StartingHashKey"]))
 
 
 def split_shard(client: Any, stream: str, choose: random.Random) -> None:

@@ -145,13 +145,13 @@ def _message(source: socket.socket) -> tuple[bytes, bytes]:
 
 
 def _exactly(source: socket.socket, count: int) -> bytes:
-    found = bytearray()
-    while len(found) < count:
-        part = source.recv(count - len(found))
+    result = bytearray()
+    while len(result) < count:
+        part = source.recv(count - len(result))
         if not part:
             raise EOFError
-        found += part
-    return bytes(found)
+        result += part
+    return bytes(result)
 
 
 @contextmanager

@@ -171,7 +171,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Break, compare, print a line for each."""
-    given = parser().parse_args()
+    options = parser().parse_args()
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     with ExitStack() as ending:
@@ -188,8 +188,8 @@ def main() -> int:
         settings |= SandboxSpark(failing, broker.bootstrap).file_system()
         files = [*jars.files("sandbox"), *jars.files("kafka-client")]
         spark = ending.enter_context(session.open_session(files, settings, warehouse=HOME / "lake"))
-        kinds = [KINDS[number % len(KINDS)] for number in range(len(given.only))]
-        stories = enumerate(zip(kinds, given.only, strict=True))
+        kinds = [KINDS[number % len(KINDS)] for number in range(len(options.only))]
+        stories = enumerate(zip(kinds, options.only, strict=True))
         return told(
             ((f"{kind}, {name}", play(spark, broker, faults, n, kind, STORIES[name])) for n, (kind, name) in stories),
             "faults of S3 and credentials",

@@ -42,10 +42,10 @@ from millrace.sandbox.programs.kafka import Kafka
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
 from tests import kinesalite, opensearch
-from tests.faults.held import messages, records
 from tests.faults.services import items, make_table, moto
+from tests.faults.sink_contents import messages, records
 from tests.kinesalite import CREDENTIALS, REGION
-from tests.spark import faulty
+from tests.spark import faulty_proxy
 from tests.spark.sink_rows import none_refused, place, row, rows
 
 ROWS = 5_000
@@ -100,11 +100,11 @@ def topic(broker: Kafka) -> Iterator[Case]:
     sizes: list[int] = []
 
     def held() -> Counter[str]:
-        found = Counter[str]()
+        results = Counter[str]()
         for identity, size in _messages(broker, "slow"):
-            found[identity] += 1
+            results[identity] += 1
             sizes.append(size)
-        return found
+        return results
 
     connection = Connection(None, broker.bootstrap, "none")
     pid = broker.process.popen.pid
@@ -135,7 +135,7 @@ def _messages(broker: Kafka, name: str) -> Iterator[tuple[str, int]]:
 @contextmanager
 def stream() -> Iterator[Case]:
     """Kinesis, behind a proxy that takes so many records in a second."""
-    with kinesalite.running(name="throttle") as server, faulty.before(server.endpoint) as faults:
+    with kinesalite.running(name="throttle") as server, faulty_proxy.before(server.endpoint) as faults:
         client = server.client()
         client.create_stream(StreamName="slow", ShardCount=1)
         client.get_waiter("stream_exists").wait(StreamName="slow", WaiterConfig={"Delay": 1})
@@ -143,8 +143,8 @@ def stream() -> Iterator[Case]:
         settings = KinesisSinkSettings("slow", REGION, None, 100_000)
 
         def held() -> Counter[str]:
-            found = (identity_of(record["Data"]) for record in records(client, "slow"))
-            return Counter(identity[1] for identity in found if identity is not None)
+            result = (identity_of(record["Data"]) for record in records(client, "slow"))
+            return Counter(identity[1] for identity in result if identity is not None)
 
         yield Case(
             "kinesis",
@@ -160,7 +160,7 @@ def table(endpoint: str) -> Iterator[Case]:
     """DynamoDB, behind a proxy that takes so many items in a second."""
     dynamodb = LocalStack(endpoint, REGION, None).client("dynamodb")
     make_table(dynamodb, "slow")
-    with faulty.before(endpoint) as faults:
+    with faulty_proxy.before(endpoint) as faults:
         faults.rate = ITEMS
 
         def held() -> Counter[str]:
@@ -175,7 +175,7 @@ def table(endpoint: str) -> Iterator[Case]:
         )
 
 
-def _answers(faults: faulty.Faults, what: str) -> str:
+def _answers(faults: faulty_proxy.Faults, what: str) -> str:
     return (
         f"{what} a second, {faults.done['refused']} of {faults.done['refused'] + faults.done['passed']} "
         "requests throttled in whole or in part"

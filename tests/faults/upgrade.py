@@ -35,7 +35,7 @@ from millrace.sandbox.programs import cdk, kafka
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.spark import Job
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 from tests import kinesalite
 from tests.faults.deployed import Shop
 from tests.faults.difference import Difference
@@ -156,7 +156,7 @@ def opened(seed: int, environment: str = ENVIRONMENT) -> Iterator[Scene]:
         yield Scene(shop, engines, aws, stack, HOME / "project")
 
 
-def under_load(scene: Scene) -> Background:
+def under_load(scene: Scene) -> BackgroundThread:
     """Send records and bring metrics, all the while."""
     group = f"/{scene.aws.names.prefix}/jobs/{JOB}"
     watcher = Watcher(scene.engines, scene.stack, scene.aws.names.job(JOB), group)
@@ -166,7 +166,7 @@ def under_load(scene: Scene) -> Background:
             scene.shop.orders.send(scene.shop.choose, PER_TURN)
             watcher.look()
 
-    return Background(work, "load")
+    return BackgroundThread(work, "load")
 
 
 def story(scene: Scene) -> Iterator[tuple[str, bool]]:
@@ -234,9 +234,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Upgrade, fail, refuse, roll back, compare, print."""
-    given = parser().parse_args()
+    options = parser().parse_args()
     status = 0
-    with opened(given.seed) as scene:
+    with opened(options.seed) as scene:
         with under_load(scene):
             for line, well in story(scene):
                 sys.stdout.write(f"{'ok' if well else 'NOT OK'}: {line}\n")

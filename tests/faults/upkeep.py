@@ -30,7 +30,7 @@ from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs import jars, session
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.difference import Difference
 from tests.spark.batches import Events, frame, good, kafka_rows
 from tests.spark.queries.test_derive import Pipeline
@@ -136,7 +136,7 @@ def kept_up(spark: SparkSession, minutes: float) -> int:
     begun = time.monotonic()
     housekeeping.start()
     lags: list[int] = []
-    with Background(writer.land_on, "writer") as landing:
+    with BackgroundThread(writer.land_on, "writer") as landing:
         while (left := begun + minutes * 60 - time.monotonic()) > 0:
             time.sleep(min(left, BEHIND_SECONDS))
             landing.check()

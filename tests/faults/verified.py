@@ -31,7 +31,7 @@ from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.programs.toolchain import ROOT
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.project import run
 from tests.faults.real_runs import RealRuns, beside_localstack
 from tests.integration.lifecycle.engines import EMR_STATES, GLUE_STATES, RefusedError
@@ -120,13 +120,13 @@ class Played(RealRuns):
 def _table(database: str, name: str) -> dict[str, Any]:
     """A table as the Data Catalog tells of it: the catalog of local Spark knows where it is."""
     with closing(sqlite3.connect(RUN / "catalog.db")) as held:
-        found = held.execute(
+        result = held.execute(
             "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
             (database, name),
         ).fetchone()
-    if found is None:
+    if result is None:
         raise RefusedError("EntityNotFoundException", f"Table {database}.{name} not found.")
-    parameters = {"table_type": "ICEBERG", "metadata_location": found[0]}
+    parameters = {"table_type": "ICEBERG", "metadata_location": result[0]}
     return {"Name": name, "DatabaseName": database, "Parameters": parameters}
 
 
@@ -146,7 +146,7 @@ def played() -> Iterator[Played]:
         account = f"aws://{localstack.ACCOUNT}/{stack.region}"
         run(["cdklocal", "bootstrap", account], HOME, stack.environment())
         SandboxSpark(stack=stack, kafka="").catalog("s3://none")  # makes the catalog's own tables
-        with Background(events, "events"):
+        with BackgroundThread(events, "events"):
             yield engines
 
 
@@ -197,9 +197,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Verify, with servers of its own."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     with played() as engines:
-        return verified(engines, given)
+        return verified(engines, options)
 
 
 if __name__ == "__main__":

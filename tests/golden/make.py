@@ -51,8 +51,8 @@ def main() -> int:
 def _derived(spark: SparkSession) -> None:
     release.land(spark, 0, release.FIRST, 0)
     release.derive(spark, Events())
-    if found := release.wrong(spark):
-        raise AssertionError(f"not what was wanted: {found}")
+    if result := release.wrong(spark):
+        raise AssertionError(f"not what was wanted: {result}")
 
 
 def _topics(spark: SparkSession) -> None:

@@ -177,7 +177,7 @@ def routed_jobs(spark: SparkSession, broker: Kafka) -> tuple[Job, ...]:
 def wrong(spark: SparkSession) -> list[Row]:
     """Rows that are in a table and not in what is computed at once from all that landed, or the other way round."""
     landed = spark.table(str(LANDED)).where("_error IS NULL")
-    found: list[Row] = []
+    rows: list[Row] = []
     for made, wanted in (
         (
             spark.table(str(ROWS)).select("_id", "flight", "delay"),
@@ -185,8 +185,8 @@ def wrong(spark: SparkSession) -> list[Row]:
         ),
         (spark.table(str(TOTALS)).select("minute", "flights", "delay"), by_minute(landed)),
     ):
-        found += made.exceptAll(wanted).collect() + wanted.exceptAll(made).collect()
-    return found
+        rows += made.exceptAll(wanted).collect() + wanted.exceptAll(made).collect()
+    return rows
 
 
 def _sink(table: str) -> dict[str, str]:

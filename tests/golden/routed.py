@@ -53,5 +53,5 @@ class RoutedJob(Job):
         return f"in_process_routes.t{self._number}_{what}"
 
     def _rows(self, what: str, *columns: str) -> pa.Table:
-        found = super()._rows(what, *columns)
-        return pa.concat_tables([found, super()._rows("out_more", *columns)]) if what == "out" else found
+        result = super()._rows(what, *columns)
+        return pa.concat_tables([result, super()._rows("out_more", *columns)]) if what == "out" else result

@@ -10,7 +10,7 @@ from localstack_client.session import Session
 
 from millrace.sandbox import demo
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.failure_drill import FailureDrill, Outcome
+from millrace.sandbox.failure_drill import DrillResult, FailureDrill
 
 DRILL_SECONDS = 600
 """Two jobs from their deployment to the end of their ledgers, each killed once, beside the other lanes."""
@@ -36,7 +36,7 @@ def aws(sandbox: Sandbox) -> Session:
 
 
 @pytest.fixture(scope="session")
-def outcomes(sandbox: Sandbox) -> dict[str, Outcome]:
+def outcomes(sandbox: Sandbox) -> dict[str, DrillResult]:
     return {
         job: FailureDrill(sandbox, job, feed, seed=7, report=lambda _: None).run()
         for job, feed in demo.feeds("few").items()

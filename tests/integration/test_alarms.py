@@ -13,7 +13,7 @@ import pytest
 
 from millrace.etl.metrics.catalogue import BY_NAME
 from millrace.infra.constructs.alarms import alarm_name
-from millrace.sandbox.failure_drill import Outcome
+from millrace.sandbox.failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.query_states import METRICS_FILE, states
 from millrace.sizing.alarms.metrics import namespace
@@ -24,14 +24,14 @@ JOBS = ("departures", "flights")
 
 
 @pytest.fixture(scope="module")
-def cloudwatch(sandbox, aws, outcomes: dict[str, Outcome]):
+def cloudwatch(sandbox, aws, outcomes: dict[str, DrillResult]):
     """LocalStack's CloudWatch after the drill."""
     return aws.client("cloudwatch")
 
 
 def sums(client: Any, job: str) -> dict[str | None, dict[str, float]]:
     """What a job told of itself (None) and of each query: metrics by name, added up."""
-    found: dict[str | None, dict[str, float]] = {}
+    result: dict[str | None, dict[str, float]] = {}
     now = datetime.now(UTC)
     for metric in client.list_metrics(Namespace=namespace(job))["Metrics"]:
         dimensions = {d["Name"]: d["Value"] for d in metric["Dimensions"]}
@@ -39,8 +39,8 @@ def sums(client: Any, job: str) -> dict[str | None, dict[str, float]]:
         (told,) = client.get_metric_statistics(
             **metric, StartTime=now - timedelta(hours=6), EndTime=now, Period=6 * 3600, Statistics=["Sum"]
         )["Datapoints"]
-        found.setdefault(dimensions.get("query"), {})[metric["MetricName"]] = told["Sum"]
-    return found
+        result.setdefault(dimensions.get("query"), {})[metric["MetricName"]] = told["Sum"]
+    return result
 
 
 def state_of(client: Any, name: str, wanted: str) -> str:
@@ -87,6 +87,6 @@ def test_every_query_of_a_job_told_what_it_is_to_tell(sandbox, cloudwatch, outco
 
 @pytest.mark.parametrize("job", JOBS)
 def test_the_live_state_of_the_second_run_is_in_its_file(sandbox, outcomes, job):
-    found = states(RUN / "jobs" / f"{job}-2" / METRICS_FILE)
-    assert found.keys() == set(sandbox.environment.jobs[job].queries)
-    assert all(state.rows_per_second > 0 and state.age_max is not None for state in found.values())
+    result = states(RUN / "jobs" / f"{job}-2" / METRICS_FILE)
+    assert result.keys() == set(sandbox.environment.jobs[job].queries)
+    assert all(state.rows_per_second > 0 and state.age_max is not None for state in result.values())

@@ -46,11 +46,11 @@ def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, metho
     place = running_sandbox.sandbox_place(sandbox.spark, sandbox.environment)
     end = datetime.now(UTC)
     # The events' own times are those of the flights, in 2013; when they came is another matter.
-    (found,) = audit(place, job, query, end - 2 * HOUR, end)
-    assert isinstance(found, Audit)
-    assert (found.method, found.missing_records, found.holes) == (method, 0, ())
-    assert sum(hour.came or 0 for hour in found.hours) == outcomes[job].account.produced
-    assert sum(hour.landed for hour in found.hours) == outcomes[job].account.produced
+    (result,) = audit(place, job, query, end - 2 * HOUR, end)
+    assert isinstance(result, Audit)
+    assert (result.method, result.missing_records, result.holes) == (method, 0, ())
+    assert sum(hour.came or 0 for hour in result.hours) == outcomes[job].account.produced
+    assert sum(hour.landed for hour in result.hours) == outcomes[job].account.produced
 
 
 def test_the_command_says_so_and_ends_well(sandbox, outcomes):
@@ -61,9 +61,9 @@ def test_the_command_says_so_and_ends_well(sandbox, outcomes):
     finally:
         running_sandbox._RECORD.unlink()
     assert ended.exit_code == told.exit_code == 0, ended.output
-    (found,) = json.loads(ended.stdout)
+    (result,) = json.loads(ended.stdout)
     produced = outcomes["flights"].account.produced
-    assert (found["missing"], sum(hour["landed"] for hour in found["hours"])) == (0, produced)
+    assert (result["missing"], sum(hour["landed"] for hour in result["hours"])) == (0, produced)
     assert f"none of {produced:,} records is missing" in told.stdout
 
 
@@ -169,12 +169,12 @@ DIRECT = "audited-direct"
 
 def direct_rows(offsets):
     now = datetime.now(UTC)
-    found = [
+    result = [
         {"_id": f"{DIRECT}/0/{o}", "_source": DIRECT, "_position": str(o).zfill(20)}
         | {"_arrived_at": now, "_landed_at": now}
         for o in offsets
     ]
-    return pa.Table.from_pylist(found, ROWS.append(pa.field("_landed_at", pa.timestamp("us", "UTC"))))
+    return pa.Table.from_pylist(result, ROWS.append(pa.field("_landed_at", pa.timestamp("us", "UTC"))))
 
 
 def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(sandbox):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.crash_points import played
-from tests.faults.crashed import servers
+from tests.faults.crashed_job import servers
 from tests.faults.mutations import MODES, Mode
 
 pytestmark = pytest.mark.faults

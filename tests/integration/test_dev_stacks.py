@@ -67,8 +67,8 @@ class Deployed:
     @property
     def vpc(self) -> str:
         name = {"Name": "tag:Name", "Values": [f"{self.names.stack('network')}/Vpc"]}
-        (found,) = self.client("ec2").describe_vpcs(Filters=[name])["Vpcs"]
-        return str(found["VpcId"])
+        (result,) = self.client("ec2").describe_vpcs(Filters=[name])["Vpcs"]
+        return str(result["VpcId"])
 
     def of_vpc(self, call: str, key: str) -> list[dict[str, Any]]:
         """What ``ec2`` tells of our VPC."""
@@ -146,11 +146,11 @@ def test_streams_have_their_mode_shards_and_retention(dev: Deployed) -> None:
     assert owned
     assert set(kinesis.list_streams()["StreamNames"]) == set(owned)
     for name, (shards, settings) in owned.items():
-        found = kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
-        assert found["StreamModeDetails"] == {"StreamMode": settings.mode.upper().replace("-", "_")}
-        assert found["OpenShardCount"] == shards
-        assert found["RetentionPeriodHours"] == settings.retention.total_seconds() / 3600
-        assert found["StreamARN"].split(":")[4] == dev.names.account
+        response = kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+        assert response["StreamModeDetails"] == {"StreamMode": settings.mode.upper().replace("-", "_")}
+        assert response["OpenShardCount"] == shards
+        assert response["RetentionPeriodHours"] == settings.retention.total_seconds() / 3600
+        assert response["StreamARN"].split(":")[4] == dev.names.account
 
 
 def test_keys_rotate_and_are_this_accounts(dev: Deployed) -> None:
@@ -249,17 +249,17 @@ def test_endpoints_are_those_of_the_plan_and_serve_this_account(dev: Deployed) -
 
 def test_alarms_have_the_plans_thresholds_and_tell_the_topic(dev: Deployed) -> None:
     pages = dev.client("cloudwatch").get_paginator("describe_alarms").paginate()
-    found = {alarm["AlarmName"]: alarm for page in pages for alarm in page["MetricAlarms"]}
+    result = {alarm["AlarmName"]: alarm for page in pages for alarm in page["MetricAlarms"]}
     planned = {f"{dev.names.prefix}/{alarm.name}": alarm for alarm in dev.plan.alarms}
-    assert planned.keys() <= found.keys()
+    assert planned.keys() <= result.keys()
     (topic,) = [topic["TopicArn"] for topic in dev.client("sns").list_topics()["Topics"]]
     for name, alarm in planned.items():
-        there = found[name]
+        there = result[name]
         assert (there["Threshold"], there["Period"]) == (alarm.threshold, alarm.period), name
         assert (there["EvaluationPeriods"], there["DatapointsToAlarm"]) == (alarm.of, alarm.periods), name
         assert there["TreatMissingData"] == alarm.missing, name
         assert {d["Name"]: d["Value"] for d in there["Dimensions"]} == dict(alarm.dimensions), name
-    assert {action for alarm in found.values() for action in alarm["AlarmActions"]} == {topic}
+    assert {action for alarm in result.values() for action in alarm["AlarmActions"]} == {topic}
 
 
 def test_alerts_are_encrypted_and_refuse_plain_http(dev: Deployed) -> None:

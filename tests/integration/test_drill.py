@@ -45,10 +45,10 @@ def test_columns_hold_what_was_sent(sandbox, outcomes):
     columns = ("carrier", "flight", "tailnum", "origin", "dest", "dep_delay", "distance")
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     landed = catalog.load_table(outcomes["flights"].landed_table)
-    found = landed.scan(row_filter="_error is null", selected_fields=columns).to_arrow().to_pylist()
+    result = landed.scan(row_filter="_error is null", selected_fields=columns).to_arrow().to_pylist()
     feed = demo.feeds("few")["flights"]
     sent = [json.loads(event.payload) for event in [*feed.backlog, *feed.live] if event.dirt is None]
-    assert Counter(tuple(row[c] for c in columns) for row in found) == Counter(
+    assert Counter(tuple(row[c] for c in columns) for row in result) == Counter(
         tuple(row[c] for c in columns) for row in sent
     )
 

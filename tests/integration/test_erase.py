@@ -41,9 +41,9 @@ def test_a_tail_number_is_erased_beside_the_running_jobs(sandbox, outcomes, monk
         return json.loads(done.stdout)
 
     done = run("--yes", "--json")
-    found = {each["table"].rpartition(".")[2]: each for each in done["tables"]}
+    result = {each["table"].rpartition(".")[2]: each for each in done["tables"]}
     assert done["state"] == "done"
-    assert found[flights.landed_table.rpartition(".")[2]]["rows"] >= hers.total()
+    assert result[flights.landed_table.rpartition(".")[2]]["rows"] >= hers.total()
     # The landed rows are there, and empty; what was made of them is gone, and of no other.
     assert rows(flights.landed_table) == before
     assert rows(flights.landed_table, row_filter=EqualTo("tailnum", tail)).total() == 0

@@ -65,9 +65,9 @@ def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
         stack.callback(pages.kill)
         until(lambda: b"all is there" in Path(log.name).read_bytes() or pages.poll() is not None)
         assert pages.poll() is None, Path(log.name).read_text()
-        found = listeners(tree())
-        assert len({each.port for each in found if each.kind.startswith("tcp")}) >= 13
-        assert not [f"{each.address}:{each.port} {each.program}" for each in found if not each.local]
+        result = listeners(tree())
+        assert len({each.port for each in result if each.kind.startswith("tcp")}) >= 13
+        assert not [f"{each.address}:{each.port} {each.program}" for each in result if not each.local]
 
 
 SERVERS = """

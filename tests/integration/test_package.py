@@ -270,8 +270,8 @@ def test_two_environments_of_another_day_make_the_same_archive(
     for place, installed in ((project, deploying), (again, install(again, "deploy"))):
         (place / "environments" / "emr.yaml").write_text(text)
         out = tmp_path / f"assembly-{len(made)}"
-        found = templates(installed.python, place, "emr", out)
-        made.append((found, {file.name: file.read_bytes() for file in out.glob("asset.*.zip")}))
+        result = templates(installed.python, place, "emr", out)
+        made.append((result, {file.name: file.read_bytes() for file in out.glob("asset.*.zip")}))
     assert made[0] == made[1]
     names = [
         n for file in (tmp_path / "assembly-0").glob("asset.*.zip") for n in zipfile.ZipFile(file).namelist()

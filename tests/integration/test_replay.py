@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millrace.sandbox import running_sandbox
-from millrace.sandbox.failure_drill import Outcome
+from millrace.sandbox.failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import SandboxError
 
 QUERY = "land-flights"
 
 
 @pytest.fixture(scope="module")
-def letter(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
+def letter(outcomes: dict[str, DrillResult]) -> tuple[str, bytes]:
     ledger = outcomes["flights"].ledger
     return next(
         (i, p)

@@ -49,9 +49,9 @@ def test_there_and_back_with_nothing_lost_and_nothing_twice(stage: KafkaStage) -
             stage.job.kill()
     stage.start()
     stage.until_complete()
-    found = stage.account()
-    assert found.exact, found
-    assert found.dead_letters == 20
+    result = stage.account()
+    assert result.exact, result
+    assert result.dead_letters == 20
     spark = [
         json.loads(p.read_text())["spark"]
         for p in (stage.home / "checkpoints" / "_millrace").glob("*.manifest.json")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.records.ledger import Ledger, payload_hash
-from tests.faults import held
+from tests.faults import sink_contents
 
 TOPIC, STREAM = "traffic-orders", "shop-traffic-clicks"
 ENVIRONMENT = f"""
@@ -66,12 +66,12 @@ def inferred(*arguments: str) -> dict[str, Any]:
 
 
 def in_topic(bootstrap: str) -> Iterator[tuple[str, bytes]]:
-    for message in held.messages(bootstrap, TOPIC):
+    for message in sink_contents.messages(bootstrap, TOPIC):
         yield f"{TOPIC}/{message.partition()}/{message.offset()}", message.value() or b""
 
 
 def in_stream(client: Any) -> Iterator[tuple[str, bytes]]:
-    for record in held.records(client, STREAM):
+    for record in sink_contents.records(client, STREAM):
         yield f"{STREAM}/{record['SequenceNumber']}", record["Data"]
 
 
@@ -94,7 +94,7 @@ def test_into_kafka_at_a_rate(sandbox: Sandbox, project: Path) -> None:
     assert 300 < outcome["records_per_second"] < 440
     agree(in_topic(sandbox.kafka.bootstrap), outcome, path)
     # The schema comes out of its records again; the dirty ones are counted, not taken for records.
-    found = inferred(
+    result = inferred(
         "orders",
         "--kafka",
         sandbox.kafka.bootstrap,
@@ -105,9 +105,9 @@ def test_into_kafka_at_a_rate(sandbox: Sandbox, project: Path) -> None:
         "--sample",
         "5000",
     )
-    assert found["records"] + found["unreadable"] == outcome["records"]
-    assert [f["type"] for f in found["fields"]] == ["STRING", "STRING", "TIMESTAMP"]
-    assert found["fields"][0]["conflicts"] == ["int and string"]  # the retyped ones
+    assert result["records"] + result["unreadable"] == outcome["records"]
+    assert [f["type"] for f in result["fields"]] == ["STRING", "STRING", "TIMESTAMP"]
+    assert result["fields"][0]["conflicts"] == ["int and string"]  # the retyped ones
 
 
 @pytest.mark.slow
@@ -122,5 +122,5 @@ def test_into_kinesis_until_so_many(sandbox: Sandbox, project: Path) -> None:
     )  # fmt: skip
     assert outcome["records"] == 300
     agree(in_stream(client), outcome, path)
-    found = inferred("clicks", "--kinesis", sandbox.stack.endpoint, "--sample", "50")
-    assert (found["records"] + found["unreadable"], found["schema"].count(",")) == (50, 2)
+    result = inferred("clicks", "--kinesis", sandbox.stack.endpoint, "--sample", "50")
+    assert (result["records"] + result["unreadable"], result["schema"].count(",")) == (50, 2)

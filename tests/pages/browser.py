@@ -51,7 +51,7 @@ def find() -> tuple[Path, dict[str, str]]:
     """
     if not AXE.is_file():
         raise ToolchainError("no axe-core here: `python -m tests.pages --fetch` fetches it, and a Chromium")
-    own = next((found for name in _OWN if (found := shutil.which(name))), None)
+    own = next((result for name in _OWN if (result := shutil.which(name))), None)
     if own is not None:
         return Path(own), {}
     if not _PACKED.is_dir():

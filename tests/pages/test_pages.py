@@ -55,12 +55,12 @@ def advice(file: Path) -> None:
     short = Truth(
         swing=0.4, seed=1, name="short", limit=3000, rate=900.0, trigger=4.0, seconds=240.0, hot=0.5
     )
-    found = advise(history([short, replace(short, name="well", limit=None, rate=500.0, hot=0.0, seed=2)]))
-    assert found.findings
-    twin = twin_of_application(found.history, 0.44)
+    result = advise(history([short, replace(short, name="well", limit=None, rate=500.0, hot=0.0, seed=2)]))
+    assert result.findings
+    twin = twin_of_application(result.history, 0.44)
     asked = [twin.what_if(parse(text, ["short"]), draws=3) for text in ("cores=4", "limit=6000")]
-    document = advice_json(found) | {"verdict": verdict_json(advice_verdict(found))}
-    write_page(file, advice_page(document, found.history, twin, asked))
+    document = advice_json(result) | {"verdict": verdict_json(advice_verdict(result))}
+    write_page(file, advice_page(document, result.history, twin, asked))
 
 
 def simulated(file: Path) -> None:
@@ -77,9 +77,9 @@ def simulated(file: Path) -> None:
 
 def planned(file: Path) -> None:
     environment = load("prod", ROOT)
-    found = check_plan(environment, plan(environment))
+    result = check_plan(environment, plan(environment))
     write_page(
-        file, html_page("plan", "flights-prod: plan", plan_document(found, plan_verdict(found, "prod")))
+        file, html_page("plan", "flights-prod: plan", plan_document(result, plan_verdict(result, "prod")))
     )
 
 
@@ -87,8 +87,8 @@ def measured(file: Path) -> None:
     environment = load("prod", ROOT)
     job = next(iter(environment.jobs))
     told = {"record_bytes": 300, "where": "sandbox", "worker": "a core", "architecture": "x86_64"}
-    found = fit_outcome([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
-    write_page(file, benchmark_page(environment, job, found))
+    result = fit_outcome([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
+    write_page(file, benchmark_page(environment, job, result))
 
 
 PAGES = {"advice": (advice, 24), "simulate": (simulated, 5), "plan": (planned, 0), "benchmark": (measured, 1)}
@@ -114,25 +114,25 @@ def opened(request, chromium: Browser, tmp_path_factory) -> Iterator[tuple[str, 
     file = tmp_path_factory.mktemp("page") / "page.html"
     make(file)
     context = chromium.new_context(viewport=WIDE, color_scheme="light")  # type: ignore[arg-type]
-    found = Opened(context.new_page())
-    found.page.on(
+    result = Opened(context.new_page())
+    result.page.on(
         "console",
-        lambda told: found.complaints.append(told.text) if told.type in ("error", "warning") else None,
+        lambda told: result.complaints.append(told.text) if told.type in ("error", "warning") else None,
     )
-    found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
+    result.page.on("pageerror", lambda error: result.complaints.append(str(error)))
 
     def only_the_page(route: Route) -> None:
         if route.request.url == file.as_uri():
             route.continue_()
             return
-        found.requests.append(route.request.url)
+        result.requests.append(route.request.url)
         route.abort()
 
     context.route("**/*", only_the_page)
     context.set_default_timeout(15_000)
-    found.page.goto(file.as_uri())
-    wait(found.page, DRAWN)
-    yield request.param, found
+    result.page.goto(file.as_uri())
+    wait(result.page, DRAWN)
+    yield request.param, result
     context.close()
 
 
@@ -151,28 +151,28 @@ def test_pictures_of_each_page(opened):
 
 
 def test_every_chart_is_drawn_and_nothing_is_fetched(opened):
-    name, found = opened
-    found.page.evaluate("""() => {
+    name, result = opened
+    result.page.evaluate("""() => {
         window.folded = [...document.querySelectorAll('details:not([open])')];
         folded.forEach(each => (each.open = true));
     }""")
-    wait(found.page, "[...document.querySelectorAll('.chart')].every(each => each.querySelector('svg'))")
-    marks = found.page.eval_on_selector_all(
+    wait(result.page, "[...document.querySelectorAll('.chart')].every(each => each.querySelector('svg'))")
+    marks = result.page.eval_on_selector_all(
         ".chart", "all => all.map(each => each.querySelectorAll('.line, .bar, .dot').length)"
     )
-    outside = found.page.eval_on_selector_all(
+    outside = result.page.eval_on_selector_all(
         ".chart svg",
         """all => all.filter(svg => [...svg.querySelectorAll('.line, .bar, .dot, text')].some(each => {
           const {left, right, top, bottom} = each.getBoundingClientRect(), frame = svg.getBoundingClientRect();
           return left < frame.left - 2 || right > frame.right + 8 || top < frame.top - 2 || bottom > frame.bottom + 2;
         })).length""",
     )
-    found.page.evaluate("folded.forEach(each => (each.open = false))")
+    result.page.evaluate("folded.forEach(each => (each.open = false))")
     assert len(marks) == PAGES[name][1]
     assert all(marks), marks
     assert outside == 0
-    assert found.complaints == []
-    assert found.requests == []
+    assert result.complaints == []
+    assert result.requests == []
 
 
 def test_every_chart_has_a_name_and_a_table(opened):
@@ -263,8 +263,8 @@ def test_nothing_leaves_a_narrow_window(opened):
 
 
 def test_a_keyboard_reaches_findings_and_their_batches(opened):
-    name, found = opened
-    page = found.page
+    name, result = opened
+    page = result.page
     links = page.eval_on_selector_all("a", "all => all.map(each => each.getAttribute('href'))")
     places = page.eval_on_selector_all(
         "a", "all => all.every(each => document.getElementById(each.getAttribute('href').slice(1)))"

@@ -13,7 +13,18 @@ from tests.pages.test_pages import ROOT, wait
 
 
 def test_the_site_on_a_disk_is_searched_and_no_code_is_clipped(chromium: Browser, tmp_path: Path) -> None:
-    building = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    building = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--config-file",
+        "toolchain/mkdocs.yml",
+        "--site-dir",
+        str(tmp_path),
+    ]
     subprocess.run(building, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=True)
     page = chromium.new_page(viewport={"width": 1280, "height": 900})
     asked: list[str] = []

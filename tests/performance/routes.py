@@ -46,12 +46,16 @@ def records(spark: SparkSession, routes: int) -> DataFrame:
     return read.select(identity.alias("_id"), F.concat(F.lit("s"), topic).alias("_source"), "payload")
 
 
+def parser() -> argparse.ArgumentParser:
+    reading = argparse.ArgumentParser(prog="tests.performance.routes", description=__doc__.splitlines()[0])
+    reading.add_argument("--records", type=int, default=200_000)
+    reading.add_argument("--rounds", type=int, default=5)
+    reading.add_argument("--cores", type=int, default=2)
+    return reading
+
+
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tests.performance.routes", description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cores", type=int, default=2)
-    given = parser.parse_args(arguments)
+    given = parser().parse_args(arguments)
     console = Console(width=160, highlight=False)
     shutil.rmtree(HOME, ignore_errors=True)
     write("json", (event.payload for event in clean(given.records)))

@@ -129,8 +129,8 @@ def look(region: str, names: list[str], scratch: Path) -> list[Finding]:
     elsewhere = partition(region) != "aws"
     return [
         finding
-        for found in scan(assemblies).values()
-        for finding in found
+        for result in scan(assemblies).values()
+        for finding in result
         if not (
             elsewhere
             and finding.check == _PARTITIONS
@@ -154,11 +154,11 @@ def main(regions: list[str], only: list[str], *, console: Console) -> int:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as scratch:
             names = only or [*environments(ROOT), NEWEST]
-            found = look(region, names, Path(scratch))
-        unexplained_here = unexplained(found, known)
+            result = look(region, names, Path(scratch))
+        unexplained_here = unexplained(result, known)
         for finding in unexplained_here:
             console.print(f"{region}: {finding.scanner} {finding.check} at {finding.at}: {finding.message}")
-        counts = Counter(finding.scanner for finding in found)
+        counts = Counter(finding.scanner for finding in result)
         console.print(
             f"{region}: {len(names)} environments, {len(unexplained_here)} unexplained "
             f"({', '.join(f'{scanner} {counts[scanner]}' for scanner in SCANNERS)}), {time.monotonic() - began:.0f} s"

@@ -70,5 +70,5 @@ def unexplained(findings: Iterable[Finding], known: Iterable[Accepted]) -> list[
 
 def stale(findings: Iterable[Finding], known: Iterable[Accepted]) -> list[Accepted]:
     """Return the entries that cover nothing: what they excused has gone, or is spelt otherwise."""
-    found = tuple(findings)
-    return [entry for entry in known if not any(entry.covers(finding) for finding in found)]
+    result = tuple(findings)
+    return [entry for entry in known if not any(entry.covers(finding) for finding in result)]

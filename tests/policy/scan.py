@@ -71,18 +71,18 @@ def main(names: list[str], *, console: Console) -> int:
         except SynthesisError as error:
             console.print(str(error))
             return 1
-        found = scan(assemblies)
+        result = scan(assemblies)
         for assembly in assemblies:
-            console.print(table(assembly, found[assembly.environment.name], known))
-    everything = [finding for findings in found.values() for finding in findings]
+            console.print(table(assembly, result[assembly.environment.name], known))
+    everything = [finding for findings in result.values() for finding in findings]
     failures = unexplained(everything, known)
     # An entry may stand for one environment: it is out of date only where all were looked at.
-    forgotten = stale(everything, known) if set(found) == set(existing) else []
+    forgotten = stale(everything, known) if set(result) == set(existing) else []
     for entry in forgotten:
         console.print(f"[red]accepted.yaml: {entry.check} at {entry.at} explains nothing any more[/]")
     counts = Counter(finding.scanner for finding in everything)
     console.print(
-        f"policy: {len(found)} environments, {len(failures)} unexplained, "
+        f"policy: {len(result)} environments, {len(failures)} unexplained, "
         f"{len(everything) - len(failures)} accepted "
         f"({', '.join(f'{scanner} {counts[scanner]}' for scanner in SCANNERS)}), "
         f"{len(forgotten)} out of date, {time.monotonic() - started:.0f} s"

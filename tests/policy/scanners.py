@@ -131,14 +131,14 @@ def checkov(folder: Path) -> list[tuple[Path, str, str, str]]:
 def manifest_findings(assembly: Assembly, manifest: dict[str, Any] | None = None) -> list[Finding]:
     """Check what stands in no template: stacks that hold data are protected from termination."""
     artifacts = (manifest or assembly.manifest)["artifacts"]
-    found = []
+    findings = []
     for part, template in assembly.templates.items():
         holds = sorted({r["Type"] for r in template["Resources"].values()} & _STATEFUL)
         stack = artifacts[f"{assembly.names.prefix}-{part}"]["properties"]
         if assembly.environment.removal == "retain" and holds and not stack.get("terminationProtection"):
             message = f"A stack with {', '.join(holds)} is protected from termination"
-            found.append(Finding("millrace", "M0001", part, message))
-    return found
+            findings.append(Finding("millrace", "M0001", part, message))
+    return findings
 
 
 def nag_findings(assembly: Assembly) -> list[Finding]:
@@ -168,13 +168,13 @@ def scan(
         Findings by the environment's name.
     """
     by_folder = {assembly.folder.resolve(): assembly for assembly in assemblies}
-    found: dict[str, list[Finding]] = {}
+    result: dict[str, list[Finding]] = {}
     for assembly in by_folder.values():
         progress(f"cfn-lint: {assembly.environment.name}")
-        found[assembly.environment.name] = [*nag_findings(assembly), *manifest_findings(assembly)]
+        result[assembly.environment.name] = [*nag_findings(assembly), *manifest_findings(assembly)]
         for part, template in assembly.templates.items():
             matches = lint(template, region=assembly.environment.region, settings=rule_settings(assembly))
-            found[assembly.environment.name] += [
+            result[assembly.environment.name] += [
                 Finding(
                     "millrace" if check.startswith(OURS) else "cfn-lint",
                     check,
@@ -194,5 +194,5 @@ def scan(
         if file.resolve() in parts:
             assembly, part = parts[file.resolve()]
             at = assembly.construct(part, logical_id)
-            found[assembly.environment.name].append(Finding("checkov", check, at, message))
-    return {name: sorted(set(findings)) for name, findings in found.items()}
+            result[assembly.environment.name].append(Finding("checkov", check, at, message))
+    return {name: sorted(set(findings)) for name, findings in result.items()}

@@ -79,7 +79,7 @@ def dms(
         "table-name": "orders",
         **more,
     }
-    found: Event = {} if data is None else {"data": data}
+    result: Event = {} if data is None else {"data": data}
     if before is not None:
-        found["before-image"] = before
-    return {**found, "metadata": metadata}
+        result["before-image"] = before
+    return {**result, "metadata": metadata}

@@ -234,12 +234,12 @@ class Ledger:
             [r for r in self.records if r[2] == shard and r not in late]
             for shard in {r[2] for r in self.records}
         ]
-        found = []
+        result = []
         while any(queues):
             portion = []
             for queue in queues:
                 take = self.choose.choice((0, 20, 60))
                 portion += queue[:take]
                 del queue[:take]
-            found.append(portion)
-        return [*filter(None, found), late, again]
+            result.append(portion)
+        return [*filter(None, result), late, again]

@@ -16,7 +16,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.services import jvm_name_cache
 from millrace.sandbox.programs import jars, kafka, session
 from millrace.sandbox.programs.local_driver import KINESIS_READER
-from tests import guarded, opensearch
+from tests import opensearch, secured_kafka
 from tests.spark.profiles import profile_named
 
 
@@ -82,9 +82,9 @@ def broker() -> Iterator[kafka.Kafka]:
 
 
 @pytest.fixture(scope="session")
-def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[guarded.Guarded]:
+def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[secured_kafka.Guarded]:
     """One that asks who comes; whoever changes its password puts the old one back."""
-    with guarded.running(tmp_path_factory.mktemp("broker")) as running:
+    with secured_kafka.running(tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 

@@ -47,10 +47,10 @@ class Profile:
     def settings(self) -> dict[str, str]:
         """All that a batch of this engine sees."""
         workers = {"type": "G.1X", "max": 3, "vcpu": 4}
-        found = engine_settings({"engine": self.engine, "engine_version": self.version, "workers": workers})
+        result = engine_settings({"engine": self.engine, "engine_version": self.version, "workers": workers})
         # Inside a micro-batch Spark turns it off, before 4.1 and where there is state.
-        found[ADAPTIVE] = found.pop("spark.sql.adaptive.streaming.stateless.enabled", "false")
-        return {**found, **self.more, **spark_settings.RUNTIME}
+        result[ADAPTIVE] = result.pop("spark.sql.adaptive.streaming.stateless.enabled", "false")
+        return {**result, **self.more, **spark_settings.RUNTIME}
 
     def session(self, spark: SparkSession) -> SparkSession:
         """A session of its own with what can be set while Spark runs; its catalogs are the other one's."""
@@ -65,10 +65,10 @@ def profiles() -> tuple[Profile, ...]:
     """Every engine as it is, with the number of tasks that our templates set, and with joins that are never broadcast."""
     engines = (("glue", "5.1"), ("glue", "6.0"), ("emr", "emr-7.13.0"), ("emr", "emr-spark-8.0.0"))
     ours = {PARTITIONS: "2"}
-    found = [Profile(*engine, more) for engine in engines for more in (ours, ours | {BROADCAST: "-1"})]
+    result = [Profile(*engine, more) for engine in engines for more in (ours, ours | {BROADCAST: "-1"})]
     # What a job finds whose launch document says nothing: many tasks for few rows, and joins of either kind.
     return (
-        *found,
+        *result,
         Profile("emr", "emr-7.13.0", {}),
         Profile("emr", "emr-7.13.0", {BROADCAST: "-1"}),
         Profile("emr", "emr-7.13.0", ODD),
@@ -83,7 +83,7 @@ def profile_named(name: str) -> Profile:
     LookupError
         There is none of that name; the error lists them.
     """
-    found = {str(each): each for each in profiles()}
-    if name not in found:
-        raise LookupError(f"no profile {name!r}: {'; '.join(found)}")
-    return found[name]
+    result = {str(each): each for each in profiles()}
+    if name not in result:
+        raise LookupError(f"no profile {name!r}: {'; '.join(result)}")
+    return result[name]

@@ -101,8 +101,8 @@ class Refused:
         """The row that was refused, as its letter holds it."""
         (letter,) = (each for each in self.letters if each["_id"] == identity)
         assert letter["_stage"] == "sink"
-        found: dict[str, Any] = json.loads(bytes(letter["_bytes"]))
-        return found
+        result: dict[str, Any] = json.loads(bytes(letter["_bytes"]))
+        return result
 
 
 def none_refused(letters: DataFrame) -> None:

@@ -32,28 +32,28 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked for; return the exit status."""
-    given = parser().parse_args(arguments)
-    if given.verb == "secrets":
+    options = parser().parse_args(arguments)
+    if options.verb == "secrets":
         return secrets()
-    if given.verb == "bill":
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(bill(ROOT, __version__), encoding="utf-8")
-        say(f"{given.out}: {len({part.purl for part in parts(ROOT)})} parts")
+    if options.verb == "bill":
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(bill(ROOT, __version__), encoding="utf-8")
+        say(f"{options.out}: {len({part.purl for part in parts(ROOT)})} parts")
         return 0
     return known_vulnerabilities()
 
 
 def secrets() -> int:
     """Look into every tracked file."""
-    found, list_ = find(ROOT, tracked(ROOT)), LISTS / "secrets.yaml"
+    result, list_ = find(ROOT, tracked(ROOT)), LISTS / "secrets.yaml"
     known = {each.digest for each in harmless(list_)}
-    wrong = [each for each in found if each.digest not in known]
-    gone = known - {each.digest for each in found}
+    wrong = [each for each in result if each.digest not in known]
+    gone = known - {each.digest for each in result}
     for each in wrong:
         say(f"{each.at}:{each.line}: {each.kind} (digest {each.digest})")
     for digest in sorted(gone):
         say(f"{list_.name}: {digest} is not found any more")
-    say(f"secrets: {len(wrong)} unexplained, {len(found) - len(wrong)} harmless, {len(gone)} out of date")
+    say(f"secrets: {len(wrong)} unexplained, {len(result) - len(wrong)} harmless, {len(gone)} out of date")
     return int(bool(wrong or gone))
 
 
@@ -65,19 +65,19 @@ def known_vulnerabilities() -> int:
         "Node": lambda: audit.node(ROOT, npm()),
         "jars": lambda: audit.jars(ROOT),
     }
-    found: list[Known] = []
+    knowns: list[Known] = []
     failed = False
     for what, ask in asked.items():
         try:
-            found += ask()
+            knowns += ask()
         except LookUpError as error:
             failed = True
             say(f"{what}: could not be looked up: {error}")
-    wrong = audit.open_ones(found, known, datetime.now(UTC).date())
+    wrong = audit.open_ones(knowns, known, datetime.now(UTC).date())
     for each in wrong:
         mended = f"; mended in {each.mended_in}" if each.mended_in else ""
         say(f"{each.package} {each.version} ({each.where}): {each.id}{mended}")
-    gone = [] if failed else audit.forgotten(found, known)
+    gone = [] if failed else audit.forgotten(knowns, known)
     for entry in gone:
         say(f"vulnerabilities.yaml: {entry.id} of {entry.package} excuses nothing any more")
     say(

@@ -119,9 +119,9 @@ def _of_lock(lock: Path, pip_audit: str, run: Run, *, hashed: bool) -> Iterator[
     for each in told["dependencies"]:
         if "skip_reason" in each:
             raise LookUpError(f"pip-audit passed over {each['name']}: {each['skip_reason']}")
-        for found in each["vulns"]:
-            mended = ", ".join(found["fix_versions"])
-            yield Known(each["name"], each["version"], found["id"], lock.name, mended)
+        for result in each["vulns"]:
+            mended = ", ".join(result["fix_versions"])
+            yield Known(each["name"], each["version"], result["id"], lock.name, mended)
 
 
 def node(root: Path, npm: Sequence[str], run: Run = run) -> Iterator[Known]:

@@ -47,7 +47,6 @@ def python_locks(root: Path) -> list[Path]:
     """Hashed requirements files."""
     return [
         root / "requirements.txt",
-        root / "requirements-dev.txt",
         *sorted((root / "toolchain").glob("*.txt")),
     ]
 

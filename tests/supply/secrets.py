@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from ruamel.yaml import YAML
 
 PASSED_OVER = (
-    "requirements.txt", "requirements-dev.txt", "package-lock.json", "toolchain/*.txt", "toolchain/jars.lock.json", "toolchain/carried.lock.json", "toolchain/*/package-lock.json", "toolchain/policy/secrets.yaml",
+    "requirements.txt", "package-lock.json", "toolchain/*.txt", "toolchain/jars.lock.json", "toolchain/carried.lock.json", "toolchain/*/package-lock.json", "toolchain/policy/secrets.yaml",
     "tests/template/golden/*.yaml",
 )  # fmt: skip
 """Hashes line by line, and what synthesis makes of sources that are looked into."""
@@ -48,15 +48,15 @@ class Harmless(BaseModel):
 
 def find(root: Path, files: Iterable[str]) -> list[Secret]:
     """Look into some files."""
-    found = SecretsCollection(root=str(root))
+    result = SecretsCollection(root=str(root))
     with default_settings():
         for file in files:
-            found.scan_file(file)
+            result.scan_file(file)
     return sorted(
         Secret(
             str(Path(root, each.filename).relative_to(root)), each.line_number, each.type, each.secret_hash
         )
-        for _, each in found
+        for _, each in result
     )
 
 

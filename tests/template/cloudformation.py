@@ -54,20 +54,20 @@ def imports(template: Template) -> set[str]:
 
 def replaced(old: Template, new: Template) -> set[str]:
     """Return the logical ids of the resources that an update replaces, those that stand on others included."""
-    found: set[str] = set()
+    result: set[str] = set()
     while True:
-        before = set(found)
+        before = set(result)
         for logical, was in old["Resources"].items():
             will = new["Resources"].get(logical)
-            if will is None or logical in found:
+            if will is None or logical in result:
                 continue
             for path in created_only(was["Type"]):
                 value = at(will.get("Properties", {}), path)
                 stands_on = {*named(value, "Ref"), *named(value, "Fn::GetAtt")}
-                if at(was.get("Properties", {}), path) != value or stands_on & found:
-                    found.add(logical)
-        if found == before:
-            return found
+                if at(was.get("Properties", {}), path) != value or stands_on & result:
+                    result.add(logical)
+        if result == before:
+            return result
 
 
 def refusals(deployed: Templates, stack: str, new: Template) -> list[str]:

@@ -48,11 +48,11 @@ class Synthesis:
     @functools.cached_property
     def documents(self) -> dict[str, dict[str, Any]]:
         """Launch documents by job, read from the published asset that the stack's output names."""
-        found = {}
+        result = {}
         for job in self.environment.jobs:
             url = self.templates[f"job-{job}"]["Outputs"]["LaunchDocument"]["Value"]
-            found[job] = json.loads((self.folder / f"asset.{url.rsplit('/', 1)[1]}").read_text())
-        return found
+            result[job] = json.loads((self.folder / f"asset.{url.rsplit('/', 1)[1]}").read_text())
+        return result
 
     @property
     def manifest(self) -> dict[str, Any]:

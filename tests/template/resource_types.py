@@ -58,8 +58,8 @@ def _names(kind: str, path: str) -> bool:
 
 def kinds(templates: Iterable[dict[str, Any]]) -> set[str]:
     """Return the types in templates."""
-    found = {each["Type"] for template in templates for each in template["Resources"].values()}
-    return {kind for kind in found if not kind.startswith(("AWS::CDK::", "AWS::CloudFormation::"))}
+    result = {each["Type"] for template in templates for each in template["Resources"].values()}
+    return {kind for kind in result if not kind.startswith(("AWS::CDK::", "AWS::CloudFormation::"))}
 
 
 def swapped(plain: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ def swapped(plain: dict[str, Any]) -> None:
 
 def new_rights() -> set[str]:
     """Return the kinds of permission in the stacks of jobs and of their network, where nothing is somebody else's."""
-    found = frozenset[str]()
+    result = frozenset[str]()
     for change in (lambda _: None, swapped):
         plain = full()
         change(plain)
@@ -80,13 +80,13 @@ def new_rights() -> set[str]:
         names = Names(environment, ACCOUNT)
         stacks = (names.stack("job-"), names.stack("network"))
         own = {name: each for name, each in synthesised(environment).items() if name.startswith(stacks)}
-        found |= DeployedRights(names, own).kinds
-    return {kind for kind in found if ": Allow " in kind}
+        result |= DeployedRights(names, own).kinds
+    return {kind for kind in result if ": Allow " in kind}
 
 
 def write() -> None:
     """Synthesise every environment and write what is said of their templates."""
-    found = set(RARE)
+    result = set(RARE)
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     with tempfile.TemporaryDirectory() as folder:
         files = [*environments(ROOT), str(written(NEWEST, "us-east-1", Path(folder)))]
@@ -94,8 +94,8 @@ def write() -> None:
             app = App(context=context, analytics_reporting=False)
             names = Names(environment, environment.account or ACCOUNT)
             build(app, names=names, plan=plan(environment), root=ROOT)
-            found |= kinds(stack.template for stack in app.synth().stacks)
-    text = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(extract(kind))}" for kind in sorted(found))
+            result |= kinds(stack.template for stack in app.synth().stacks)
+    text = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(extract(kind))}" for kind in sorted(result))
     RESOURCE_TYPES.write_text(f"{{\n{text}\n}}\n")
     JOB_RIGHTS.write_text(json.dumps(sorted(new_rights()), indent=0) + "\n")
 

@@ -65,6 +65,6 @@ def test_cdks_own_context_reaches_every_role_and_every_stack(by_context: Synthes
 
 def test_the_environments_keys_go_before_it(tmp_path: Path) -> None:
     rules = Governance(permissions_boundary=OURS, qualifier="acme2")
-    found = synthesised(tmp_path / "cdk.out", BOUNDARY | QUALIFIER, rules)
-    assert boundaries(found) == {json.dumps(OURS)}
-    assert qualifiers(found) == {"acme2"}
+    result = synthesised(tmp_path / "cdk.out", BOUNDARY | QUALIFIER, rules)
+    assert boundaries(result) == {json.dumps(OURS)}
+    assert qualifiers(result) == {"acme2"}

@@ -104,5 +104,5 @@ def test_the_rule_packs_and_the_linter_find_nothing(turns: Synthesis) -> None:
     assert turns.findings == []
     for job in JOBS:
         (file,) = turns.folder.glob(f"*job-{job}.template.json")
-        found: Any = cfn_lint.lint_file(file)
-        assert [str(match) for match in found if match.rule.severity == "error"] == []
+        result: Any = cfn_lint.lint_file(file)
+        assert [str(match) for match in result if match.rule.severity == "error"] == []

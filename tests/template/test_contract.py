@@ -77,11 +77,11 @@ def test_a_query_reads_through_the_consumer_that_is_registered_for_it(synthesise
     job = environment.jobs["clicks"]
     query = job.queries["land-clicks"].model_copy(update={"fan_out": True})
     jobs = {"clicks": job.model_copy(update={"queries": {"land-clicks": query}})}
-    found = synthesise(environment.model_copy(update={"jobs": jobs}))
-    registered = found.the("AWS::Kinesis::StreamConsumer", "streams")["ConsumerName"]
-    settings = parse(found.documents["clicks"]["settings"])
+    result = synthesise(environment.model_copy(update={"jobs": jobs}))
+    registered = result.the("AWS::Kinesis::StreamConsumer", "streams")["ConsumerName"]
+    settings = parse(result.documents["clicks"]["settings"])
     assert settings.queries[0].sources[0].consumer == registered == "hello-minimal-clicks-land-clicks"
-    (allowed,) = [s for _, s in found.statements() if "kinesis:SubscribeToShard" in s["Action"]]
+    (allowed,) = [s for _, s in result.statements() if "kinesis:SubscribeToShard" in s["Action"]]
     # A look-up by name is checked against the ARN without the second of its registration (aws/aws-cdk#22184).
     assert [arn.rpartition("/")[2] for arn in allowed["Resource"]] == [registered, f"{registered}:*"]
 
@@ -92,15 +92,15 @@ def test_shards_and_partitions_are_the_plans(each: Synthesis) -> None:
         planned = each.plan.streams[name].partitions
         physical = each.names.stream(name)
         if isinstance(stream, KinesisStream):
-            found = [
+            result = [
                 r["Properties"]
                 for r in each.resources("AWS::Kinesis::Stream").values()
                 if r["Properties"]["Name"] == physical
             ]
             if stream.existing:
-                assert found == []
+                assert result == []
                 continue
-            (properties,) = found
+            (properties,) = result
             if stream.mode == "on-demand":
                 assert "ShardCount" not in properties
                 assert properties["StreamModeDetails"] == {"StreamMode": "ON_DEMAND"}

@@ -27,9 +27,9 @@ DATA_TYPES = (
 @pytest.mark.parametrize("kind", DATA_TYPES)
 def test_data_outlives_its_stack(prod: Synthesis, kind: str) -> None:
     assert prod.environment.removal == "retain"
-    found = prod.resources(kind)
-    assert found
-    for path, resource in found.items():
+    result = prod.resources(kind)
+    assert result
+    for path, resource in result.items():
         assert resource["DeletionPolicy"] == "RetainExceptOnCreate", path
         assert resource["UpdateReplacePolicy"] == "Retain", path
 
@@ -71,10 +71,10 @@ def test_each_resource_has_a_second_key_of_its_own(prod: Synthesis, synthesise: 
         for name, stream in environment.streams.items()
     }
     storage = environment.storage.model_copy(update={"disposable": ("event-logs",)})
-    found = synthesise(
+    result = synthesise(
         environment.model_copy(update={"removal": "destroy", "streams": streams, "storage": storage})
     )
-    gone = {path.split("/")[1] for path, policy in policies(found).items() if policy == "Delete"}
+    gone = {path.split("/")[1] for path, policy in policies(result).items() if policy == "Delete"}
     assert {re.sub(r"[0-9A-F]{8}$", "", name) for name in gone} == {"positions", "EventLogs"}
 
 
@@ -131,8 +131,8 @@ def test_nothing_live_ever_expires(each: Synthesis) -> None:
 def test_exported_dead_letters_go_when_asked(synthesise: Synthesise) -> None:
     environment = load("minimal", root=ROOT)
     storage = environment.storage.model_copy(update={"dead_letter_retention": timedelta(days=90)})
-    found = synthesise(environment.model_copy(update={"storage": storage}))
-    rules = bucket(found, "dead-letters")["LifecycleConfiguration"]["Rules"]
+    result = synthesise(environment.model_copy(update={"storage": storage}))
+    rules = bucket(result, "dead-letters")["LifecycleConfiguration"]["Rules"]
     assert [rule["ExpirationInDays"] for rule in rules if "ExpirationInDays" in rule] == [90]
 
 
@@ -170,12 +170,12 @@ def test_what_a_stream_asks_for_is_deployed(synthesise: Synthesise) -> None:
             "fan_out_consumers": ("audit",),
         }
     )
-    found = synthesise(environment.model_copy(update={"streams": {name: asked}}))
-    properties = found.the("AWS::Kinesis::Stream", "streams")
+    result = synthesise(environment.model_copy(update={"streams": {name: asked}}))
+    properties = result.the("AWS::Kinesis::Stream", "streams")
     assert properties["RetentionPeriodHours"] == 36
     assert properties["MaxRecordSizeInKiB"] == 10_240
     assert properties["DesiredShardLevelMetrics"] == ["ALL"]
-    assert found.the("AWS::Kinesis::StreamConsumer", "streams")["ConsumerName"] == "audit"
+    assert result.the("AWS::Kinesis::StreamConsumer", "streams")["ConsumerName"] == "audit"
 
 
 def test_an_existing_stream_is_read_and_never_owned(prod: Synthesis) -> None:
@@ -224,24 +224,24 @@ def test_topics_carry_retention_and_compression(prod: Synthesis) -> None:
 def test_other_tiers_of_msk(synthesise: Synthesise, tier: str) -> None:
     environment = load("prod", root=ROOT)
     cluster = environment.kafka["operations"].model_copy(update={"tier": tier})
-    found = synthesise(environment.model_copy(update={"kafka": {"operations": cluster}}))
+    result = synthesise(environment.model_copy(update={"kafka": {"operations": cluster}}))
     if tier == "serverless":
-        assert found.the("AWS::MSK::ServerlessCluster", "kafka")["ClientAuthentication"] == {
+        assert result.the("AWS::MSK::ServerlessCluster", "kafka")["ClientAuthentication"] == {
             "Sasl": {"Iam": {"Enabled": True}}
         }
     else:
-        properties = found.the("AWS::MSK::Cluster", "kafka")
+        properties = result.the("AWS::MSK::Cluster", "kafka")
         assert properties["BrokerNodeGroupInfo"]["InstanceType"].startswith("express.")
         assert "StorageInfo" not in properties["BrokerNodeGroupInfo"]
         assert "LoggingInfo" not in properties, "MSK refuses broker logs of Express"
-        assert "replication" not in found.the("AWS::MSK::Configuration", "kafka")["ServerProperties"]
+        assert "replication" not in result.the("AWS::MSK::Configuration", "kafka")["ServerProperties"]
 
 
 def bucket(synthesis: Synthesis, kind: Any) -> dict[str, Any]:
     name = synthesis.names.bucket(kind)
-    (found,) = [
+    (result,) = [
         r["Properties"]
         for r in synthesis.resources("AWS::S3::Bucket").values()
         if r["Properties"]["BucketName"] == name
     ]
-    return dict(found)
+    return dict(result)

@@ -76,8 +76,8 @@ def sources(settings: dict[str, Any]) -> list[dict[str, Any]]:
 def deep(value: Any, key: str) -> list[Any]:
     """All values of a key, however deep."""
     if isinstance(value, dict):
-        found = [value[key]] if key in value else []
-        return found + [each for inner in value.values() for each in deep(inner, key)]
+        result = [value[key]] if key in value else []
+        return result + [each for inner in value.values() for each in deep(inner, key)]
     if isinstance(value, list):
         return [each for inner in value for each in deep(inner, key)]
     return []
@@ -211,10 +211,10 @@ def check(found: Synthesis, leaf: Leaf) -> str | None:
 
 @pytest.mark.parametrize("name", ["prod", "dev"])
 def test_every_number_is_deployed_or_has_a_reason(synthesis: Callable[[str], Synthesis], name: str) -> None:
-    found = synthesis(name)
-    numbers = list(leaves(found.plan))
+    result = synthesis(name)
+    numbers = list(leaves(result.plan))
     assert len(numbers) > 100
-    assert [wrong for leaf in numbers if (wrong := check(found, leaf))] == []
+    assert [wrong for leaf in numbers if (wrong := check(result, leaf))] == []
 
 
 def test_no_reason_is_stale(synthesis: Callable[[str], Synthesis]) -> None:

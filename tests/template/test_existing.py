@@ -222,10 +222,10 @@ def test_a_given_role_gets_no_policy_and_no_role_is_made(existing: Synthesis) ->
 def test_the_reading_role_is_in_the_policy_of_a_role_of_ours(synthesise: Synthesise) -> None:
     environment = everything_exists(load("prod", root=ROOT))
     ground = environment.jobs["ground"].model_copy(update={"role": None})
-    found = synthesise(environment.model_copy(update={"jobs": {"ground": ground}}))
-    (statement,) = [s for _, s in found.statements() if s["Action"] == "sts:AssumeRole"]
+    result = synthesise(environment.model_copy(update={"jobs": {"ground": ground}}))
+    (statement,) = [s for _, s in result.statements() if s["Action"] == "sts:AssumeRole"]
     assert statement["Resource"] == EXISTING["read_role"]
-    assert EXISTING["stream"] not in json.dumps([s for _, s in found.statements() if s is not statement])
+    assert EXISTING["stream"] not in json.dumps([s for _, s in result.statements() if s is not statement])
 
 
 def test_the_rule_packs_find_nothing(existing: Synthesis) -> None:
@@ -245,11 +245,11 @@ def test_zones_of_given_subnets_reach_glue(existing: Synthesis) -> None:
 def test_a_topic_of_ours_may_stand_on_a_cluster_that_is_not(synthesise: Synthesise) -> None:
     environment = load("prod", root=ROOT)
     cluster = MskCluster(kind="msk", existing=EXISTING["cluster"])
-    found = synthesise(environment.model_copy(update={"kafka": {"operations": cluster}}))
-    kinds = {resource["Type"] for resource in found.templates["kafka"]["Resources"].values()}
+    result = synthesise(environment.model_copy(update={"kafka": {"operations": cluster}}))
+    kinds = {resource["Type"] for resource in result.templates["kafka"]["Resources"].values()}
     assert kinds == {"AWS::MSK::Topic"}
-    for topic in found.resources("AWS::MSK::Topic").values():
+    for topic in result.resources("AWS::MSK::Topic").values():
         assert topic["Properties"]["ClusterArn"] == EXISTING["cluster"]
         assert topic["DeletionPolicy"] == "RetainExceptOnCreate"
-    connect = [s for part, s in found.statements() if "kafka-cluster:Connect" in listed(s["Action"])]
+    connect = [s for part, s in result.statements() if "kafka-cluster:Connect" in listed(s["Action"])]
     assert {s["Resource"] for s in connect} == {EXISTING["cluster"]}

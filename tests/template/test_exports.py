@@ -173,9 +173,9 @@ STEPS: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
 def test_stacks_that_import_it_no_more_go_before_what_goes(name: str) -> None:
     before, after = (changed(*side) for side in STEPS[name])
     assert deploy(before, after, producers_first(after))[1] != [], "one step is enough: list it there"
-    found = stack_order(before, after, lasting(before))
-    assert found.refused == ()
-    between, said = deploy(before, after, found.first)
+    result = stack_order(before, after, lasting(before))
+    assert result.refused == ()
+    between, said = deploy(before, after, result.first)
     assert said == []
     assert deploy(between, after, producers_first(after))[1] == []
 
@@ -200,9 +200,9 @@ REFUSED: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_order_helps_is_refused_with_what_does(name: str) -> None:
     before, after = (changed(*side) for side in REFUSED[name])
-    found = stack_order(before, after, lasting(before))
-    destroyed = [s for s in before if f"`cdk destroy {s}`" in " ".join(found.refused)]
-    held = [s for s in before if any(line.startswith(f"{s} holds data") for line in found.refused)]
+    result = stack_order(before, after, lasting(before))
+    destroyed = [s for s in before if f"`cdk destroy {s}`" in " ".join(result.refused)]
+    held = [s for s in before if any(line.startswith(f"{s} holds data") for line in result.refused)]
     assert held == (["flights-dev-kafka"] if name == "another range" else [])
     without = {s: t for s, t in before.items() if s not in (*destroyed, *held)}
     assert deploy(before, after, producers_first(after))[1] != []

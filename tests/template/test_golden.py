@@ -37,15 +37,15 @@ def test_there_is_a_golden_file_for_every_stack(dev: Synthesis) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_the_template_is_the_golden_one(dev: Synthesis, part: str, request: pytest.FixtureRequest) -> None:
     file = GOLDEN / f"{part}.yaml"
-    found = readable(dev.templates[part])
+    result = readable(dev.templates[part])
     if request.config.getoption("--update", default=False):
         GOLDEN.mkdir(exist_ok=True)
-        file.write_text(found, encoding="utf-8")
+        file.write_text(result, encoding="utf-8")
     wanted = file.read_text(encoding="utf-8") if file.is_file() else ""
-    if found != wanted:
+    if result != wanted:
         name = f"golden/{part}.yaml"
         difference = difflib.unified_diff(
-            wanted.splitlines(), found.splitlines(), name, f"{part} as synthesised", lineterm="", n=4
+            wanted.splitlines(), result.splitlines(), name, f"{part} as synthesised", lineterm="", n=4
         )
         pytest.fail(
             "\n".join((*difference, "", "If this is meant: pytest tests/template/test_golden.py --update")),

@@ -49,9 +49,9 @@ NAMES = {
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_every_name_begins_with_the_prefix(governed: Synthesis, kind: str) -> None:
-    found = governed.resources(kind)
-    assert found
-    for path, resource in found.items():
+    result = governed.resources(kind)
+    assert result
+    for path, resource in result.items():
         name = resource["Properties"].get(NAMES[kind])
         assert name is None or name.startswith("acme-flights-dev"), (path, name)
     assert all(stack.startswith("acme-flights-dev-") for stack in stacks(governed))
@@ -88,6 +88,6 @@ def test_a_given_role_writes_the_flow_logs(synthesise: Synthesise) -> None:
     environment = load("minimal", root=ROOT)
     role = "arn:aws:iam::111122223333:role/flow-logs"
     network = environment.network.model_copy(update={"flow_logs_role": role})
-    found = synthesise(environment.model_copy(update={"network": network}))
-    assert found.the("AWS::EC2::FlowLog", "network")["DeliverLogsPermissionArn"] == role
-    assert found.resources("AWS::IAM::Role", "network") == {}
+    result = synthesise(environment.model_copy(update={"network": network}))
+    assert result.the("AWS::EC2::FlowLog", "network")["DeliverLogsPermissionArn"] == role
+    assert result.resources("AWS::IAM::Role", "network") == {}

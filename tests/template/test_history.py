@@ -45,11 +45,11 @@ def options(found: Synthesis) -> dict[str, str]:
 
 
 def test_the_server_reads_one_flat_prefix_and_forgets_old_logs(dev: Synthesis) -> None:
-    found = options(dev)
-    assert found["spark.history.fs.logDirectory"] == f"s3a://{dev.names.bucket('event-logs')}/{FLAT_PREFIX}/"
-    assert found["spark.history.fs.cleaner.enabled"] == "true"
+    result = options(dev)
+    assert result["spark.history.fs.logDirectory"] == f"s3a://{dev.names.bucket('event-logs')}/{FLAT_PREFIX}/"
+    assert result["spark.history.fs.cleaner.enabled"] == "true"
     kept = dev.environment.storage.event_log_retention.days
-    assert found["spark.history.fs.cleaner.maxAge"] == f"{kept + 1}d"
+    assert result["spark.history.fs.cleaner.maxAge"] == f"{kept + 1}d"
 
 
 def test_nothing_is_written_but_to_scratch_space(dev: Synthesis) -> None:
@@ -117,8 +117,8 @@ def test_with_a_certificate_it_speaks_tls(given: Synthesis) -> None:
 
 
 def test_without_a_provider_nobody_is_asked_who_they_are(dev: Synthesis, given: Synthesis) -> None:
-    for found in (dev, given):
-        listener = found.the("AWS::ElasticLoadBalancingV2::Listener", "history")
+    for result in (dev, given):
+        listener = result.the("AWS::ElasticLoadBalancingV2::Listener", "history")
         assert [each["Type"] for each in listener["DefaultActions"]] == ["forward"]
 
 
@@ -188,13 +188,13 @@ def test_with_gateways_the_public_image_is_pulled_without_any_hand(
     synthesise: Synthesise, dev: Synthesis
 ) -> None:
     network = dev.environment.network.model_copy(update={"egress": "nat"})
-    found = synthesise(dev.environment.model_copy(update={"network": network}))
-    assert "history-image" not in found.templates
-    assert not found.resources("AWS::ECR::PullThroughCacheRule")
-    assert {c["Image"] for c in containers(found).values()} == {
+    result = synthesise(dev.environment.model_copy(update={"network": network}))
+    assert "history-image" not in result.templates
+    assert not result.resources("AWS::ECR::PullThroughCacheRule")
+    assert {c["Image"] for c in containers(result).values()} == {
         "public.ecr.aws/emr-serverless/spark/emr-7.13.0:latest"
     }
-    assert not [s for _, s in found.statements() if "ecr:" in json.dumps(s["Action"])]
+    assert not [s for _, s in result.statements() if "ecr:" in json.dumps(s["Action"])]
 
 
 def test_a_given_image_is_taken_as_it_is(given: Synthesis) -> None:

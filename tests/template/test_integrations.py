@@ -87,8 +87,8 @@ def definition(resource: dict[str, Any]) -> dict[str, Any]:
             part if isinstance(part, str) else "{% of CloudFormation %}" for part in held["Fn::Join"][1]
         )
     )
-    found: dict[str, Any] = json.loads(text)
-    return found
+    result: dict[str, Any] = json.loads(text)
+    return result
 
 
 def states(tree: Any) -> Iterator[dict[str, Any]]:
@@ -137,7 +137,7 @@ def test_every_integration_is_what_the_service_takes(
 ) -> None:
     synthesis: Synthesis = request.getfixturevalue(environment)
     assert sum(state["Type"] == "Task" for _, state in of(synthesis)) > 10, "too few to show anything"
-    assert not (found := list(wrong(synthesis))), "\n".join(found)
+    assert not (result := list(wrong(synthesis))), "\n".join(result)
 
 
 def test_a_wrong_call_is_told() -> None:

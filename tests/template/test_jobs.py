@@ -174,8 +174,8 @@ def test_conf_is_chained_the_way_glue_reads_it() -> None:
 
 def test_retries_and_timeout_of_a_glue_job(prod: Synthesis, synthesise: Synthesise) -> None:
     job = prod.environment.jobs["ground"].model_copy(update={"retries": 2, "timeout": timedelta(hours=12)})
-    found = synthesise(prod.environment.model_copy(update={"jobs": {"ground": job}}))
-    properties = found.the("AWS::Glue::Job", "job-ground")
+    result = synthesise(prod.environment.model_copy(update={"jobs": {"ground": job}}))
+    properties = result.the("AWS::Glue::Job", "job-ground")
     assert (properties["MaxRetries"], properties["Timeout"]) == (2, 720)
     # The state machine starts it again, and counts.
     assert prod.the("AWS::Glue::Job", "job-ground")["MaxRetries"] == 0
@@ -202,13 +202,13 @@ def test_an_emr_job_on_an_image_of_ones_own(prod: Synthesis, synthesise: Synthes
     job = prod.environment.jobs["flights"].model_copy(
         update={"image": image, "python": "/opt/python/bin/python3"}
     )
-    found = synthesise(
+    result = synthesise(
         prod.environment.model_copy(update={"jobs": {**prod.environment.jobs, "flights": job}})
     )
-    application = found.the("AWS::EMRServerless::Application", "job-flights")
+    application = result.the("AWS::EMRServerless::Application", "job-flights")
     assert application["ImageConfiguration"] == {"ImageUri": image}
     assert (
-        found.documents["flights"]["spark"]["spark.executorEnv.PYSPARK_PYTHON"] == "/opt/python/bin/python3"
+        result.documents["flights"]["spark"]["spark.executorEnv.PYSPARK_PYTHON"] == "/opt/python/bin/python3"
     )
     assert "ImageConfiguration" not in prod.the("AWS::EMRServerless::Application", "job-flights")
 
@@ -217,11 +217,11 @@ def test_an_emr_application_as_asked(prod: Synthesis, synthesise: Synthesise) ->
     job = prod.environment.jobs["flights"].model_copy(
         update={"min_executors": 2, "initial_executors": 2, "idle_stop": timedelta(hours=1)}
     )
-    found = synthesise(prod.environment.model_copy(update={"jobs": {"flights": job}}))
-    spark = found.documents["flights"]["spark"]
+    result = synthesise(prod.environment.model_copy(update={"jobs": {"flights": job}}))
+    spark = result.documents["flights"]["spark"]
     assert spark["spark.dynamicAllocation.minExecutors"] == "2"
     assert spark["spark.dynamicAllocation.initialExecutors"] == "2"
-    stop = found.the("AWS::EMRServerless::Application", "job-flights")["AutoStopConfiguration"]
+    stop = result.the("AWS::EMRServerless::Application", "job-flights")["AutoStopConfiguration"]
     assert stop == {"Enabled": True, "IdleTimeoutMinutes": 60}
     before = prod.documents["flights"]["spark"]
     assert (
@@ -232,13 +232,13 @@ def test_an_emr_application_as_asked(prod: Synthesis, synthesise: Synthesise) ->
 def test_fixed_scaling_holds_all_workers(prod: Synthesis, synthesise: Synthesise) -> None:
     asked = {name: prod.environment.jobs[name] for name in ("departures", "flights")}
     jobs = {name: job.model_copy(update={"scaling": "fixed"}) for name, job in asked.items()}
-    found = synthesise(prod.environment.model_copy(update={"jobs": jobs}))
-    arguments = found.the("AWS::Glue::Job", "job-departures")["NonOverridableArguments"]
+    result = synthesise(prod.environment.model_copy(update={"jobs": jobs}))
+    arguments = result.the("AWS::Glue::Job", "job-departures")["NonOverridableArguments"]
     assert "--enable-auto-scaling" not in arguments
-    spark = found.documents["flights"]["spark"]
+    spark = result.documents["flights"]["spark"]
     counts = {spark[f"spark.dynamicAllocation.{which}Executors"] for which in ("min", "initial", "max")}
     assert len(counts) == 1
-    application = found.the("AWS::EMRServerless::Application", "job-flights")
+    application = result.the("AWS::EMRServerless::Application", "job-flights")
     worker = {"Cpu": "8 vCPU", "Memory": "32 GB", "Disk": "20 GB"}
     assert application["InitialCapacity"] == [
         {"Key": kind, "Value": {"WorkerCount": number, "WorkerConfiguration": worker}}
@@ -258,8 +258,8 @@ def test_a_cluster_behind_another_address_is_named_in_the_role(
         kind="external", bootstrap_servers="b-1.example:9098", authentication="iam", arn=arn
     )
     environment = prod.environment.model_copy(update={"kafka": {"operations": cluster}})
-    found = synthesise(environment)
-    statements = {s["Sid"]: s for part, s in found.statements() if part == "job-flights"}
+    result = synthesise(environment)
+    statements = {s["Sid"]: s for part, s in result.statements() if part == "job-flights"}
     assert statements["ConnectOperations"]["Resource"] == arn
     assert statements["ReadOperations"]["Resource"] == arn.replace(":cluster/", ":topic/") + "/flights"
     groups = arn.replace(":cluster/", ":group/")

@@ -67,10 +67,10 @@ def of(synthesise: Synthesise, tmp_path_factory: pytest.TempPathFactory) -> Call
 def test_a_role_reads_the_secrets_of_its_clusters_and_nothing_of_kafka_itself(
     of: Callable[[], Synthesis],
 ) -> None:
-    found = of()
-    assert found.findings == []
+    result = of()
+    assert result.findings == []
     told: dict[str, dict[str, object]] = {}
-    for job, each in found.statements():
+    for job, each in result.statements():
         told.setdefault(job, {})[each["Sid"]] = (each["Action"], each["Resource"])
     out, land = told["job-out"], told["job-land"]
     secrets = [ARN("AmazonMSK_shop"), ARN("confluent")]
@@ -84,10 +84,10 @@ def test_a_role_reads_the_secrets_of_its_clusters_and_nothing_of_kafka_itself(
 
 
 def test_the_core_is_told_where_the_secret_is(of: Callable[[], Synthesis]) -> None:
-    found = of()
-    for document in found.documents.values():
+    result = of()
+    for document in result.documents.values():
         assert typed_json.write(parse(document["settings"])) == document["settings"]
-    connections = parse(found.documents["out"]["settings"]).connections
+    connections = parse(result.documents["out"]["settings"]).connections
     assert connections["scram"].authentication == SecretLogin("scram-sha-512", ARN("AmazonMSK_shop"))
     assert connections["cloud"].authentication == SecretLogin("plain", ARN("confluent"))
     assert connections["scram"].cluster is not None
@@ -95,10 +95,12 @@ def test_the_core_is_told_where_the_secret_is(of: Callable[[], Synthesis]) -> No
 
 
 def test_brokers_and_secrets_manager_can_be_reached(of: Callable[[], Synthesis]) -> None:
-    found = of()
-    assert "secretsmanager" in found.plan.network.services
+    result = of()
+    assert "secretsmanager" in result.plan.network.services
     (workers,) = [
-        g["Properties"] for name, g in found.resources("AWS::EC2::SecurityGroup").items() if "Workers" in name
+        g["Properties"]
+        for name, g in result.resources("AWS::EC2::SecurityGroup").items()
+        if "Workers" in name
     ]
     ports = {rule["FromPort"] for rule in workers["SecurityGroupEgress"]}
     assert {9092, 9094, 9096} <= ports

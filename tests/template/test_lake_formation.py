@@ -28,22 +28,22 @@ def test_a_job_is_granted_the_database_its_tables_and_each_given_one(
 ) -> None:
     environment = everything_exists(load("prod", root=ROOT))
     storage = environment.storage.model_copy(update={"lake_formation": asked})
-    found = synthesise(environment.model_copy(update={"storage": storage}))
+    result = synthesise(environment.model_copy(update={"storage": storage}))
     model = boto3.client("lakeformation", region_name="us-east-1").meta.service_model
     known = set(model.shape_for("Permission").enum)
-    catalog = {"CatalogId": found.names.account}
+    catalog = {"CatalogId": result.names.account}
     read, written = {"DESCRIBE", "SELECT"}, {"ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT"}
     expected = [
         ({"Database": {**catalog, "Name": "company_streaming"}}, {"CREATE_TABLE", "DESCRIBE"}),
         ({"Table": {**catalog, "DatabaseName": "company_streaming", "TableWildcard": {}}}, written),
     ]
     if asked == "tables-and-location":
-        resource = f"arn:aws:s3:::{found.names.bucket('lake')}"
+        resource = f"arn:aws:s3:::{result.names.bucket('lake')}"
         expected.append(({"DataLocation": {**catalog, "ResourceArn": resource}}, {"DATA_LOCATION_ACCESS"}))
     given = ({"Table": {**catalog, "DatabaseName": "reference", "Name": "carriers"}}, read)
     reading = set()
-    for job, section in found.environment.jobs.items():
-        grants = granted(found, job)
+    for job, section in result.environment.jobs.items():
+        grants = granted(result, job)
         assert all(set(each["Permissions"]) <= known for each in grants)
         principals = [each["Principal"]["DataLakePrincipalIdentifier"] for each in grants]
         assert all(each == principals[0] for each in principals)

@@ -37,8 +37,8 @@ def assemblies(synthesis, synthesise: Synthesise) -> list[Assembly]:
     """Prod, and dev for the stacks that prod does not have, as if dev kept its data, too."""
     dev = load("dev", root=ROOT).model_copy(update={"removal": "retain"})
     return [
-        Assembly(environment=found.environment, account=found.names.account, folder=found.folder)
-        for found in (synthesis("prod"), synthesise(dev))
+        Assembly(environment=result.environment, account=result.names.account, folder=result.folder)
+        for result in (synthesis("prod"), synthesise(dev))
     ]
 
 
@@ -87,10 +87,10 @@ class Bench:
 
     def matches(self) -> dict[Path, set[Match]]:
         """Run Checkov; give what either found, by file."""
-        found = {file: set(matches) for file, matches in self.ours.items()}
+        result = {file: set(matches) for file, matches in self.ours.items()}
         for file, check, logical_id, message in checkov(self.folder):
-            found[file].add((check, logical_id, message))
-        return found
+            result[file].add((check, logical_id, message))
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +135,13 @@ def taken_out(assemblies: list[Assembly], folder: Path, most: int | None) -> dic
                 file = bench.put(assembly, changed, differ)
                 mutated.append((file, mutation.name, part, logical_id, assembly))
     matches = bench.matches()
-    found: dict[str, list[Removed]] = defaultdict(list)
+    results: dict[str, list[Removed]] = defaultdict(list)
     for file, control, part, logical_id, assembly in mutated:
         before = matches[whole[part]] | matches[alone[part, logical_id]]
         by = frozenset(check for check, _, _ in matches[file] - before)
-        found[control].append(Removed(control, assembly.construct(part, logical_id), by))
-    found["stack: protected from termination"] = list(unprotected(assemblies[0]))
-    return dict(found)
+        results[control].append(Removed(control, assembly.construct(part, logical_id), by))
+    results["stack: protected from termination"] = list(unprotected(assemblies[0]))
+    return dict(results)
 
 
 def unprotected(assembly: Assembly) -> Iterator[Removed]:

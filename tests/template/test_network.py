@@ -54,10 +54,12 @@ def test_a_network_beside_a_job_without_one(synthesise: Synthesise) -> None:
     jobs = {"clicks": job, "inside": job.model_copy(update={"network": "vpc", "queries": {}})}
     query = job.queries["land-clicks"].model_copy(update={"table": "others"})
     jobs["inside"] = jobs["inside"].model_copy(update={"queries": {"land-others": query}})
-    found = synthesise(environment.model_copy(update={"jobs": jobs}))
-    assert "AWS::Glue::Connection" in {r["Type"] for r in found.templates["job-inside"]["Resources"].values()}
-    assert found.names.stack("network") not in json.dumps(found.templates["job-clicks"]["Resources"])
-    assert "AWS::EC2::SecurityGroup" not in json.dumps(found.templates["job-clicks"])
+    result = synthesise(environment.model_copy(update={"jobs": jobs}))
+    assert "AWS::Glue::Connection" in {
+        r["Type"] for r in result.templates["job-inside"]["Resources"].values()
+    }
+    assert result.names.stack("network") not in json.dumps(result.templates["job-clicks"]["Resources"])
+    assert "AWS::EC2::SecurityGroup" not in json.dumps(result.templates["job-clicks"])
 
 
 def private(found: Synthesis) -> dict[str, str]:
@@ -124,9 +126,9 @@ def test_endpoints_let_the_roles_of_other_accounts_read_their_streams(synthesise
         }
     )
     network = environment.network.model_copy(update={"egress": "endpoints"})
-    found = synthesise(environment.model_copy(update={"streams": {"clicks": stream}, "network": network}))
+    result = synthesise(environment.model_copy(update={"streams": {"clicks": stream}, "network": network}))
     accounts = {}
-    for endpoint in found.resources("AWS::EC2::VPCEndpoint", "network").values():
+    for endpoint in result.resources("AWS::EC2::VPCEndpoint", "network").values():
         properties = endpoint["Properties"]
         if properties["VpcEndpointType"] == "Interface":
             (statement,) = properties["PolicyDocument"]["Statement"]
@@ -135,7 +137,7 @@ def test_endpoints_let_the_roles_of_other_accounts_read_their_streams(synthesise
             )
     assert accounts.pop("kinesis-streams") == ["111122223333", "999988887777"]
     assert set(map(tuple, accounts.values())) == {("111122223333",)}
-    (taken,) = [s for _, s in found.statements() if s["Action"] == "sts:AssumeRole"]
+    (taken,) = [s for _, s in result.statements() if s["Action"] == "sts:AssumeRole"]
     assert taken["Resource"] == "arn:aws:iam::999988887777:role/readers"
 
 
@@ -144,10 +146,10 @@ def test_given_buckets_and_tables_pass_the_gateway(synthesise: Synthesise) -> No
 
     environment = everything_exists(load("prod", root=ROOT))
     own = load("prod", root=ROOT).network
-    found = synthesise(environment.model_copy(update={"network": own}))
+    result = synthesise(environment.model_copy(update={"network": own}))
     (gateway,) = [
         e["Properties"]
-        for e in found.resources("AWS::EC2::VPCEndpoint", "network").values()
+        for e in result.resources("AWS::EC2::VPCEndpoint", "network").values()
         if e["Properties"]["VpcEndpointType"] == "Gateway"
     ]
     statements = {s["Sid"]: s for s in gateway["PolicyDocument"]["Statement"]}
@@ -163,16 +165,16 @@ def test_subnets_stand_in_the_zones_that_are_named(synthesise: Synthesise, egres
     environment = load("minimal", root=ROOT)
     zones = ("use1-az1", "use1-az2", "use1-az4")
     network = environment.network.model_copy(update={"zone_ids": zones, "egress": egress})
-    found = synthesise(environment.model_copy(update={"network": network}))
-    subnets = found.resources("AWS::EC2::Subnet", "network")
+    result = synthesise(environment.model_copy(update={"network": network}))
+    subnets = result.resources("AWS::EC2::Subnet", "network")
     assert len(subnets) == (6 if egress == "nat" else 3)
     for kind in ("Private", "Public") if egress == "nat" else ("Private",):
         placed = [s["Properties"]["AvailabilityZoneId"] for path, s in subnets.items() if kind in path]
         assert placed == list(zones)
     # What Glue is told is the zone where the subnet came to stand, not one that CDK guessed.
-    text = json.dumps(found.templates)
+    text = json.dumps(result.templates)
     assert "Fn::GetAZs" not in text
-    connections = found.resources("AWS::Glue::Connection").values()
+    connections = result.resources("AWS::Glue::Connection").values()
     told = {
         c["Properties"]["ConnectionInput"]["PhysicalConnectionRequirements"]["AvailabilityZone"][
             "Fn::ImportValue"

@@ -31,8 +31,8 @@ def test_it_is_valid_in_every_partition(region: str, tmp_path: Path) -> None:
 
 def test_metrics_outlive_their_stack_as_other_data_does(newest: Synthesis, dev: Synthesis) -> None:
     """The rule that says so looked at environments alone whose data may go."""
-    for found, policy in ((newest, "RetainExceptOnCreate"), (dev, "Delete")):
-        (workspace,) = found.resources("AWS::APS::Workspace").values()
+    for result, policy in ((newest, "RetainExceptOnCreate"), (dev, "Delete")):
+        (workspace,) = result.resources("AWS::APS::Workspace").values()
         assert workspace["DeletionPolicy"] == policy
 
 
@@ -44,9 +44,9 @@ def test_an_account_is_asked_for_the_properties_that_templates_have(
     newest: Synthesis, dev: Synthesis
 ) -> None:
     seen = set()
-    for found in (newest, dev):
+    for result in (newest, dev):
         for kind, properties in RESOURCE_TYPES.items():
-            for resource in found.resources(kind).values():
+            for resource in result.resources(kind).values():
                 seen.add(kind)
                 assert set(resource["Properties"]) <= set(properties), kind
     assert seen == set(RESOURCE_TYPES)

@@ -31,16 +31,16 @@ def test_alarms_are_the_plans(each: Synthesis) -> None:
     deployed = alarms(each)
     assert deployed.keys() == {alarm.name for alarm in each.plan.alarms}
     for alarm in each.plan.alarms:
-        found = deployed[alarm.name]
-        assert (found["Namespace"], found["MetricName"]) == (alarm.namespace, alarm.metric)
-        assert {d["Name"]: d["Value"] for d in found["Dimensions"]} == alarm.dimensions
-        assert (found["Threshold"], found["Period"], found["EvaluationPeriods"]) == (
+        result = deployed[alarm.name]
+        assert (result["Namespace"], result["MetricName"]) == (alarm.namespace, alarm.metric)
+        assert {d["Name"]: d["Value"] for d in result["Dimensions"]} == alarm.dimensions
+        assert (result["Threshold"], result["Period"], result["EvaluationPeriods"]) == (
             alarm.threshold,
             alarm.period,
             alarm.of,
         )
-        assert found["TreatMissingData"] == alarm.missing
-        assert found["ComparisonOperator"].startswith("GreaterThan" if alarm.above else "LessThan")
+        assert result["TreatMissingData"] == alarm.missing
+        assert result["ComparisonOperator"].startswith("GreaterThan" if alarm.above else "LessThan")
 
 
 def test_thresholds_follow_the_plan_into_the_template(prod: Synthesis) -> None:
@@ -66,9 +66,9 @@ def test_records_with_none_of_their_fields_have_an_alarm(
     (tmp_path / landing.schema_).parent.mkdir(parents=True)
     (tmp_path / landing.schema_).write_text("carrier STRING, `air time` INT")
     environment._places = replace(environment.places, root=tmp_path)
-    found = synthesise(environment)
-    assert "job/flights/land-flights/broken-rules" in alarms(found).keys() - alarms(dev).keys()
-    queries = found.documents["flights"]["settings"]["queries"]
+    result = synthesise(environment)
+    assert "job/flights/land-flights/broken-rules" in alarms(result).keys() - alarms(dev).keys()
+    queries = result.documents["flights"]["settings"]["queries"]
     [query] = [each for each in queries if each["name"] == "land-flights"]
     [rule] = query["routes"][0]["rules"]
     assert (rule["name"], rule["action"]) == ("any_field", "warn")
@@ -97,8 +97,8 @@ def test_the_topic_is_encrypted_and_refuses_plain_http(each: Synthesis) -> None:
 
 def test_addresses_are_subscribed(synthesise: Synthesise, dev: Synthesis) -> None:
     watched = dev.environment.observability.model_copy(update={"notify": ("oncall@example.com",)})
-    found = synthesise(dev.environment.model_copy(update={"observability": watched}))
-    subscription = found.the("AWS::SNS::Subscription", "observability")
+    result = synthesise(dev.environment.model_copy(update={"observability": watched}))
+    subscription = result.the("AWS::SNS::Subscription", "observability")
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "oncall@example.com")
 
 
@@ -114,21 +114,21 @@ def test_the_core_is_told_the_name_that_alarms_watch(each: Synthesis) -> None:
 
 def test_alarms_beyond_one_stack_are_the_jobs_own(synthesise: Synthesise, dev: Synthesis) -> None:
     apart = dev.environment.observability.model_copy(update={"alarms": "by-job"})
-    found = synthesise(dev.environment.model_copy(update={"observability": apart}))
+    result = synthesise(dev.environment.model_copy(update={"observability": apart}))
     homes = {
-        resource["Properties"]["AlarmName"].removeprefix(f"{found.names.prefix}/"): part.split("/")[0]
-        for part, resource in found.resources("AWS::CloudWatch::Alarm").items()
+        resource["Properties"]["AlarmName"].removeprefix(f"{result.names.prefix}/"): part.split("/")[0]
+        for part, resource in result.resources("AWS::CloudWatch::Alarm").items()
         if "AlarmName" in resource["Properties"]  # those of the plan
     }
     assert homes == {
         alarm.name: alarm.subject.replace("job/", "job-") if alarm.of_job else "observability"
-        for alarm in found.plan.alarms
+        for alarm in result.plan.alarms
     }
     # Names are taken until the stack that had them has let go.
-    for job in found.environment.jobs:
+    for job in result.environment.jobs:
         assert (
-            found.names.stack("observability")
-            in found.manifest[found.names.stack(f"job-{job}")]["dependencies"]
+            result.names.stack("observability")
+            in result.manifest[result.names.stack(f"job-{job}")]["dependencies"]
         )
 
 
@@ -156,7 +156,7 @@ def test_what_grows_with_topics_and_queries_is_as_long_as_aws_takes_it(synthesis
     job = environment.jobs[name]
     ((first, query), *_) = job.queries.items()
     queries = {f"{first}-of-a-long-name-{n:02}-{'x' * 10}"[-40:]: query for n in range(60)}
-    found = synthesise(
+    result = synthesise(
         environment.model_copy(
             update={
                 "streams": {**environment.streams, **topics},
@@ -164,14 +164,14 @@ def test_what_grows_with_topics_and_queries_is_as_long_as_aws_takes_it(synthesis
             }
         )
     )
-    alarm = alarms(found)["cluster/main/offline-partitions"]["AlarmDescription"]
+    alarm = alarms(result)["cluster/main/offline-partitions"]["AlarmDescription"]
     assert "topic-with-a-name-of-thirty-01" in alarm
     assert len(alarm) <= 1024
     assert alarm.endswith("#offline-partitions)")
-    assert len(found.the("AWS::Glue::Job", f"job-{name}")["Description"]) <= 2048
+    assert len(result.the("AWS::Glue::Job", f"job-{name}")["Description"]) <= 2048
     # CloudFormation takes 1 MB; 450 alarms in one stack are allowed here.
-    template = found.folder / f"{found.names.stack('observability')}.template.json"
-    assert len(alarms(found)) == 379
+    template = result.folder / f"{result.names.stack('observability')}.template.json"
+    assert len(alarms(result)) == 379
     assert template.stat().st_size < 1_000_000 * 379 / 450
 
 
@@ -229,12 +229,12 @@ def board(found: Synthesis) -> dict[str, Any]:
 
 
 def test_the_grafana_dashboard_travels_as_a_file(prod: Synthesis) -> None:
-    found = board(prod)
+    result = board(prod)
     shown = sections(prod.names, prod.plan)
-    assert found == grafana(shown, title="flights-prod", uid="flights-prod", region="us-east-1")
-    assert len({panel["id"] for panel in found["panels"]}) == len(found["panels"])
-    assert [p["title"] for p in found["panels"] if p["type"] == "row"] == [s.title for s in shown]
-    age = next(p for p in found["panels"] if p["title"] == "Age of records at commit")
+    assert result == grafana(shown, title="flights-prod", uid="flights-prod", region="us-east-1")
+    assert len({panel["id"] for panel in result["panels"]}) == len(result["panels"])
+    assert [p["title"] for p in result["panels"] if p["type"] == "row"] == [s.title for s in shown]
+    age = next(p for p in result["panels"] if p["title"] == "Age of records at commit")
     steps = [step["value"] for step in age["fieldConfig"]["defaults"]["thresholds"]["steps"]]
     latencies = {q.latency_seconds.value for q in prod.plan.jobs["departures"].queries.values()}
     assert steps == [None, *sorted(latencies)]
@@ -297,7 +297,7 @@ def test_standard_output_goes_where_cloudwatch_reads_metrics_out_of_it(each: Syn
             assert logging["Enabled"] is True
             assert "LogTypeMap" not in logging, "by itself it takes the driver's standard output"
             logs = each.resources("AWS::Logs::LogGroup", part)
-            assert group in [found["Properties"]["LogGroupName"] for found in logs.values()]
+            assert group in [result["Properties"]["LogGroupName"] for result in logs.values()]
         if job.role is None:
             writing = [
                 s for p, s in each.statements() if p == part and "logs:PutLogEvents" in listed(s["Action"])

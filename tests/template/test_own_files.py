@@ -93,8 +93,8 @@ def test_no_job_writes_a_metric_that_another_jobs_alarms_rest_on(each: Synthesis
             watched[dimensions["job"]] = alarm["Properties"]["Namespace"]
     assert len(set(watched.values())) == len(each.documents)
     for job, document in each.documents.items():
-        found = [s for s in statements(each, job) if "cloudwatch:PutMetricData" in listed(s["Action"])]
-        (spaces,) = [listed(s["Condition"]["StringEquals"]["cloudwatch:namespace"]) for s in found]
+        result = [s for s in statements(each, job) if "cloudwatch:PutMetricData" in listed(s["Action"])]
+        (spaces,) = [listed(s["Condition"]["StringEquals"]["cloudwatch:namespace"]) for s in result]
         assert set(spaces) - {"Glue"} == {watched[document["name"]]}, job
         assert ("Glue" in spaces) is (document["engine"] == "glue"), job
 
@@ -121,7 +121,7 @@ def test_a_bootstrap_with_a_key_of_its_own_lets_jobs_read_their_files(
 ) -> None:
     key = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
     governance = dev.environment.governance.model_copy(update={"bootstrap_key": key})
-    found = synthesise(dev.environment.model_copy(update={"governance": governance}))
+    result = synthesise(dev.environment.model_copy(update={"governance": governance}))
 
     def readers(of: Synthesis, wanted: str, action: str) -> set[str]:
         return {
@@ -132,9 +132,9 @@ def test_a_bootstrap_with_a_key_of_its_own_lets_jobs_read_their_files(
 
     jobs = {f"job-{job}" for job in dev.environment.jobs}
     # Whoever reads the bootstrap's bucket, and nobody else, decrypts with its key, through S3 alone.
-    assert readers(found, "-assets-", "s3:GetObject") == jobs
-    assert readers(found, key, "kms:Decrypt") == jobs
-    for _, each in found.statements():
+    assert readers(result, "-assets-", "s3:GetObject") == jobs
+    assert readers(result, key, "kms:Decrypt") == jobs
+    for _, each in result.statements():
         if key in json.dumps(each["Resource"]):
             assert each["Condition"] == {"StringEquals": {"kms:ViaService": "s3.us-east-1.amazonaws.com"}}
     assert readers(dev, key, "kms:Decrypt") == set()

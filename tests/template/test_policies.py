@@ -73,8 +73,8 @@ def of_roles(found: Synthesis, kind: str) -> dict[str, list[Resource]]:
 
 
 def test_every_policy_is_one_that_iam_takes(many: Synthesis, dev: Synthesis) -> None:
-    for found in (many, dev):
-        for role, policies in of_roles(found, "AWS::IAM::Policy").items():
+    for result in (many, dev):
+        for role, policies in of_roles(result, "AWS::IAM::Policy").items():
             assert sum(length(policy) for policy in policies) <= INLINE, role
     beside = of_roles(many, "AWS::IAM::ManagedPolicy")
     ((role, policies),) = beside.items()

@@ -44,8 +44,8 @@ def test_every_arn_is_of_the_regions_partition(elsewhere: Synthesis) -> None:
     texts = {**{n: json.dumps(t) for n, t in elsewhere.templates.items()}}
     texts |= {f"{n} (launch)": json.dumps(d) for n, d in elsewhere.documents.items()}
     for name, text in texts.items():
-        found = set(re.findall(r"arn:(aws[a-z-]*):", text))
-        assert found <= {partition(region)}, name
+        matches = set(re.findall(r"arn:(aws[a-z-]*):", text))
+        assert matches <= {partition(region)}, name
         hosts = set(re.findall(rf"[a-z0-9-]+\.{region}\.(amazonaws\.com(?:\.cn)?)", text))
         via = {"amazonaws.com"} if "kms:ViaService" in text else set()
         assert hosts - via <= {domain(region)}, name

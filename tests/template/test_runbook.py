@@ -15,14 +15,14 @@ NO_COMMAND = {"offline-partitions", "disk", "write-throttled", "read-throttled"}
 
 
 def kinds(synthesis: Synthesis) -> set[str]:
-    found = set()
+    result = set()
     for path, alarm in synthesis.resources("AWS::CloudWatch::Alarm").items():
         described = re.search(
             rf"\({re.escape(RUNBOOK)}#([a-z-]+)\)$", alarm["Properties"]["AlarmDescription"]
         )
         assert described is not None, path
-        found.add(described[1])
-    return found
+        result.add(described[1])
+    return result
 
 
 def test_each_alarm_is_in_the_runbook(each: Synthesis) -> None:

@@ -218,12 +218,12 @@ def test_a_dns_firewall_lets_named_domains_through_alone(prod: Synthesis, synthe
     assert not [line for line in prod.plan.shared if line.name.startswith("DNS")]
     environment = load("minimal", root=ROOT)
     network = Network(allowed_domains=("*.example.com",))
-    found = synthesise(environment.model_copy(update={"network": network}))
+    result = synthesise(environment.model_copy(update={"network": network}))
     lists = {
         path.split("/")[1]: r["Properties"]["Domains"]
-        for path, r in found.resources("AWS::Route53Resolver::FirewallDomainList").items()
+        for path, r in result.resources("AWS::Route53Resolver::FirewallDomainList").items()
     }
-    rules = found.the("AWS::Route53Resolver::FirewallRuleGroup", "network")["FirewallRules"]
+    rules = result.the("AWS::Route53Resolver::FirewallRuleGroup", "network")["FirewallRules"]
     rules.sort(key=lambda rule: rule["Priority"])
     first, last = (lists[rule["FirewallDomainListId"]["Fn::GetAtt"][0]] for rule in rules)
     assert [rule["Action"] for rule in rules] == ["ALLOW", "BLOCK"]
@@ -236,17 +236,17 @@ def test_a_dns_firewall_lets_named_domains_through_alone(prod: Synthesis, synthe
 
     region = environment.region
     called = {"kinesis-streams": "kinesis", "monitoring": "monitoring"}
-    for service in found.plan.network.services:
+    for service in result.plan.network.services:
         assert resolves(f"{called.get(service, service)}.{region}.amazonaws.com")
     assert not resolves("c2VjcmV0.attacker.example.net")
-    tied = found.the("AWS::Route53Resolver::FirewallRuleGroupAssociation", "network")
-    (vpc,) = found.resources("AWS::EC2::VPC")
+    tied = result.the("AWS::Route53Resolver::FirewallRuleGroupAssociation", "network")
+    (vpc,) = result.resources("AWS::EC2::VPC")
     assert tied["VpcId"] == {"Ref": vpc.split("/")[1]}
-    assert [line.name for line in found.plan.shared if line.name.startswith("DNS")] == [
+    assert [line.name for line in result.plan.shared if line.name.startswith("DNS")] == [
         "DNS queries",
         "DNS domains",
     ]
-    assert found.findings == []
+    assert result.findings == []
 
 
 def test_the_vpc_has_no_way_out(each: Synthesis) -> None:
@@ -286,14 +286,14 @@ def test_a_vpc_of_ones_own_is_left_as_it_is(synthesise: Synthesise) -> None:
     network = Network(
         vpc="vpc-0123456789abcdef0", subnets=("subnet-0123456789abcdef0", "subnet-0123456789abcdef1")
     )
-    found = synthesise(load("prod", root=ROOT).model_copy(update={"network": network}))
-    kinds = {r["Type"] for r in found.templates["network"]["Resources"].values()}
+    result = synthesise(load("prod", root=ROOT).model_copy(update={"network": network}))
+    kinds = {r["Type"] for r in result.templates["network"]["Resources"].values()}
     assert kinds <= {
         "AWS::EC2::SecurityGroup",
         "AWS::EC2::SecurityGroupIngress",
         "AWS::EC2::SecurityGroupEgress",
     }
-    application = found.the("AWS::EMRServerless::Application", "job-flights")
+    application = result.the("AWS::EMRServerless::Application", "job-flights")
     assert application["NetworkConfiguration"]["SubnetIds"] == list(network.subnets)
 
 

@@ -114,32 +114,32 @@ def sink_of(found: Synthesis, job: str, query: str) -> dict[str, Any]:
 
 
 def test_the_core_reads_what_is_written_of_a_sink(of: Of) -> None:
-    found = of()
-    for document in found.documents.values():
+    result = of()
+    for document in result.documents.values():
         assert typed_json.write(parse(document["settings"])) == document["settings"]
-    assert sink_of(found, "clicks", "to-jdbc") == {
+    assert sink_of(result, "clicks", "to-jdbc") == {
         "kind": "jdbc", "url": "jdbc:postgresql://db.shop:6432/shop?currentSchema=shop", "table": "public.clicks",
         "secret": SECRET, "region": "us-east-1", "connections": 8, "tls": "verify-full", "authorities": None,
     }  # fmt: skip
     # 2,000 a second at a peak of 2, for 60 s, of 1 KiB: 234 MiB, in files of 64.
-    assert sink_of(found, "clicks", "to-parquet") == {
+    assert sink_of(result, "clicks", "to-parquet") == {
         "kind": "parquet", "files_per_batch": 4,
         "path": f"s3://shop-sinks-lake-{ACCOUNT}-us-east-1/parquet/shop_sinks/clicks",
     }  # fmt: skip
-    assert sink_of(found, "clicks", "to-kinesis")["stream"] == "shop-sinks-alerts"
-    assert sink_of(found, "clicks", "to-opensearch")["region"] == "us-east-1"
-    assert sink_of(found, "out", "to-kafka") == {
+    assert sink_of(result, "clicks", "to-kinesis")["stream"] == "shop-sinks-alerts"
+    assert sink_of(result, "clicks", "to-opensearch")["region"] == "us-east-1"
+    assert sink_of(result, "out", "to-kafka") == {
         "kind": "kafka", "topic": "totals", "connection": "theirs", "key": "page", "max_record_bytes": 1_024_000,
     }  # fmt: skip
-    assert sorted(found.documents["out"]["settings"]["connections"]) == ["main", "theirs"]
+    assert sorted(result.documents["out"]["settings"]["connections"]) == ["main", "theirs"]
 
 
 def test_a_job_may_write_its_sinks_and_nothing_else(of: Of) -> None:
-    found = of()
-    assert found.findings == []
+    result = of()
+    assert result.findings == []
     told = {
         (job, s["Sid"]): (s["Action"], s["Resource"])
-        for job, s in found.statements()
+        for job, s in result.statements()
         if job.startswith("job-")
     }
     arn = f"arn:aws:{{}}:us-east-1:{ACCOUNT}:{{}}".format
@@ -177,15 +177,17 @@ def test_a_job_may_write_its_sinks_and_nothing_else(of: Of) -> None:
 
 
 def test_what_jobs_write_to_can_be_reached(of: Of) -> None:
-    found = of()
-    assert "secretsmanager" in found.plan.network.services
+    result = of()
+    assert "secretsmanager" in result.plan.network.services
     services = [
-        json.dumps(e["Properties"]["ServiceName"]) for e in found.resources("AWS::EC2::VPCEndpoint").values()
+        json.dumps(e["Properties"]["ServiceName"]) for e in result.resources("AWS::EC2::VPCEndpoint").values()
     ]
     assert any("secretsmanager" in name for name in services)
     assert any("dynamodb" in name for name in services)
     (workers,) = [
-        g["Properties"] for name, g in found.resources("AWS::EC2::SecurityGroup").items() if "Workers" in name
+        g["Properties"]
+        for name, g in result.resources("AWS::EC2::SecurityGroup").items()
+        if "Workers" in name
     ]
     assert {5432, 6432} & {rule["FromPort"] for rule in workers["SecurityGroupEgress"]} == {6432}
 

@@ -22,11 +22,11 @@ def test_a_kafka_job_has_the_jars_that_its_engine_lacks(
     file = tmp_path / "lines.yaml"
     job = {"engine": version.engine, "version": version.name}
     file.write_text(json.dumps({"extends": "local", "jobs": {"flights": job}}))
-    found = synthesise(load(str(file), root=ROOT))
-    document = found.documents["flights"]
+    result = synthesise(load(str(file), root=ROOT))
+    document = result.documents["flights"]
     assert (document["engine"], document["engine_version"]) == (version.engine, version.name)
     brought = {
-        hashlib.sha256((found.folder / f"asset.{url.rsplit('/', 1)[1]}").read_bytes()).hexdigest()
+        hashlib.sha256((result.folder / f"asset.{url.rsplit('/', 1)[1]}").read_bytes()).hexdigest()
         for url in document["jars"]
     }
     lacking = {"kafka-client"} - KINDS[version.engine].ships

@@ -73,7 +73,7 @@ def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
 
 def edits(*environments: dict[str, Template]) -> list[tuple[dict[str, Template], Edit]]:
     """Return the edits of each property that the templates contain, once for each type and path."""
-    found: dict[Any, tuple[dict[str, Template], Edit]] = {}
+    result: dict[Any, tuple[dict[str, Template], Edit]] = {}
     for templates in environments:
         for stack, template in templates.items():
             for logical, resource in template["Resources"].items():
@@ -81,8 +81,8 @@ def edits(*environments: dict[str, Template]) -> list[tuple[dict[str, Template],
                     shape = tuple("[]" if isinstance(key, int) else key for key in path)
                     for number, other in enumerate(others(value)):
                         what = (resource["Type"], shape, type(value), number)
-                        found.setdefault(what, (templates, Edit(stack, logical, path, other)))
-    return [(old, edit) for old, edit in found.values() if is_known(edit, old[edit.stack])]
+                        result.setdefault(what, (templates, Edit(stack, logical, path, other)))
+    return [(old, edit) for old, edit in result.values() if is_known(edit, old[edit.stack])]
 
 
 def wrong(deployed: dict[str, Template], edit: Edit) -> str | None:
@@ -124,8 +124,8 @@ def test_an_edit_of_each_property_is_told_and_can_be_carried_out(tmp_path: Path)
     newest = synthesised(load(str(written(NEWEST, "us-east-1", tmp_path)), root=ROOT))
     drawn = edits(changed(), changed(NAT), newest)
     assert len(drawn) > 1000
-    found = [f"{edit}: {said}" for old, edit in drawn if (said := wrong(old, edit)) is not None]
-    assert found == []
+    result = [f"{edit}: {said}" for old, edit in drawn if (said := wrong(old, edit)) is not None]
+    assert result == []
 
 
 def test_the_extract_is_that_of_the_schemas_and_has_every_type_of_the_templates(each: Synthesis) -> None:
@@ -192,7 +192,7 @@ def test_the_page_says_what_an_edit_does(edit: str) -> None:
     environments = [of(*base), of(*base, *changes)]
     old, new = (synthesised(each) for each in environments)
     documents = [settings_of(each) for each in environments]
-    found = {
+    result = {
         (each.before, each.after)
         for job in documents[0]
         for stack in [Names(environments[0], "111122223333").stack(f"job-{job}")]
@@ -216,7 +216,7 @@ def test_the_page_says_what_an_edit_does(edit: str) -> None:
             "drained, restart": {("drain", "restart")},
             "continue": set(),
         }
-        assert found == want[effect]
+        assert result == want[effect]
         assert row[2].startswith(effect)
         assert counts == {"1": [], "5": [5], "one for each": [3]}[steps]
         assert (f"in {steps}" if steps == "5" else steps) in row[3]
@@ -270,8 +270,8 @@ def test_a_region_of_two_zones_gets_two_of_everything_that_is_in_each(region: st
     (cluster,) = of_kind(new, "AWS::MSK::Cluster")
     (topic,) = of_kind(new, "AWS::MSK::Topic")
     brokers, group = cluster["NumberOfBrokerNodes"], cluster["BrokerNodeGroupInfo"]
-    found = (len(chosen), topic["ReplicationFactor"], len(group["ClientSubnets"]), brokers % zones)
-    assert found == (zones, zones, zones, 0)
+    result = (len(chosen), topic["ReplicationFactor"], len(group["ClientSubnets"]), brokers % zones)
+    assert result == (zones, zones, zones, 0)
 
 
 def test_a_volume_that_is_pinned_or_deployed_is_kept_and_one_that_is_too_small_refused() -> None:

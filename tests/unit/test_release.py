@@ -31,15 +31,15 @@ def test_a_project_of_an_earlier_release_plans(file: Path, tmp_path: Path) -> No
 
 
 def test_the_bill_has_every_package_and_every_jar() -> None:
-    found = {
+    result = {
         component.purl.to_string()
         for component in release.bill_of_materials("9.9.9").components
         if component.purl
     }
-    assert "pkg:pypi/boto3@" in "".join(found)
+    assert "pkg:pypi/boto3@" in "".join(result)
     pinned = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line]
     locked = {jar for each in jars.read_lock().values() for jar in each}
-    assert len(found) == len(pinned) + len(locked)
+    assert len(result) == len(pinned) + len(locked)
     assert all(component.hashes for component in release.bill_of_materials("9.9.9").components)
 
 

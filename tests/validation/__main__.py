@@ -39,20 +39,20 @@ def main(arguments: Sequence[str]) -> int:
         help="measure only the drain of one shard, and write its part of the page",
     )
     parser.add_argument("--page", type=Path, default=PAGE)
-    given = parser.parse_args(arguments)
-    if given.shard:
-        before = given.page.read_text(encoding="utf-8").partition(_SHARD)[0].rstrip()
-        given.page.write_text(before + "\n\n" + _wrapped(_shard(shard.drained(_say))), encoding="utf-8")
+    options = parser.parse_args(arguments)
+    if options.shard:
+        before = options.page.read_text(encoding="utf-8").partition(_SHARD)[0].rstrip()
+        options.page.write_text(before + "\n\n" + _wrapped(_shard(shard.drained(_say))), encoding="utf-8")
         return 0
     kept = RUN / "validation.json"
-    if not given.again:
-        measured.save(measured.measure(given.repetitions, given.batches, _say), kept)
+    if not options.again:
+        measured.save(measured.measure(options.repetitions, options.batches, _say), kept)
     real = measured.validate(measured.read(kept))
     drains = drain.drained(real.fit, _say)
-    covered = coverage.coverage(given.draws)
-    page = _page(covered, given.draws, real, drains) + "\n" + _shard(shard.drained(_say))
-    given.page.write_text(_wrapped(page), encoding="utf-8")
-    _say(f"{given.page} is written")
+    covered = coverage.coverage(options.draws)
+    page = _page(covered, options.draws, real, drains) + "\n" + _shard(shard.drained(_say))
+    options.page.write_text(_wrapped(page), encoding="utf-8")
+    _say(f"{options.page} is written")
     return 0
 
 

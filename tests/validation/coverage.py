@@ -27,9 +27,9 @@ def coverage(draws: int) -> list[Coverage]:
     hits = dict.fromkeys(TRUTH, 0)
     for seed in range(draws):
         made = points(overhead=TRUTH["a"], wave=TRUTH["κ"], per_record=TRUTH["b"], seed=seed)
-        found = fit_model(made, seed=seed)
-        assert found.wave is not None
-        for name, estimate in (("a", found.overhead), ("κ", found.wave), ("b", found.per_record)):
+        results = fit_model(made, seed=seed)
+        assert results.wave is not None
+        for name, estimate in (("a", results.overhead), ("κ", results.wave), ("b", results.per_record)):
             hits[name] += estimate.low <= TRUTH[name] <= estimate.high
     result = []
     for name, count in hits.items():

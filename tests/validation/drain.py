@@ -120,7 +120,7 @@ def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
     payloads = [
         event.payload for event in flights.events(flights.read_departures(month=1), dirty_share=0, seed=1)
     ]
-    found = []
+    results = []
     shutil.rmtree(core.HOME, ignore_errors=True)
     core.HOME.mkdir(parents=True)
     with only_one(), kafka.running() as broker, spark_session(CORES) as spark:
@@ -130,11 +130,11 @@ def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
             with (core.HOME / "events.jsonl").open("a") as log:
                 bench = core.Bench(spark, broker.bootstrap, setting.limit, 0, log, topic)
                 with _traffic(broker.bootstrap, topic, payloads, setting.rate):
-                    found.append(_once(bench, f"drain_{number}", setting, fit))
-            one = found[-1]
+                    results.append(_once(bench, f"drain_{number}", setting, fit))
+            one = results[-1]
             said(f"{setting.name}: foretold {one.foretold:.1f} s, measured {one.measured:.1f} s")
     shutil.rmtree(core.HOME)
-    return found
+    return results
 
 
 def _once(bench: core.Bench, name: str, setting: Setting, fit: Fit) -> Drained:

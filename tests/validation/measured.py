@@ -49,12 +49,12 @@ class Score:
 def schedule(repetitions: int, batches: int, seed: int) -> list[PlannedRun]:
     """Every limit with every count of partitions, in random order within each repetition."""
     order = random.Random(seed)
-    found = [PlannedRun(0, LIMITS[-3], max(PARTITIONS), WARM_UP, 60)]
+    runs = [PlannedRun(0, LIMITS[-3], max(PARTITIONS), WARM_UP, 60)]
     for repetition in range(repetitions):
         cells = list(itertools.product(LIMITS, PARTITIONS))
         order.shuffle(cells)
-        found += [PlannedRun(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(cells)]
-    return found
+        runs += [PlannedRun(len(runs) + n, *cell, repetition, batches) for n, cell in enumerate(cells)]
+    return runs
 
 
 def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list[Measurements]:

@@ -44,15 +44,15 @@ def replay(trained: Trained) -> Foretell:
 
     def foretell(records: int, partitions: int, cores: int) -> float:
         nearest = min({run.limit for run, _, _ in batches}, key=lambda limit: abs(math.log(limit / records)))
-        found = []
+        result = []
         for run, had, batch in batches:
             if run.limit != nearest:
                 continue
             stage = max(batch.tasks, key=math.fsum)
             driver = batch.duration - _makespan(stage, had)
             per_record = math.fsum(stage) / batch.records
-            found.append(driver + _makespan([per_record * records / partitions] * partitions, cores))
-        return float(np.median(found))
+            result.append(driver + _makespan([per_record * records / partitions] * partitions, cores))
+        return float(np.median(result))
 
     return foretell
 

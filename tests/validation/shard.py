@@ -25,12 +25,12 @@ from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.payloads.flights import Event
 from millrace.sandbox.programs.child_processes import RUN, only_one
 from millrace.sandbox.programs.localstack import ACCOUNT
-from millrace.sandbox.records.producer import Background, KinesisProducer, at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer, at_rate
 from millrace.sizing import plan
 from tests import kinesalite
 from tests.faults.stage import Stage
+from tests.http_servers import Handler, served
 from tests.kinesalite import Kinesalite
-from tests.serving import Handler, served
 
 READ_BYTES_PER_SECOND = 2 * 1024**2
 CALLS_PER_SECOND = 5
@@ -159,12 +159,12 @@ class _Behind:
 
 def drained(said: Callable[[str], None]) -> list[Drained]:
     """Try every setting."""
-    found = []
+    results = []
     with only_one(), kinesalite.running() as server:
         for setting in SETTINGS:
-            found.append(one := _once(server, setting))
+            results.append(one := _once(server, setting))
             said(f"{setting.name}: foretold {one.foretold:.1f} s, measured {one.measured:.1f} s")
-    return found
+    return results
 
 
 def _once(server: Kinesalite, setting: Setting) -> Drained:
@@ -203,7 +203,7 @@ def _drain(stage: Stage, setting: Setting, shard: _Shard) -> tuple[int, float]:
         events = (Event(str(n).encode(), json.dumps({"n": n, "text": text}).encode()) for n in count(10**6))
         producer.send(at_rate(events, per_second=setting.rate, stop=stop), sent=lambda _: None)
 
-    with Background(send, "producer") as sending:
+    with BackgroundThread(send, "producer") as sending:
         stage.start()
         stage.until_landed(1)
         time.sleep(3 * stage.trigger_seconds)

@@ -57,14 +57,14 @@ def not_finite(value: Any, kind: DataType | None) -> str | None:
     """Return the first NaN or infinity in a JSON value of a type, as Spark writes it; None if there is none."""
     if isinstance(kind, FloatType | DoubleType):
         return value if isinstance(value, str) else None
-    found: Iterator[str | None] = iter(())
+    result: Iterator[str | None] = iter(())
     if isinstance(kind, ArrayType):
-        found = (not_finite(each, kind.elementType) for each in value or ())
+        result = (not_finite(each, kind.elementType) for each in value or ())
     elif isinstance(kind, MapType):
-        found = (not_finite(each, kind.valueType) for each in (value or {}).values())
+        result = (not_finite(each, kind.valueType) for each in (value or {}).values())
     elif isinstance(kind, StructType):
-        found = (not_finite((value or {}).get(f.name), f.dataType) for f in kind.fields)
-    return next((each for each in found if each is not None), None)
+        result = (not_finite((value or {}).get(f.name), f.dataType) for f in kind.fields)
+    return next((each for each in result if each is not None), None)
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,8 @@ class FolderManifests:
         """
         url = f"{self.location}/{name_of(place.run, place.batch)}.json"
         try:
-            found = json.loads(hadoop_files.read_text(spark, url))
-            manifest = Manifest(**{**found, "files": tuple(found["files"])})
+            content = json.loads(hadoop_files.read_text(spark, url))
+            manifest = Manifest(**{**content, "files": tuple(content["files"])})
         except FileNotFoundError:
             return None
         except (KeyError, OSError, TypeError, ValueError) as error:
@@ -139,12 +139,12 @@ class FolderManifests:
         read = spark.read.schema(f"{SCHEMA}, {_CORRUPT} STRING").option("columnNameOfCorruptRecord", _CORRUPT)
         rows = read.json([*urls]).withColumn("_url", F.input_file_name())
         broken = F.when(~F.coalesce(F.expr(_WHOLE), F.lit(False)), F.col("_url"))
-        found = rows.agg(
+        aggregates = rows.agg(
             F.count(F.lit(1)).alias("_count"), F.collect_set(broken).alias("_broken"), *wanted
         ).first()
-        assert found is not None, "an aggregate without groups has a row"
-        damaged = {_file(url) for url in found["_broken"]}
-        if not damaged and found["_count"] != len(urls):
+        assert aggregates is not None, "an aggregate without groups has a row"
+        damaged = {_file(url) for url in aggregates["_broken"]}
+        if not damaged and aggregates["_count"] != len(urls):
             # A file without a line gives no row, and concatenated files give several.
             each = rows.groupBy("_url").count().collect()
             single = {_file(row["_url"]) for row in each if row["count"] == 1}
@@ -155,7 +155,7 @@ class FolderManifests:
                 "are damaged. Restore them; without them, readers of the manifests miss the files in the folders "
                 "batch=NAME, and records of these files that come again are written again"
             )
-        return found
+        return aggregates
 
     def commit(self, spark: SparkSession, manifest: Manifest) -> None:
         """Write a manifest, completely or not at all."""

@@ -82,17 +82,17 @@ class TopicTail:
         }
         if not ranges:
             return None
-        found = (
+        identities = (
             self._reader(spark)
             .read_range(ranges)
             .where(_header(BATCH_HEADER) == batch)
             .select(_header(ID_HEADER).alias("_id"), _header(SOURCE_HEADER).alias("_source"))
             .persist()
         )
-        if found.isEmpty():
-            found.unpersist()
+        if identities.isEmpty():
+            identities.unpersist()
             return None
-        return found
+        return identities
 
     def _reader(self, spark: SparkSession) -> Reader:
         # Messages that have expired meanwhile cannot be found.
@@ -116,9 +116,9 @@ def _settled(asked: Callable[[], Edges]) -> Edges:
     last = asked()
     while (now := time.monotonic()) - quiet_since < QUIET_SECONDS and now - begun < LONGEST_SECONDS:
         time.sleep(0.2)
-        found = asked()
-        if found != last:
-            last, quiet_since = found, time.monotonic()
+        edges = asked()
+        if edges != last:
+            last, quiet_since = edges, time.monotonic()
     return last
 
 

@@ -57,10 +57,10 @@ class KeptDeletes:
         rows
             ``_id`` and :data:`~etl.sinks.base.ORDER`, and other columns.
         """
-        kept = self._read(rows.sparkSession)
-        if kept is None:
+        deletes = self._read(rows.sparkSession)
+        if deletes is None:
             return rows
-        gone = kept.select(F.col("_id").alias("_gone"), F.col(ORDER).alias("_gone_order"))
+        gone = deletes.select(F.col("_id").alias("_gone"), F.col(ORDER).alias("_gone_order"))
         older = ~F.expr(replaces(ORDER, "_gone_order"))
         rows = rows.join(gone, (F.col("_id") == F.col("_gone")) & older, "left_anti")
         # Two joins: a condition for any key would make the first one compare all rows.
@@ -85,8 +85,8 @@ class KeptDeletes:
         merged = [each for each in self._segments or () if due or len(self._segments or ()) >= MOST_SEGMENTS]
         if not merged and not deletes.count():
             return
-        if merged and (kept := self._read(spark)) is not None:
-            deletes = kept.where(F.col("_kept_at") >= F.lit(now - HORIZON)).unionByName(deletes)
+        if merged and (stored := self._read(spark)) is not None:
+            deletes = stored.where(F.col("_kept_at") >= F.lit(now - HORIZON)).unionByName(deletes)
             self._merged_at = now
         name = uuid.uuid4().hex
         deletes.coalesce(1).write.parquet(f"{self.folder}/{name}")

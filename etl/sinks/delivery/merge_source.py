@@ -28,11 +28,11 @@ def temporary_view(rows: DataFrame, view: str) -> Iterator[None]:
     rows.persist()
     try:
         # From a new DataFrame: the plan of the rows themselves may have been made before they were cached.
-        held: Any = rows.select("*")._jdf
+        dataset: Any = rows.select("*")._jdf
         datasets = spark._jvm
-        for part in held.getClass().getName().split("."):
+        for part in dataset.getClass().getName().split("."):
             datasets = getattr(datasets, part)
-        planned = held.queryExecution().withCachedData()
+        planned = dataset.queryExecution().withCachedData()
         DataFrame(datasets.ofRows(spark._jsparkSession, planned), rows.sparkSession).createOrReplaceTempView(
             view
         )

@@ -108,9 +108,9 @@ def connect(
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register("org.postgresql.Driver")
     properties = jvm.java.util.Properties()
-    told = {"user": user, "password": password, "ApplicationName": "millrace", "tcpKeepAlive": "true"}
-    told |= {"connectTimeout": "10", "socketTimeout": str(socket_seconds), **secured}
-    properties.putAll(told)
+    credentials = {"user": user, "password": password, "ApplicationName": "millrace", "tcpKeepAlive": "true"}
+    credentials |= {"connectTimeout": "10", "socketTimeout": str(socket_seconds), **secured}
+    properties.putAll(credentials)
     connection = jvm.java.sql.DriverManager.getConnection(url, properties)
     connection.setAutoCommit(False)
     return Session(connection)

@@ -153,15 +153,15 @@ class TableShape:
 
     def staging_columns(self, rows: DataFrame, attempt: str) -> list[Column]:
         """Return the columns of the staging table: nested values as JSON text, ``ByteType`` as ``ShortType``."""
-        found = []
+        columns = []
         for field in rows.schema.fields:
             column = F.col(f"`{field.name}`")
             if isinstance(field.dataType, _NESTED):
                 column = F.to_json(column, dict(JSON_OPTIONS))
             elif isinstance(field.dataType, ByteType):
                 column = column.cast("short")
-            found.append(column.alias(field.name))
-        return [*found, F.lit(attempt).alias(ATTEMPT)]
+            columns.append(column.alias(field.name))
+        return [*columns, F.lit(attempt).alias(ATTEMPT)]
 
     def ensure(self, session: Session) -> None:
         """Make table and staging table; check an existing table.
@@ -195,8 +195,11 @@ class TableShape:
             session.run(
                 f"CREATE TABLE IF NOT EXISTS {self.merged_table} (one boolean PRIMARY KEY, version bigint NOT NULL)"
             )
-        told = [f"{quote_identifier(n)} text" for n in self.identity]
-        for name, columns in ((self.staging, staged), (self.refused_table, [*told, '"_refused" text'])):
+        definitions = [f"{quote_identifier(n)} text" for n in self.identity]
+        for name, columns in (
+            (self.staging, staged),
+            (self.refused_table, [*definitions, '"_refused" text']),
+        ):
             session.run(f"DROP TABLE IF EXISTS {name}")
             # Unlogged: half the writes. A crash of the server empties the table, which
             # the merge detects.
@@ -339,9 +342,9 @@ class TableShape:
         key = ", ".join(map(quote_identifier, self.identity))
         if not self.replaces:
             return f"ON CONFLICT ({key}) DO NOTHING"
-        kept = {ORDER: order_kept(_order("EXCLUDED"), _order("t"))} if self._ordered else {}
+        ordering = {ORDER: order_kept(_order("EXCLUDED"), _order("t"))} if self._ordered else {}
         values = ", ".join(
-            f"{quote_identifier(c)} = {kept.get(c, f'EXCLUDED.{quote_identifier(c)}')}"
+            f"{quote_identifier(c)} = {ordering.get(c, f'EXCLUDED.{quote_identifier(c)}')}"
             for c in self.columns
             if c not in self.identity
         )
@@ -365,9 +368,9 @@ class TableShape:
         # A repeated task has staged its rows twice; replacing a row twice in one statement is an error.
         key = ", ".join(f"s.{quote_identifier(c)}" for c in self.identity)
         once = f"DISTINCT ON ({key}) " if self.replaces else ""
-        kept = f" AND NOT s.{DELETED}" if self.deletes else ""
+        condition = f" AND NOT s.{DELETED}" if self.deletes else ""
         return (
-            f"{self._into} SELECT {once}{self._casts(session, 's')} FROM {self._mine(attempt)}{kept} "  # noqa: S608 - quoted
+            f"{self._into} SELECT {once}{self._casts(session, 's')} FROM {self._mine(attempt)}{condition} "  # noqa: S608 - quoted
             f"{self._conflict}"
         )
 

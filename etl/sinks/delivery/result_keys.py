@@ -68,9 +68,9 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str, order: str | None =
     held = F.struct(*(F.col(f"`{f.name}`") for f in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
     known = rows.select("*", result_identity(rows.schema, key).alias("_result"), held.alias("_row"))
     prefix = order_prefix(rows.schema, order, name)
-    found = latest_of_each(known.drop("_id").withColumnRenamed("_result", "_id"), prefix)
+    result = latest_of_each(known.drop("_id").withColumnRenamed("_result", "_id"), prefix)
     # Without a column that decides, keys of several lanes are counted.
-    return found.select("_id", "_row.*", ORDER, (F.col("_lanes") & F.lit(order is None)).alias("_lanes"))
+    return result.select("_id", "_row.*", ORDER, (F.col("_lanes") & F.lit(order is None)).alias("_lanes"))
 
 
 def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
@@ -87,16 +87,16 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
         Names of columns.
     """
     kinds = {field.name: field.dataType for field in schema.fields}
-    found = F.to_json(F.struct(*key))
+    result = F.to_json(F.struct(*key))
     timed = [_finer(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
     if timed:
-        found = F.when(reduce(or_, timed), F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(found)
+        result = F.when(reduce(or_, timed), F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(result)
     texts = [c for c in key if isinstance(kinds[c], StringType)]
     if texts:
         valid = reduce(and_, (valid_text(F.col(c)) | F.col(c).isNull() for c in texts))
         plain = (F.col(c).cast("binary").alias(f"{c} (base64)") if c in texts else c for c in key)
-        found = F.when(~valid, F.to_json(F.struct(*plain), dict(JSON_OPTIONS))).otherwise(found)
-    return found
+        result = F.when(~valid, F.to_json(F.struct(*plain), dict(JSON_OPTIONS))).otherwise(result)
+    return result
 
 
 def _holds_time(kind: DataType) -> bool:
@@ -111,13 +111,13 @@ def _finer(value: Column, kind: DataType) -> Column:
     """Return a condition: a value with times has one that is not a full millisecond. True or false, never null."""
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        found = F.exists(value, lambda each: _finer(each, element))
+        result = F.exists(value, lambda each: _finer(each, element))
     elif isinstance(kind, StructType):
         inner = [f for f in kind.fields if _holds_time(f.dataType)]
-        found = reduce(or_, (_finer(value.getField(f.name), f.dataType) for f in inner))
+        result = reduce(or_, (_finer(value.getField(f.name), f.dataType) for f in inner))
     else:
-        found = F.date_format(value, "SSSSSS").substr(4, 3) != "000"
-    return F.coalesce(found, F.lit(False))
+        result = F.date_format(value, "SSSSSS").substr(4, 3) != "000"
+    return F.coalesce(result, F.lit(False))
 
 
 def time_of(schema: StructType, key: tuple[str, ...]) -> str | None:

@@ -49,9 +49,9 @@ def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
             places = reader.partitions(consumer, source.topic, pattern=pattern, only=only)
 
         def enveloped(records: DataFrame, since: datetime, until: datetime) -> DataFrame:
-            found = envelope.from_kafka(records, source.name, several=pattern)
+            result = envelope.from_kafka(records, source.name, several=pattern)
             own = F.col("_arrived_at").between(F.expr("timestamp_micros(0)"), F.lit(latest))
-            kept = found.where(~F.coalesce(own, F.lit(False)) | arrived_between(since, until))
+            kept = result.where(~F.coalesce(own, F.lit(False)) | arrived_between(since, until))
             return envelope.with_bounded_arrival(kept, planned, timedelta(seconds=source.retention_seconds))
 
         for since, until in backfill_steps(request):

@@ -40,7 +40,7 @@ _KAFKA = "org.apache.spark.sql.kafka010."
 
 
 @dataclass(frozen=True)
-class Leg:
+class TopicLeg:
     """Topics of one connection, whose batches can be read again."""
 
     sources: tuple[KafkaSource, ...]
@@ -56,7 +56,7 @@ class Leg:
         """Return the offsets of a batch."""
         start = self.checkpoint.batch_start(spark, batch_id) or self._first(spark)
         begun, ends = (
-            {(t, int(p)): int(at) for t, found in offset.items() for p, at in found.items()}
+            {(t, int(p)): int(at) for t, positions in offset.items() for p, at in positions.items()}
             for offset in (start, self.checkpoint.batch_end(spark, batch_id) or {})
         )
         # A partition that only the end names is new, and is read from its beginning.
@@ -85,7 +85,7 @@ class BoundedTimesHandler:
     """
 
     handle: Any
-    legs: tuple[Leg, ...]
+    legs: tuple[TopicLeg, ...]
     mixed: bool
     name: str
     report: Reporter
@@ -111,13 +111,13 @@ class BoundedTimesHandler:
 
     def _again(self, batch: DataFrame, batch_id: int) -> DataFrame | None:
         """Read the batch around the records whose times overflow; return None if there are none."""
-        spark, found = batch.sparkSession, []
+        spark, result = batch.sparkSession, []
         for leg in self.legs:
             if ranges := leg.ranges(spark, batch_id):
                 reader = leg.reader(spark)
-                found.append((leg, reader, ranges, reader.find_overflowing_times(ranges)))
-        passed = [f"{t}/{p}/{at}" for *_, odd in found for (t, p), offsets in odd.items() for at in offsets]
-        streams = streams_of(batch, len(found)) if self.mixed else []
+                result.append((leg, reader, ranges, reader.find_overflowing_times(ranges)))
+        passed = [f"{t}/{p}/{at}" for *_, odd in result for (t, p), offsets in odd.items() for at in offsets]
+        streams = streams_of(batch, len(result)) if self.mixed else []
         if not passed or streams is None:
             return None
         # If good records and dead letters have separate tables, that of the dead letters.
@@ -132,7 +132,7 @@ class BoundedTimesHandler:
             stage=STAGE,
         )
         parts = [
-            to_envelope(reader.read_without(ranges, odd), leg.sources) for leg, reader, ranges, odd in found
+            to_envelope(reader.read_without(ranges, odd), leg.sources) for leg, reader, ranges, odd in result
         ]
         return union([*parts, *streams])
 
@@ -202,8 +202,8 @@ def with_bounded_times(
         if not topics:
             mixed = True
             continue
-        asked = partial(connection.connection_options, connection.bound_connection(topics[0], job, binds))
-        legs.append(Leg(topics, Checkpoint(query.checkpoint, place), asked, settings.repartition))
+        options = partial(connection.connection_options, connection.bound_connection(topics[0], job, binds))
+        legs.append(TopicLeg(topics, Checkpoint(query.checkpoint, place), options, settings.repartition))
     return replace(query, handle=BoundedTimesHandler(query.handle, tuple(legs), mixed, query.name, report))
 
 

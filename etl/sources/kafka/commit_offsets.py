@@ -85,15 +85,15 @@ class ConsumerGroupWriter:
 
 def end_offsets(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
     """Return the end of a batch in a query's topic, or the topics of its pattern, by topic and partition."""
-    found: dict[tuple[str, int], int] = {}
+    offsets: dict[tuple[str, int], int] = {}
     for each in progress.get("sources", ()):
         end = each.get("endOffset")
         if not isinstance(end, dict):
             continue  # nothing was read yet
         for topic, partitions in end.items():
             if source.is_pattern or topic == source.topic:
-                found |= {(topic, int(partition)): int(offset) for partition, offset in partitions.items()}
-    return found
+                offsets |= {(topic, int(partition)): int(offset) for partition, offset in partitions.items()}
+    return offsets
 
 
 def open_group_writer(

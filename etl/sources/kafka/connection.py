@@ -145,8 +145,8 @@ class CachedOptions:
         StartError
             As in :func:`connection_options`.
         """
-        self._options = found = self._options or connection_options(self.connection)
-        return found
+        self._options = result = self._options or connection_options(self.connection)
+        return result
 
     def forget(self) -> None:
         """Clear the cache."""

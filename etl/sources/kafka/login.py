@@ -55,16 +55,16 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
     if not isinstance(login, SecretLogin):
         return dict(WITHOUT[login])
     try:
-        held = dict(secret.read(login.secret, endpoint, NEEDED[login.kind]))
+        values = dict(secret.read(login.secret, endpoint, NEEDED[login.kind]))
     except SinkError as error:
         raise StartError(str(error)) from error
-    if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in held["privateKey"]:
+    if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in values["privateKey"]:
         # A key with a password needs an algorithm that not every Java has under the name that Kafka uses.
         raise StartError(
             f"secret {login.secret}: privateKey is not an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE "
             "KEY-----); convert it with `openssl pkcs8 -topk8 -nocrypt`: the secret encrypts it"
         )
-    chosen = options_with_secret(login.kind, held)
+    chosen = options_with_secret(login.kind, values)
     private = {name: value for name, value in chosen.items() if name in _PRIVATE}
     return chosen | _referred(private)
 
@@ -95,22 +95,22 @@ def options_with_secret(kind: str, held: dict[str, str]) -> dict[str, str]:
             text = text.replace(one, written)
         return f'"{text}"'
 
-    found = {"kafka.security.protocol": "SSL"}
+    settings = {"kafka.security.protocol": "SSL"}
     if kind in ("scram-sha-512", "plain"):
         module = "scram.Scram" if kind == "scram-sha-512" else "plain.Plain"
         user, password = quoted(held["username"]), quoted(held["password"])
-        found = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": kind.upper()}
-        found["kafka.sasl.jaas.config"] = (
+        settings = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": kind.upper()}
+        settings["kafka.sasl.jaas.config"] = (
             f"org.apache.kafka.common.security.{module}LoginModule required username={user} password={password};"
         )
     if kind == "mutual-tls":
-        found["kafka.ssl.keystore.type"] = "PEM"
-        found["kafka.ssl.keystore.certificate.chain"] = held["certificate"]
-        found["kafka.ssl.keystore.key"] = held["privateKey"]
+        settings["kafka.ssl.keystore.type"] = "PEM"
+        settings["kafka.ssl.keystore.certificate.chain"] = held["certificate"]
+        settings["kafka.ssl.keystore.key"] = held["privateKey"]
     if "certificateAuthority" in held:
-        found["kafka.ssl.truststore.type"] = "PEM"
-        found["kafka.ssl.truststore.certificates"] = held["certificateAuthority"]
-    return found
+        settings["kafka.ssl.truststore.type"] = "PEM"
+        settings["kafka.ssl.truststore.certificates"] = held["certificateAuthority"]
+    return settings
 
 
 def _referred(private: Mapping[str, str]) -> dict[str, str]:
@@ -149,26 +149,26 @@ def login_advice(error: BaseException | None, connection: Connection) -> str | N
     str or None
         None for any other error, such as brokers that do not answer.
     """
-    found: dict[str, str] = {}
+    errors: dict[str, str] = {}
     origin, last = None if error is None else java_error(error), ""
     while origin is not None:
         # Causes below Kafka's message on a key are the JVM's, which may show a part of the key.
         last = str(origin.getMessage())
-        found[str(origin.getClass().getSimpleName())] = last
+        errors[str(origin.getClass().getSimpleName())] = last
         origin = origin.getCause()
     login = connection.authentication
     named, kind = ("", login) if isinstance(login, str) else (f" of secret {login.secret}", login.kind)
-    if "SaslAuthenticationException" in found:
+    if "SaslAuthenticationException" in errors:
         return (
-            f"the brokers refuse the user or the password{named} ({found['SaslAuthenticationException']}); correct "
+            f"the brokers refuse the user or the password{named} ({errors['SaslAuthenticationException']}); correct "
             "them in the secret, and start the job again"
         )
-    if "UnsupportedSaslMechanismException" in found:
+    if "UnsupportedSaslMechanismException" in errors:
         return (
-            f"{found['UnsupportedSaslMechanismException']}; set `authentication` of the cluster in the environment "
+            f"{errors['UnsupportedSaslMechanismException']}; set `authentication` of the cluster in the environment "
             "file to one of those"
         )
-    if "SslAuthenticationException" in found and "fatal alert" in last:
+    if "SslAuthenticationException" in errors and "fatal alert" in last:
         if kind != "mutual-tls":
             return (
                 f"the brokers ask for a certificate ({last}); give them one with "
@@ -179,15 +179,15 @@ def login_advice(error: BaseException | None, connection: Connection) -> str | N
             "privateKey belongs to another certificate. Write one that they accept into the secret, and start the "
             "job again"
         )
-    if "SslAuthenticationException" in found:
+    if "SslAuthenticationException" in errors:
         what = "certificateAuthority of the secret" if named else "a secret's certificateAuthority"
         return (
             f"the brokers' certificate is not trusted here ({last}): it is expired, is for another name than that in "
             f"bootstrap_servers, or its authority is known neither to Java nor by {what}"
         )
-    if "InvalidConfigurationException" in found:
+    if "InvalidConfigurationException" in errors:
         return (
             f"what Kafka's client reads{named} is not a certificate or key in PEM "
-            f"({found['InvalidConfigurationException']})"
+            f"({errors['InvalidConfigurationException']})"
         )
     return None

@@ -79,10 +79,10 @@ def split(
     for place, (begin, end) in ranges.items():
         edges = [begin - 1, *odd.get(place, ()), end]
         gaps = [(a + 1, b) for a, b in pairwise(edges) if a + 1 < b]
-        kept = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[:MOST_RANGES])
-        if kept:
-            clean[place] = kept
-        edges = [begin, *(edge for gap in kept for edge in gap), end]
+        longest = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[:MOST_RANGES])
+        if longest:
+            clean[place] = longest
+        edges = [begin, *(edge for gap in longest for edge in gap), end]
         left = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
         if left:
             rest[place] = left
@@ -119,13 +119,15 @@ class Reader:
         for (topic, partition), offsets in ranges.items():
             chosen.setdefault(topic, {})[partition] = offsets
         begins, ends = (
-            json.dumps({t: {p: offsets[end] for p, offsets in found.items()} for t, found in chosen.items()})
+            json.dumps(
+                {t: {p: offsets[end] for p, offsets in result.items()} for t, result in chosen.items()}
+            )
             for end in (0, 1)
         )
         rows = (
             self.spark.read.format("kafka")
             .options(**self.options, **self.connecting)
-            .option("assign", json.dumps({topic: [*found] for topic, found in chosen.items()}))
+            .option("assign", json.dumps({topic: [*result] for topic, result in chosen.items()}))
             .options(startingOffsets=begins, endingOffsets=ends)
             .load()
         )
@@ -181,8 +183,8 @@ class Reader:
         jvm: Any = self.spark._jvm
         there = {str(e.getKey()): len(e.getValue()) for e in consumer.listTopics(self._wait).entrySet()}
         matches = jvm.java.util.regex.Pattern.matches if pattern else str.__eq__
-        found = [(name, n) for name, count in there.items() if matches(topic, name) for n in range(count)]
-        chosen = sorted(place for place in found if only is None or place[1] in only)
+        places = [(name, n) for name, count in there.items() if matches(topic, name) for n in range(count)]
+        chosen = sorted(place for place in places if only is None or place[1] in only)
         if not chosen:
             raise NoAnswerError(f"there is no topic {topic}")
         return chosen
@@ -191,10 +193,10 @@ class Reader:
         self, consumer: Any, places: Sequence[Partition]
     ) -> dict[Partition, tuple[int, int]]:
         """Return the offsets of the oldest record and of the next one, by partition."""
-        asked = [self._place(place) for place in places]
-        begins = consumer.beginningOffsets(asked, self._wait)
-        ends = consumer.endOffsets(asked, self._wait)
-        return {place: (int(begins[a]), int(ends[a])) for place, a in zip(places, asked, strict=True)}
+        parts = [self._place(place) for place in places]
+        begins = consumer.beginningOffsets(parts, self._wait)
+        ends = consumer.endOffsets(parts, self._wait)
+        return {place: (int(begins[a]), int(ends[a])) for place, a in zip(places, parts, strict=True)}
 
     def _place(self, place: Partition) -> Any:
         jvm: Any = self.spark._jvm
@@ -220,7 +222,7 @@ class Reader:
         Ranges
             Without the partitions that have no record in the range.
         """
-        found = {}
+        ranges = {}
         for place, (begin, end) in self.oldest_and_next_offsets(consumer, places).items():
 
             def first(low: int, moment: int, place: Partition = place, end: int = end) -> int:
@@ -233,8 +235,8 @@ class Reader:
             start = first(begin, since)
             stop = first(start, until)
             if start < stop:
-                found[place] = (start, stop)
-        return found
+                ranges[place] = (start, stop)
+        return ranges
 
     def _time_after(
         self, consumer: Any, place: Partition, within: tuple[int, int], latest: int
@@ -267,8 +269,8 @@ class Reader:
                     told = _TIMES.findall(str(jvm.java.util.Objects.toString(page)))
                     late = {int(offset) for offset, at in told if abs(int(at)) > LATEST}
                     odd.setdefault(place, set()).update(o for o in late if _overflows(page, o))
-        found = {place: sorted(o for o in offsets if o < ranges[place][1]) for place, offsets in odd.items()}
-        return {place: offsets for place, offsets in found.items() if offsets}
+        result = {place: sorted(o for o in offsets if o < ranges[place][1]) for place, offsets in odd.items()}
+        return {place: offsets for place, offsets in result.items() if offsets}
 
     def read_without(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
         """Read a batch although Spark cannot read some of its records.
@@ -297,12 +299,12 @@ class Reader:
 
     def _polled(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
         """Yield pages of a partition's records, which may go a little beyond the range."""
-        asked = self._place(place)
-        consumer.assign([asked])
-        consumer.seek(asked, within[0])
-        while (before := int(consumer.position(asked))) < within[1]:
-            records = consumer.poll(self._wait).records(asked)
-            if int(consumer.position(asked)) == before:
+        part = self._place(place)
+        consumer.assign([part])
+        consumer.seek(part, within[0])
+        while (before := int(consumer.position(part))) < within[1]:
+            records = consumer.poll(self._wait).records(part)
+            if int(consumer.position(part)) == before:
                 raise NoAnswerError(
                     f"{place[0]}/{place[1]}: the brokers sent nothing from offset {before} on within {self.seconds} s"
                 )
@@ -322,7 +324,7 @@ class Reader:
         rows: list[tuple[Any, ...]] = []
         size = 0
         with self.consumer() as consumer:
-            parts = ((place, part) for place, found in ranges.items() for part in found)
+            parts = ((place, part) for place, result in ranges.items() for part in result)
             for record in (each for part in parts for each in self._records(consumer, *part)):
                 rows.append(self._row(record))
                 size += sum(len(each) for each in rows[-1][:2] if each is not None)
@@ -340,8 +342,8 @@ class Reader:
         return made.localCheckpoint()
 
     def _row(self, record: Any) -> tuple[Any, ...]:
-        given = record.headers().toArray() if self._headers else ()
-        headers = [(str(header.key()), _bytes(header.value())) for header in given]
+        pairs = record.headers().toArray() if self._headers else ()
+        headers = [(str(header.key()), _bytes(header.value())) for header in pairs]
         at = int(record.timestamp())
         overflows = abs(at) > LATEST
         if overflows:

@@ -50,7 +50,7 @@ class Reader(SourceReader[KafkaSource]):
             each.name: (manifest.sinks_of_stream(query, each.name), None if each.is_pattern else each.topic)
             for each in self.leg
         }
-        return Identity(self.source.position_owner(job), ask, streams)
+        return Identity(self.source.position_source(job), ask, streams)
 
     def with_batch_handlers(
         self,

@@ -44,10 +44,10 @@ def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting:
     """
     with admin(spark, connecting, SECONDS) as (client, answer):
         known = answer(client.describeCluster().clusterId())
-        found = {} if known is None else {"cluster": str(known)}
+        ids = {} if known is None else {"cluster": str(known)}
         for name, described in _described(spark, sources, client, answer).items():
-            found[f"topic {name}"] = str(described.topicId())
-    return {what: known for what, known in found.items() if known != _NONE}
+            ids[f"topic {name}"] = str(described.topicId())
+    return {what: known for what, known in ids.items() if known != _NONE}
 
 
 def _described(
@@ -87,17 +87,17 @@ def end_offsets(
     kafka = jvm.org.apache.kafka
     only = {source.topic: source.read_as.partitions for source in sources}
     with admin(spark, connecting, SECONDS) as (client, answer):
-        asked = {
+        specs = {
             kafka.common.TopicPartition(name, part.partition()): kafka.clients.admin.OffsetSpec.latest()
             for name, described in _described(spark, sources, client, answer).items()
             for part in described.partitions()
             if part.partition() in (only.get(name) or (part.partition(),))
         }
         committed = kafka.clients.admin.ListOffsetsOptions(kafka.common.IsolationLevel.READ_COMMITTED)
-        found: dict[str, dict[str, int]] = {}
-        for part, told in dict(answer(client.listOffsets(asked, committed).all())).items():
-            found.setdefault(part.topic(), {})[str(part.partition())] = int(told.offset())
-    return found
+        offsets: dict[str, dict[str, int]] = {}
+        for part, info in dict(answer(client.listOffsets(specs, committed).all())).items():
+            offsets.setdefault(part.topic(), {})[str(part.partition())] = int(info.offset())
+    return offsets
 
 
 def fix_end(
@@ -179,11 +179,11 @@ def watch_partitions(
     entry.options()
 
     def look() -> None:
-        found = entry.ask_brokers(lambda options: partition_count(spark, source.topic, options))
-        if found > known:
-            new = ", ".join(map(str, range(known, found)))
+        number = entry.ask_brokers(lambda options: partition_count(spark, source.topic, options))
+        if number > known:
+            new = ", ".join(map(str, range(known, number)))
             raise LossError(
-                f"topic {source.topic} has {found} partitions, but the jobs that share it know only {known}: no job "
+                f"topic {source.topic} has {number} partitions, but the jobs that share it know only {known}: no job "
                 f"reads {new}. Make new lists with `millrace split JOB --env ENV --jobs N`; jobs with `start: "
                 f"earliest` then read {new} from the beginning, and no record lands twice"
             )

@@ -35,10 +35,10 @@ def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
         with closing(tail.client()) as client:
             shards = tail.shards(client)
         for since, until in backfill_steps(request):
-            found = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(
+            entries = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(
                 partial(tail.read_shards, since, until)
             )
-            read = spark.createDataFrame(found.map(partial(_row, source.stream)), COLUMNS)
+            read = spark.createDataFrame(entries.map(partial(_row, source.stream)), COLUMNS)
             within = arrived_between(since, until)
             records = envelope.from_kinesis(read, source.name).where(within)
             yield BackfillPart(

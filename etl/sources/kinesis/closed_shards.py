@@ -198,16 +198,16 @@ def list_shards(client: Any, stream: str) -> list[Shard]:
     client
         A boto3 ``kinesis`` client.
     """
-    found, asked = [], {"StreamName": stream}
-    while asked:
-        page = client.list_shards(**asked)
+    shards, request = [], {"StreamName": stream}
+    while request:
+        page = client.list_shards(**request)
         for shard in page["Shards"]:
             parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
             closed = "EndingSequenceNumber" in shard["SequenceNumberRange"]
-            found.append(Shard(shard["ShardId"], tuple(filter(None, parents)), closed))
+            shards.append(Shard(shard["ShardId"], tuple(filter(None, parents)), closed))
         # boto3's paginator repeats the name beside the token, which Kinesis refuses (boto/botocore#2009).
-        asked = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
-    return found
+        request = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
+    return shards
 
 
 def _once(call: Callable[..., Any], **asked: Any) -> Any:

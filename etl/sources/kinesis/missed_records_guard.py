@@ -127,8 +127,8 @@ class KinesisGuard(LegGuard):
     def _likely(self) -> tuple[Range, ...] | None:
         if not self.steps or self._read_since is None:
             return None
-        found = arrival_ranges.ranges_after(self.steps, self.further, self._step(self._read_since - SLACK))
-        return tuple((self._at(begin), None if end is None else self._at(end)) for begin, end in found)
+        result = arrival_ranges.ranges_after(self.steps, self.further, self._step(self._read_since - SLACK))
+        return tuple((self._at(begin), None if end is None else self._at(end)) for begin, end in result)
 
     def _step(self, moment: datetime) -> int:
         return int(moment.timestamp() // self.step_seconds)
@@ -180,10 +180,10 @@ class KinesisGuard(LegGuard):
         self._check_limits()
         first_of_run = self._batch is None
         self._batch = batch_id
-        kept = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
+        retained = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
         if first_of_run:
             committed = self.checkpoint.commit_time(spark, batch_id - 1) if batch_id else None
-            recent = committed is not None and batch_accounts.now() - committed < kept
+            recent = committed is not None and batch_accounts.now() - committed < retained
             # A shard at its last record has lost nothing, if the last batch is recent.
             self._check_horizon(moved if recent else here.read)
             self._check_landed(spark, batch_id, moved)
@@ -192,8 +192,8 @@ class KinesisGuard(LegGuard):
             # These shards are at records of the last batch.
             before = self._not_before
             self._not_before = before | {s: max(self.oldest, before.get(s, self.oldest)) for s in moved}
-        if self.oldest is not None and batch_accounts.now() - self.oldest > kept:
-            self._check_horizon(self._near_the_end(spark, here.read, batch_accounts.now() - kept))
+        if self.oldest is not None and batch_accounts.now() - self.oldest > retained:
+            self._check_horizon(self._near_the_end(spark, here.read, batch_accounts.now() - retained))
         return moved
 
     def skipped_records(self, spark: SparkSession) -> Iterator[DataFrame]:
@@ -263,8 +263,10 @@ class KinesisGuard(LegGuard):
         wanted = [i for p in sorted(positions.values()) for i in self._identities(p)]
         wanted += [str(n) for n in range(FEWEST_IN_SET - len(wanted))]
         # As a set: if executors are lost, rows of the look-up are counted more than once.
-        found = f"CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN substring_index(_id, '/', 2) END"
-        return F.expr(f"size(collect_set({found}))")
+        condition = (
+            f"CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN substring_index(_id, '/', 2) END"
+        )
+        return F.expr(f"size(collect_set({condition}))")
 
     def _identities(self, position: str) -> tuple[str, str]:
         """Return a record's identity, and that of the first record in it if it was an aggregate."""
@@ -282,10 +284,10 @@ class KinesisGuard(LegGuard):
         recent = [] if earlier is None else [rows.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
         missing = dict(positions)
         for looked_up in (*recent, rows):
-            held = _arrivals(looked_up, positions.values())
-            missing = {k: v for k, v in positions.items() if v not in held}
+            arrivals = _arrivals(looked_up, positions.values())
+            missing = {k: v for k, v in positions.items() if v not in arrivals}
             if not missing:
-                arrived = {k: held[p] for k, p in positions.items()}
+                arrived = {k: arrivals[p] for k, p in positions.items()}
                 self._not_before |= arrived
                 self.oldest = min(arrived.values())
                 self.steps = {self._step(at - SLACK) for at in arrived.values()}
@@ -307,13 +309,13 @@ class KinesisGuard(LegGuard):
             return {}
         young = threshold + TRIM_MARGIN
         rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
-        found = _arrivals(rows.where(F.col("_arrived_at") < F.lit(young)), unsure.values())
+        arrivals = _arrivals(rows.where(F.col("_arrived_at") < F.lit(young)), unsure.values())
         # Shards that did not advance in this run: their times are unknown, and their records may be deleted dead letters.
-        strange = {s: p for s, p in unsure.items() if p not in found and s not in self._not_before}
+        strange = {s: p for s, p in unsure.items() if p not in arrivals and s not in self._not_before}
         anywhere = _arrivals(rows, strange.values()) if strange else {}
         missing = {s: p for s, p in strange.items() if p not in anywhere}
-        found |= anywhere
-        self._not_before |= {s: found.get(p, young) for s, p in unsure.items() if s not in missing}
+        arrivals |= anywhere
+        self._not_before |= {s: arrivals.get(p, young) for s, p in unsure.items() if s not in missing}
         return {s: p for s, p in unsure.items() if s in missing or self._not_before[s] <= threshold}
 
     def _check_horizon(self, positions: Mapping[str, str]) -> None:
@@ -337,8 +339,8 @@ def _arrivals(rows: DataFrame, positions: Collection[str]) -> dict[str, datetime
     """Return the arrival times of the records at some positions, for those that exist."""
     wanted = ", ".join(_quoted(position) for position in sorted(positions))
     arrived = F.expr("min(unix_micros(_arrived_at)) AS at")
-    found = rows.where(F.expr(f"_position IN ({wanted})")).groupBy("_position").agg(arrived).collect()
-    return {row["_position"]: datetime.fromtimestamp(row["at"] / 1e6, tz=UTC) for row in found}
+    arrivals = rows.where(F.expr(f"_position IN ({wanted})")).groupBy("_position").agg(arrived).collect()
+    return {row["_position"]: datetime.fromtimestamp(row["at"] / 1e6, tz=UTC) for row in arrivals}
 
 
 def _quoted(text: str) -> str:

@@ -79,10 +79,10 @@ def last_records(
     """
     since = start_time(source.start)
     with ThreadPoolExecutor(stream.CALLS, "ends") as pool:
-        found = pool.map(partial(_last_record, client, source, until), (shard.id for shard in shards))
+        records = pool.map(partial(_last_record, client, source, until), (shard.id for shard in shards))
         return {
             shard.id: last
-            for shard, last in zip(shards, found, strict=True)
+            for shard, last in zip(shards, records, strict=True)
             # Records before the start of the query are never read.
             if last is not None and (since is None or last[1] >= since)
         }
@@ -91,7 +91,7 @@ def last_records(
 def _last_record(
     client: Any, source: KinesisSource, until: datetime, shard: str
 ) -> tuple[str, datetime] | None:
-    back, kept = _FIRST, timedelta(seconds=source.retention_seconds)
+    back, newest = _FIRST, timedelta(seconds=source.retention_seconds)
     while True:
         last = None
         try:
@@ -104,6 +104,6 @@ def _last_record(
             return None  # a closed shard whose records have all expired
         if last is not None:
             return str(last["SequenceNumber"]), last["ApproximateArrivalTimestamp"]
-        if back >= kept:
+        if back >= newest:
             return None
-        back = min(back * _WIDER, kept)
+        back = min(back * _WIDER, newest)

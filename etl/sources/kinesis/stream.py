@@ -184,14 +184,14 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
         kinesis = client or api_client(source)
         summary = kinesis.describe_stream_summary(StreamName=source.stream)["StreamDescriptionSummary"]
         try:
-            found = kinesis.describe_stream_consumer(
+            description = kinesis.describe_stream_consumer(
                 StreamARN=summary["StreamARN"], ConsumerName=source.consumer
             )
         except kinesis.exceptions.ResourceNotFoundException as error:
             raise StartError(
                 f"stream {source.stream} has no fan-out consumer {source.consumer}: deploy its stack first"
             ) from error
-    return dataclasses.replace(source, consumer=found["ConsumerDescription"]["ConsumerARN"])
+    return dataclasses.replace(source, consumer=description["ConsumerDescription"]["ConsumerARN"])
 
 
 def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Ids:
@@ -218,13 +218,15 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
     """
     try:
         with as_start_error(f"stream {source.stream}"):
-            found = (client or api_client(source, endpoint)).describe_stream_summary(StreamName=source.stream)
+            description = (client or api_client(source, endpoint)).describe_stream_summary(
+                StreamName=source.stream
+            )
     except StartError as error:
         response = getattr(error.__cause__, "response", None) or {}
         if response.get("Error", {}).get("Code") == "AccessDeniedException":
             return {}
         raise NoAnswerError(str(error)) from error
-    made = found["StreamDescriptionSummary"]["StreamCreationTimestamp"].astimezone(UTC)
+    made = description["StreamDescriptionSummary"]["StreamCreationTimestamp"].astimezone(UTC)
     return {f"stream {source.stream}": made.replace(microsecond=0).isoformat()}
 
 

@@ -92,16 +92,16 @@ class StreamTail:
         read = partial(self.read_shards, datetime.fromisoformat(since), until)
         records = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
         identities = records.map(lambda record: identity_of(record["Data"])).filter(bool)
-        found = spark.createDataFrame(identities, _KNOWN).persist()
-        if found.isEmpty():
-            found.unpersist()
+        rows = spark.createDataFrame(identities, _KNOWN).persist()
+        if rows.isEmpty():
+            rows.unpersist()
             return None
-        return found
+        return rows
 
     def identities(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[Identity]:
         """Return the identities of one shard's records, see :meth:`records`; records of other producers are left out."""
-        found = (identity_of(record["Data"]) for record in self.records(client, shard, since, until))
-        return filter(None, found)
+        result = (identity_of(record["Data"]) for record in self.records(client, shard, since, until))
+        return filter(None, result)
 
     def read_shards(
         self, since: datetime, until: datetime, shards: Iterable[str]
@@ -146,8 +146,8 @@ class StreamTail:
 
 def _date(answer: dict[str, Any]) -> datetime:
     """Return the time of an answer: its header ``Date`` (RFC 9110, section 6.6.1)."""
-    told = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    return datetime.now(UTC) if told is None else parsedate_to_datetime(told).astimezone(UTC)
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    return datetime.now(UTC) if date is None else parsedate_to_datetime(date).astimezone(UTC)
 
 
 def identity_of(data: bytes) -> Identity | None:
@@ -161,8 +161,8 @@ def identity_of(data: bytes) -> Identity | None:
     True
     """
     try:
-        found = json.loads(data)
-        source, identity = found["_source"], found["_id"]
+        fields = json.loads(data)
+        source, identity = fields["_source"], fields["_id"]
     except (ValueError, TypeError, KeyError):
         return None
     return (source, identity) if isinstance(source, str) and isinstance(identity, str) else None

@@ -321,7 +321,7 @@ def _changed(text: str, queries: Sequence[str]) -> WhatIfChange:
             nearest(query, queries),
         )
     if dot and key in ("cores", "worker", "split"):
-        raise wrong_option("--what-if", text, f"{key} is of all queries: without a query's name")
+        raise wrong_option("--what-if", text, f"{key} without a query: it applies to all queries of the job")
     named = next(each for each in known if each == key)
     if named == "cache":
         if value != "on":

@@ -30,14 +30,14 @@ def compare(env: EnvironmentName, as_json: AsJson = False) -> None:
       millrace compare --env prod --json | jq '.[0].usd'
     """
     environment = load(env)
-    found = roads(environment, plan(environment), _engines(environment))
+    result = roads(environment, plan(environment), _engines(environment))
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False))
+        typer.echo(json.dumps([asdict(each) for each in result], indent=2, ensure_ascii=False))
         return
     listing = plain_table(
         *words("way"), *figures("$/month"), "price", "does not do", "of which the file uses"
     )
-    for each in found:
+    for each in result:
         usd = "unknown" if each.usd is None else dollars(each.usd)
         listing.add_row(*map(escape, (each.name, usd, each.price, each.lacks, "; ".join(each.beyond))))
     show(listing)
@@ -45,7 +45,7 @@ def compare(env: EnvironmentName, as_json: AsJson = False) -> None:
 
 def _engines(environment: Environment) -> dict[str, float | str]:
     """Return the dollars of the environment with all jobs on each engine and version, or why there is no such plan."""
-    found: dict[str, float | str] = {}
+    costs: dict[str, float | str] = {}
     for engine, kind in KINDS.items():
         for version in kind.spark_versions:
             other = all_on(environment, engine, version)
@@ -54,5 +54,5 @@ def _engines(environment: Environment) -> dict[str, float | str]:
                 words = "a key of a job does not fit it"
             except ConfigurationError as error:
                 usd, words = None, f"no plan: {error.problems[0].allowed}"
-            found[f"{kind.title} {version}"] = words if usd is None else usd
-    return found
+            costs[f"{kind.title} {version}"] = words if usd is None else usd
+    return costs

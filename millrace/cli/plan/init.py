@@ -72,12 +72,12 @@ def files(project: str) -> dict[str, str]:
         Text by path below the project's folder.
     """
     values = {"project": project}
-    found = {SCHEMA_FILE: schema_text()}
+    texts = {SCHEMA_FILE: schema_text()}
     for path, template in _templates(resources.files("millrace.cli.plan") / "new_project", ""):
         text = template.read_text(encoding="utf-8")
         # The file with CDK's feature flags has no placeholders.
-        found[path] = text if path == "cdk.json" else Template(text).substitute(values)
-    return dict(sorted(found.items()))
+        texts[path] = text if path == "cdk.json" else Template(text).substitute(values)
+    return dict(sorted(texts.items()))
 
 
 def _templates(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:

@@ -22,7 +22,7 @@ from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.console import figures, plain_table, show, width, words
 from millrace.cli.shared.expected_failures import REFUSED
-from millrace.cli.shared.html_pages import check_page, html_page, write_page
+from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.config import ConfigurationError, Environment, load
@@ -132,7 +132,7 @@ def plan_command(
         if asked and diff is None:
             raise wrong_option(option, "(no --diff)", "only with --diff")
     if html is not None:
-        check_page(html)
+        check_page_is_writable(html)
     environment = load(env)
     if deployed:
         environment = environment.with_deployed(_deployed_sizes(environment))

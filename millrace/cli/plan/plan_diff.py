@@ -87,8 +87,8 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
     """
     if Path(reference).is_file() and Path(reference).suffix in _ENVIRONMENT:
         other = load(reference, root=root)
-        found: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(other))))
-        return Compared(found, keys_of(other), templates(other, root) if with_templates else None)
+        result: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(other))))
+        return Compared(result, keys_of(other), templates(other, root) if with_templates else None)
     if Path(reference).is_file():
         if with_templates:
             raise wrong_option("--templates", reference, "only with a commit, branch or tag, not with a file")
@@ -100,17 +100,17 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
         name = Path(folder) / given.resolve().relative_to(root) if given.suffix in _ENVIRONMENT else env
         try:
             environment = load(name, root=Path(folder))
-            found = json.loads(json.dumps(to_json(plan(environment))))
+            result = json.loads(json.dumps(to_json(plan(environment))))
         except ConfigurationError as error:
             raise wrong_option(
                 "--diff", reference, f"{_ALLOWED}; there {env} has no plan: {error}"
             ) from error
         if not with_templates:
-            return Compared(found, keys_of(environment))
+            return Compared(result, keys_of(environment))
         # Jars are those of the lock in each version, and only set-up fetches them.
         if not (state := Path(folder) / ".millrace").exists():
             state.symlink_to(root / ".millrace")
-        return Compared(found, keys_of(environment), templates(environment, Path(folder)))
+        return Compared(result, keys_of(environment), templates(environment, Path(folder)))
 
 
 def keys_of(environment: Environment) -> dict[str, str]:
@@ -122,12 +122,12 @@ def keys_of(environment: Environment) -> dict[str, str]:
 
 def changed_keys(before: Mapping[str, str], after: Mapping[str, str]) -> list[KeyChange]:
     """Return the keys whose values differ, those that guard or open something first."""
-    found = [
+    changes = [
         KeyChange(key, before.get(key), after.get(key), bool(_GUARDS.search(key)))
         for key in dict.fromkeys([*before, *after])
         if before.get(key) != after.get(key)
     ]
-    return sorted(found, key=lambda each: not each.guards)
+    return sorted(changes, key=lambda each: not each.guards)
 
 
 def _of_file(file: Path) -> Mapping[str, Any]:
@@ -143,9 +143,9 @@ def _of_file(file: Path) -> Mapping[str, Any]:
 def _unpack(reference: str, root: Path, folder: Path) -> None:
     """Extract the project's files of a commit into a folder."""
     # Git would read a leading dash as an option.
-    asked = ["git", "-C", str(root), "archive", "--format=tar", "--end-of-options", reference, "."]
+    command = ["git", "-C", str(root), "archive", "--format=tar", "--end-of-options", reference, "."]
     try:
-        done = subprocess.run(asked, capture_output=True, check=False)
+        done = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError as error:
         raise wrong_option("--diff", reference, f"{_ALLOWED}: there is no git here") from error
     if done.returncode:

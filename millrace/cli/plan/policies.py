@@ -53,19 +53,19 @@ def policies(
       millrace policies --env prod --repository acme/streams --out policies
     """
     environment = load(env)
-    found = documents(environment)
+    result = documents(environment)
     if repository is not None:
-        found["trust.json"] = github_trust(environment, repository)
+        result["trust.json"] = github_trust(environment, repository)
     if out is None:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(result, indent=2))
         return
     with report_write_errors("--out", out):
         out.mkdir(parents=True, exist_ok=True)
         # If a policy now needs fewer files, remove the others, so that nobody attaches them.
         for left in out.iterdir():
-            if re.fullmatch(r"(deployer|operator)(-\d+)?\.json", left.name) and left.name not in found:
+            if re.fullmatch(r"(deployer|operator)(-\d+)?\.json", left.name) and left.name not in result:
                 left.unlink()
-    for name, document in found.items():
+    for name, document in result.items():
         file = out / name
         with report_write_errors("--out", file):
             file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -133,9 +133,9 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     settings = [typed_json.write(job_settings(environment, job, names)) for job in sized.jobs.values()]
     tables = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
     scope = PermissionScope(names, tables)
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for role in ROLES:
         parts = of_role(scope, role)
         for number, part in enumerate(parts, start=1):
-            found[f"{role}.json" if len(parts) == 1 else f"{role}-{number}.json"] = part
-    return found
+            result[f"{role}.json" if len(parts) == 1 else f"{role}-{number}.json"] = part
+    return result

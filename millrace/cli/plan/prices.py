@@ -59,13 +59,13 @@ def update(
     except ValueError as error:
         raise wrong_option("--region", region, f"a region whose price table can be read: {error}") from error
     with translate_aws_errors("asking the AWS Price List API"):
-        found = renew(price_list(region), region, before, datetime.now(UTC).date())
+        result = renew(price_list(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
-    if found.renewed_count:
+    if result.renewed_count:
         with report_write_errors("--region", file):
-            _replace(file, to_yaml(found.table))
-    _tell(found, f"{PRICES}/{region}.yaml" if found.renewed_count else None, as_json=as_json)
-    if found.stayed:
+            _replace(file, to_yaml(result.table))
+    _tell(result, f"{PRICES}/{region}.yaml" if result.renewed_count else None, as_json=as_json)
+    if result.stayed:
         raise typer.Exit(STAYED)
 
 
@@ -89,14 +89,14 @@ def _replace(file: Path, text: str) -> None:
 
 def _tell(found: Renewal, file: str | None, *, as_json: bool) -> None:
     if as_json:
-        told = {
+        document = {
             "version": 1,
             "file": file,
             "renewed": found.renewed_count,
             "stayed": dict(found.stayed),
             "unknown": list(found.unknown),
         }
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(document, indent=2))
         return
     for name, why in found.stayed.items():
         typer.echo(f"{name} not updated: {why}")

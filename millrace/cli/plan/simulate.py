@@ -17,7 +17,7 @@ from rich.text import Text
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
 from millrace.cli.shared.console import figures, plain_table, show, width, words
-from millrace.cli.shared.html_pages import check_page, write_page
+from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
@@ -114,19 +114,19 @@ def simulate_command(
     from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 
     if html is not None:
-        check_page(html)
+        check_page_is_writable(html)
     environment = load(env)
     jobs = [_known(job, environment)] if job is not None else list(environment.jobs)
     away = [Outage(at, _seconds("--outage", rest)) for at, rest in map(_at("--outage"), outage or [])]
     changes = [(at, _count("--reshard", rest)) for at, rest in map(_at("--reshard"), reshard or [])]
     traffic = _Traffic(trace, spikes, _seconds("--every", every), _seconds("--for", duration), poisson, seed)
     sized = plan(environment)
-    found: dict[str, JobResult] = {}
+    results: dict[str, JobResult] = {}
     for name in jobs:
         arrivals = traffic.of(environment, streams_of(environment, name))
         _within("--outage", outage, [each.at for each in away], arrivals)
         _within("--reshard", reshard, [at for at, _ in changes], arrivals)
-        found[name] = simulate(
+        results[name] = simulate(
             scenario(
                 environment,
                 sized,
@@ -154,7 +154,7 @@ def simulate_command(
     verdict = simulation_verdict(
         environment,
         sized,
-        found,
+        results,
         env=env,
         again=shlex.join(["millrace", "simulate", "--env", env, *words]),
         fixed=fixed,
@@ -163,16 +163,16 @@ def simulate_command(
         "version": 1,
         "environment": environment.name,
         "verdict": verdict_json(verdict),
-        "jobs": {name: to_json(sized, name, result) for name, result in found.items()},
+        "jobs": {name: to_json(sized, name, result) for name, result in results.items()},
     }
     if html is not None:
         title = f"{environment.project}-{environment.name}: simulation"
-        write_page(html, simulation_page(title, document, found))
+        write_page(html, simulation_page(title, document, results))
     if as_json:
         typer.echo(json.dumps(document, indent=2))
         return
     show(*panel(verdict, terminal=sys.stdout.isatty()))
-    _print(sized, found)
+    _print(sized, results)
     if html is not None:
         typer.echo(f"wrote {html}")
 
@@ -225,10 +225,10 @@ class _Traffic:
                 least = f"at least {self.seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
                 raise wrong_option("--every", f"{self.every:g}s", least)
             return {name: Arrivals.spikes(low, high, self.every, self.seconds) for name in streams}
-        asked = {name: environment.streams[name].traffic for name in streams}
+        rates = {name: environment.streams[name].traffic for name in streams}
         return {
             name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, self.seconds)
-            for name, traffic in asked.items()
+            for name, traffic in rates.items()
         }
 
 

@@ -62,13 +62,13 @@ def split(
     if jobs > len(records):
         allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"
         raise environment.places.error([Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)])
-    found = Split(job, name, stream, topic, begin, end, records, balance_partitions(records, jobs))
+    result = Split(job, name, stream, topic, begin, end, records, balance_partitions(records, jobs))
     if as_json:
-        document = dataclasses.asdict(found) | {"jobs": dict(zip(found.names, found.lists, strict=True))}
+        document = dataclasses.asdict(result) | {"jobs": dict(zip(result.names, result.lists, strict=True))}
         typer.echo(json.dumps(document, default=lambda at: at.isoformat().replace("+00:00", "Z")))
         return
-    sys.stderr.write(_summary(found))
-    _print(environment, found)
+    sys.stderr.write(_summary(result))
+    _print(environment, result)
 
 
 def _reached(environment: Environment, cluster: str) -> Settings:

@@ -58,8 +58,8 @@ def vendor(
     """
     root = find_root()
     with tempfile.TemporaryDirectory() as scratch:
-        given = wheel or own_wheel(Path(scratch))
-        for file in into_project(given, root):
+        wheel_file = wheel or own_wheel(Path(scratch))
+        for file in into_project(wheel_file, root):
             typer.echo(f"wrote {file}")
     typer.echo("next: pip install --require-hashes -r requirements.txt")
 

@@ -67,7 +67,7 @@ def audit(
             [Finding(("jobs", job, "queries"), value=name, allowed=allowed) for name in wrong or [job]]
         )
     end = datetime.now(UTC)
-    found: list[Audit | NotAudited] = []
+    audits: list[Audit | NotAudited] = []
     place = connect_place(environment)
     with Console(stderr=True).status(f"audit {job}") as spinner:
         for name in query or known:
@@ -76,14 +76,14 @@ def audit(
             def progress(records: int, name: str = name) -> None:
                 spinner.update(f"{name}: {records:,} records read")
 
-            found += compare(
+            audits += compare(
                 place, job, name, end - timedelta(hours=hours), end, read=read, progress=progress
             )
     if as_json:
-        typer.echo(json.dumps([_json(each) for each in found], indent=2))
+        typer.echo(json.dumps([_json(each) for each in audits], indent=2))
     else:
-        _show(found)
-    raise typer.Exit(1 if any(getattr(each, "missing_records", 0) for each in found) else 0)
+        _show(audits)
+    raise typer.Exit(1 if any(getattr(each, "missing_records", 0) for each in audits) else 0)
 
 
 def _json(found: Audit | NotAudited) -> dict[str, Any]:
@@ -104,19 +104,19 @@ def _show(audits: list[Audit | NotAudited]) -> None:
     from millrace.lifecycle.audits.hours import NotAudited
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    for found in audits:
-        if isinstance(found, NotAudited):
+    for each in audits:
+        if isinstance(each, NotAudited):
             console.print(
-                f"[yellow]{found.query}: {found.stream} cannot be audited[/yellow]: {escape(found.why)}",
+                f"[yellow]{each.query}: {each.stream} cannot be audited[/yellow]: {escape(each.why)}",
                 soft_wrap=True,
             )
             continue
-        console.print(_hours(found))
-        for shard in found.behind:
+        console.print(_hours(each))
+        for shard in each.behind:
             console.print(
                 f"  {escape(shard.shard)}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC; late, not lost"
             )
-        for hole in found.holes:
+        for hole in each.holes:
             when = (
                 ""
                 if hole.since is None or hole.until is None
@@ -129,7 +129,7 @@ def _show(audits: list[Audit | NotAudited]) -> None:
             }[hole.verdict]
             places = hole.first if hole.first == hole.last else f"{hole.first} to {hole.last}"
             console.print(f"  {escape(f'{hole.shard}: {places}')}: {hole.records:,} records{when}: {said}")
-        console.print(_sentence(found))
+        console.print(_sentence(each))
 
 
 def _hours(found: Audit) -> Table:

@@ -97,16 +97,16 @@ def backfill(
     span = _span(environment, since, until, origin, replace=replace)
     console = Console(stderr=True, highlight=False)
     place, aws = _where(environment)
-    told = _size(environment, place, job, name, span, origin)
-    console.print(f"{told}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
+    size = _size(environment, place, job, name, span, origin)
+    console.print(f"{size}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
     confirm("Continue?", yes=yes)
-    asked = {"--backfill": name}
+    arguments = {"--backfill": name}
     if span is not None:
-        asked |= {"--since": span[0].isoformat(), "--until": span[1].isoformat()}
-    asked |= {"--replace": ""} if replace else {}
-    asked |= {"--from": origin} if origin is not None else {}
+        arguments |= {"--since": span[0].isoformat(), "--until": span[1].isoformat()}
+    arguments |= {"--replace": ""} if replace else {}
+    arguments |= {"--from": origin} if origin is not None else {}
     with console.status(f"backfill {name}"):
-        outcome = _run(environment, job, aws, asked)
+        outcome = _run(environment, job, aws, arguments)
     typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
 
 
@@ -148,17 +148,17 @@ def _size(
     if span is None:
         return f"{name}: the lines of {origin}, one transaction per file"
     begin, end = span
-    found = environment.jobs[job].queries[name]
+    query = environment.jobs[job].queries[name]
     when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
-    if isinstance(found, DeriveQuery):
-        table = found.source
+    if isinstance(query, DeriveQuery):
+        table = query.source
         rows = LandedRecords.open(place.catalog(), place.names.table(table), "").rows(begin, end)
         return f"{name}: {rows:,} records of {table} {when}\n{estimate(environment, job, name, rows, begin, end)}"
-    assert isinstance(found, LandQuery)
-    traffic = environment.streams[found.source].traffic
+    assert isinstance(query, LandQuery)
+    traffic = environment.streams[query.source].traffic
     rows = round(traffic.records_per_second * (end - begin).total_seconds())
     return (
-        f"{name}: stream {found.source} {when}, about {rows:,} records (from the traffic in the environment file)\n"
+        f"{name}: stream {query.source} {when}, about {rows:,} records (from the traffic in the environment file)\n"
         f"{estimate(environment, job, name, rows, begin, end)}"
     )
 

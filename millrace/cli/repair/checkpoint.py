@@ -73,13 +73,15 @@ def show(
         _check_query(environment, job, query)
         names = [query]
     with translate_aws_errors("reading the checkpoints"):
-        found = _checkpoints(environment, job)
-        kept, holder = [found.read_contents(name) for name in names], found.holder()
+        checkpoints = _checkpoints(environment, job)
+        contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.holder()
     if as_json:
-        typer.echo(json.dumps({"held_by": holder, "queries": [_document(each) for each in kept]}, indent=2))
+        typer.echo(
+            json.dumps({"held_by": holder, "queries": [_document(each) for each in contents]}, indent=2)
+        )
         return
     typer.echo(f"{job}: {'no writer now' if holder is None else f'current writer: {holder}'}")
-    for each in kept:
+    for each in contents:
         typer.echo("\n".join(_lines(each)))
 
 
@@ -138,15 +140,15 @@ def reset(
     start = None if moment is None else start_time_text(moment, span)
     typer.echo("\n".join(_again(environment, job, query, start, now)), err=True)
     with translate_aws_errors("reading the checkpoints"):
-        found = _checkpoints(environment, job)
-        if not found.has_batches(query):
+        checkpoints = _checkpoints(environment, job)
+        if not checkpoints.has_batches(query):
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
         if dry_run:
             return
         confirm("Continue?", yes=yes)
-        with found.holding_lease("millrace checkpoint reset"):
-            kept = found.archive(query, start=start, moment=now)
-    typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {kept}")
+        with checkpoints.holding_lease("millrace checkpoint reset"):
+            archived = checkpoints.archive(query, start=start, moment=now)
+    typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {archived}")
 
 
 @checkpoint_app.command()
@@ -202,8 +204,8 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
                 with target.holding_lease(f"millrace checkpoint {verb}"):
                     source.copy(query, target, name, same_sink=moves)
             if moves:
-                kept = source.archive(query, start=None, moment=datetime.now(UTC))
-                typer.echo(f"the old checkpoint of {job}/{query} is kept in {kept}", err=True)
+                archived = source.archive(query, start=None, moment=datetime.now(UTC))
+                typer.echo(f"the old checkpoint of {job}/{query} is kept in {archived}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 

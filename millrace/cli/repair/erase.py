@@ -113,15 +113,15 @@ def _under_way(desk: Erasures, where: str) -> Request | None:
     """
     from millrace.lifecycle.jobs.erase import Request
 
-    found = desk.current_request()
-    if found is None:
+    request = desk.current_request()
+    if request is None:
         return None
-    if found["where"] != where:
+    if request["where"] != where:
         raise RefusedError(
-            f"erasure {found['id']} is under way, asked for by {found['by']}; one at a time: follow it by the same command "
+            f"erasure {request['id']} is under way, asked for by {request['by']}; one at a time: follow it by the same command "
             "with the same condition"
         )
-    return Request(**{**found, "left_out": tuple(found["left_out"])})
+    return Request(**{**request, "left_out": tuple(request["left_out"])})
 
 
 def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
@@ -172,12 +172,12 @@ def _preview(environment: Environment, desk: Erasures, request: Request, console
     desk.write_requests(request)
     try:
         with console.status("asking the running jobs what matches"):
-            found = desk.wait(request.id, ("previewed", "refused"), lambda _: None)
+            answers = desk.wait(request.id, ("previewed", "refused"), lambda _: None)
     finally:
         desk.delete_requests(request.id)
-    problems = [problem for answer in found.values() for problem in answer["problems"]]
-    if not problems and not any(answer["tables"] for answer in found.values()):
-        problems = [line for answer in found.values() for line in answer["left_out"]] or [
+    problems = [problem for answer in answers.values() for problem in answer["problems"]]
+    if not problems and not any(answer["tables"] for answer in answers.values()):
+        problems = [line for answer in answers.values() for line in answer["left_out"]] or [
             "no job has a table"
         ]
     if problems:
@@ -185,7 +185,7 @@ def _preview(environment: Environment, desk: Erasures, request: Request, console
         raise ConfigurationError(
             [Problem(where, 0, "--where", request.where, problem) for problem in dict.fromkeys(problems)]
         )
-    return found
+    return answers
 
 
 def _tables(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -241,5 +241,5 @@ def _figures(preview: Answers) -> Table:
 
 
 def _sentence(request: Request, done: Answers) -> str:
-    told = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables(done))
-    return f"erasure {request.id} is done; rows erased: {told}. Its record is in the lake's bucket, below _erasures/"
+    counts = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables(done))
+    return f"erasure {request.id} is done; rows erased: {counts}. Its record is in the lake's bucket, below _erasures/"

@@ -92,14 +92,14 @@ def _on_aws(
     aws = connect_account(environment)
     confirm(f"Stop {job}, replay dead letters of {query} in a separate run, and start it again?", yes=yes)
     begun = datetime.now(UTC)
-    asked = [("--replay", query)]
+    arguments = [("--replay", query)]
     # Glue accepts each argument name once.
-    asked += [("--id", ",".join(identities))] if identities else []
+    arguments += [("--id", ",".join(identities))] if identities else []
     with ExitStack() as held:
         if corrected is not None:
             url = held.enter_context(_uploaded(aws, job, corrected, begun))
-            asked.append(("--corrected", url))
-        ended = run_once(aws, job, asked, progress=lambda line: typer.echo(line, err=True))
+            arguments.append(("--corrected", url))
+        ended = run_once(aws, job, arguments, progress=lambda line: typer.echo(line, err=True))
     said = await_outcome(aws, job, begun, "replayed", query)
     # An identity without a dead letter makes the run fail, but the others are replayed.
     if not ended.succeeded and not (said or {}).get("unknown_ids"):

@@ -62,8 +62,8 @@ def synthesize_and_compare(
     account = Account(aws, sized)
     bootstrap = {"bootstrap": preflight_account.bootstrap}
     _preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
-    if (told := over_limit(environment, sized)) is not None and limited:
-        raise RefusedError(f"{told}; nothing was deployed")
+    if (problems := over_limit(environment, sized)) is not None and limited:
+        raise RefusedError(f"{problems}; nothing was deployed")
     cdk.synthesise(env, assembly, aws.names.account, deployed, shown=True)
     if first:
         files = assembly.glob("*.template.json")
@@ -84,8 +84,8 @@ def _preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) 
     from millrace.lifecycle.preflight.questions import ask, failed
 
     rows = ask(account, checks)
-    if told := [each for each in rows if each.verdict != "ok"]:
-        show_rows(told, err=True)
+    if problems := [each for each in rows if each.verdict != "ok"]:
+        show_rows(problems, err=True)
     if wrong := [each for each in failed(rows) if limited or each.subject == "bootstrap"]:
         said = "; ".join(f"{each.subject}: {each.found}" for each in wrong)
         raise DeployError(f"{said}; nothing was deployed or stopped")

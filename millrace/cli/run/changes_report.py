@@ -149,14 +149,14 @@ def _removed(removal: Removal) -> list[str]:
 
 def questions(found: Changes) -> list[str]:
     """Return the questions to answer before a deployment, one for each stack that it removes."""
-    asked = []
+    lines = []
     for removal in found.removals:
         if not removal.protected:
             what = f"stack {removal.stack}" if removal.job is None else f"job {removal.job}"
             heir = f", which is {removal.renamed_to} now" if removal.renamed_to else ""
             stays = f" These stay: {', '.join(removal.stays)}." if removal.stays else ""
             goes = f" These are deleted: {', '.join(removal.goes)}." if removal.goes else ""
-            asked.append(f"Remove {what}{heir}?{stays}{goes}")
+            lines.append(f"Remove {what}{heir}?{stays}{goes}")
     lost = [
         line.removeprefix("- ").removesuffix(DELETED)
         for stack in found.stacks
@@ -164,7 +164,7 @@ def questions(found: Changes) -> list[str]:
         if line.endswith(DELETED)
     ]
     deleted = f" These are deleted with their data: {', '.join(lost)}." if lost else ""
-    return [*asked, f"Deploy this?{deleted}"]
+    return [*lines, f"Deploy this?{deleted}"]
 
 
 def as_document(found: Changes) -> dict[str, Any]:

@@ -57,12 +57,12 @@ def irreversible_checkpoints(aws: Aws, job: str, document: Mapping[str, Any]) ->
     from millrace.etl.checkpoints.manifest import Manifest, changes, incompatible_changes
 
     return [
-        f"job {job}, query {query}: on this checkpoint it cannot go back: {'; '.join(map(str, found))}"
+        f"job {job}, query {query}: on this checkpoint it cannot go back: {'; '.join(map(str, incompatible))}"
         for query, _, old, new in _manifests(aws, job, document)
         # A version that is refused anyway is reported by `refusals`.
         if isinstance(old, Manifest)
         and not incompatible_changes(changes(old, new))
-        and (found := incompatible_changes(changes(new, old)))
+        and (incompatible := incompatible_changes(changes(new, old)))
     ]
 
 
@@ -83,19 +83,19 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
     """
     from millrace.etl.checkpoints import manifest
 
-    found: list[str] = []
+    lines: list[str] = []
     for query, where, old, new in _manifests(aws, job, document):
         if isinstance(old, manifest.ManifestError):
-            found.append(f"job {job}, query {query}: the manifest of the checkpoint {where}: {old}")
+            lines.append(f"job {job}, query {query}: the manifest of the checkpoint {where}: {old}")
             continue
         wrong = manifest.incompatible_changes(manifest.changes(old, new))
         if wrong:
             out = manifest.remedy(aws.names.environment.name, job, query, wrong)
-            found.append(
+            lines.append(
                 f"job {job}, query {query}: it cannot continue from the checkpoint {where}: "
                 f"{'; '.join(map(str, wrong))}; {out}"
             )
-    return found
+    return lines
 
 
 def _manifests(
@@ -122,10 +122,10 @@ def _manifests(
         raise AnotherReleaseError(
             f"another release of Millrace wrote its launch document ({error})"
         ) from error
-    kept = Checkpoints(aws.client("s3"), aws.names, job)
+    checkpoints = Checkpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
         with translate_aws_errors(f"reading the checkpoint of {job}/{query.name}"):
-            text = kept.manifest(query.name)
+            text = checkpoints.manifest(query.name)
         if text is None:
             continue
         old: Manifest | ManifestError

@@ -43,25 +43,25 @@ def deploy(
     from millrace.lifecycle.versions import deployed_version
 
     environment = load(env)
-    aws, assembly, found = synthesize_and_compare(environment, env, limited=not only_show, first=True)
+    aws, assembly, result = synthesize_and_compare(environment, env, limited=not only_show, first=True)
     if stopped:
-        found = without_starts(found)
+        result = without_starts(result)
     if not as_json:
-        typer.echo("\n".join(describe(found)))
-    review("deploy", aws, assembly, found, continuing_jobs(found), as_json=as_json)
-    if only_show or not found:
+        typer.echo("\n".join(describe(result)))
+    review("deploy", aws, assembly, result, continuing_jobs(result), as_json=as_json)
+    if only_show or not result:
         return
-    refuse_wider("deploy", found, yes=yes, wider=wider)
-    for question in questions(found):
+    refuse_wider("deploy", result, yes=yes, wider=wider)
+    for question in questions(result):
         confirm(question, yes=yes)
-    for change in found.jobs:
+    for change in result.jobs:
         if change.after == "restart":
             deployed_version(aws, change.job)
     started = apply(
         aws,
-        found,
+        result,
         cdk_deploy=lambda: cdk_deploy_all(
-            assembly, found.order.first, found.stages, imports=found.may_import
+            assembly, result.order.first, result.stages, imports=result.may_import
         ),
         progress=lambda line: typer.echo(line, err=True),
         look_again=lambda: compare_with_deployed(aws, assembly),

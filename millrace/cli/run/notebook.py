@@ -180,11 +180,11 @@ def _session_conf(environment: Environment, job: str, names: Names) -> str:
     # The job's own settings if the session runs on the job's engine; else those of the catalog.
     settings = spark_settings(environment, environment.jobs[job], plan(environment).jobs[job], names)
     if not isinstance(environment.jobs[job], GlueJob):
-        kept = ("spark.sql.", "spark.serializer", "spark.speculation")
+        prefixes = ("spark.sql.", "spark.serializer", "spark.speculation")
         settings = {
             key: value
             for key, value in settings.items()
-            if key.startswith(kept) and not any(character.isspace() for character in value)
+            if key.startswith(prefixes) and not any(character.isspace() for character in value)
         }
     return glue_conf(settings)
 
@@ -280,13 +280,13 @@ def _schema_text(path: str) -> str:
 
 
 def _binds(given: list[str]) -> dict[str, str]:
-    found = {}
+    binds = {}
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or not name or not value:
             raise wrong_option("--bind", text, "NAME=VALUE")
-        found[name] = value
-    return found
+        binds[name] = value
+    return binds
 
 
 def _markdown(text: str) -> dict[str, Any]:

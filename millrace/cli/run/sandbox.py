@@ -142,13 +142,13 @@ def run_here(
         typer.echo(f"on this machine others stand in for: {', '.join(standing.replaced)}", err=True)
     jobs = environment_trial.needed_jobs(loaded, job)
     feeds = dict(_feeds(loaded, environment_trial.needed_streams(loaded, jobs), source, rate, seed))
-    found = environment_trial.run(
+    tables = environment_trial.run(
         env, jobs, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True), keep=keep
     )
-    for table, landed in found.items():
+    for table, landed in tables.items():
         typer.echo(f"{table}: {_figures(landed)}; example:")
         typer.echo(f"  {', '.join(f'{name}={_shown(value)}' for name, value in landed.example.items())}")
-    if any(landed.account is not None and landed.account.lost_or_doubled for landed in found.values()):
+    if any(landed.account is not None and landed.account.lost_or_doubled for landed in tables.values()):
         raise typer.Exit(1)
     if keep:
         typer.echo(
@@ -169,11 +169,11 @@ def _feeds(
     files = {} if source is None else _files(source, streams)
     for stream in streams:
         shape = TrafficShape(per_second=rate or _RATE)
-        feed, held = traffic.feed_of(loaded, stream, shape, seed, files.get(stream))
-        if held is not None and rate is None:
-            shape = replace(feed.shape, per_second=max(_RATE, held / _FILE_SECONDS))
+        feed, total = traffic.feed_of(loaded, stream, shape, seed, files.get(stream))
+        if total is not None and rate is None:
+            shape = replace(feed.shape, per_second=max(_RATE, total / _FILE_SECONDS))
             feed = replace(feed, shape=shape)
-        yield stream, TrialFeed(feed, held)
+        yield stream, TrialFeed(feed, total)
 
 
 def _files(source: Path, streams: Sequence[str]) -> dict[str, Path]:
@@ -185,19 +185,19 @@ def _files(source: Path, streams: Sequence[str]) -> dict[str, Path]:
         It is unclear for which stream a file is, or no file of the folder is named after a stream.
     """
     if source.is_dir():
-        found = [
+        files = [
             (stream, each)
             for stream in streams
             for each in sorted(source.glob(f"{stream}.*"))
             if each.is_file()
         ]
-        if len(found) > len(dict(found)):
-            names = ", ".join(each.name for _, each in found)
+        if len(files) > len(dict(files)):
+            names = ", ".join(each.name for _, each in files)
             raise wrong_option(
                 "--from", str(source), f"a folder with one file for each stream; it has {names}"
             )
-        if found:
-            return dict(found)
+        if files:
+            return dict(files)
         raise wrong_option(
             "--from",
             str(source),

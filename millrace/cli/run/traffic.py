@@ -172,9 +172,9 @@ def traffic(
         _show(feed, min(records or _SHOWN, _SHOWN if records is None else records), as_json=as_json)
         return
     target = (
-        traffic_targets.on_aws(environment, stream)
+        traffic_targets.deployed_target(environment, stream)
         if aws
-        else traffic_targets.in_sandbox(environment, stream, kafka=kafka, kinesis=kinesis)
+        else traffic_targets.sandbox_target(environment, stream, kafka=kafka, kinesis=kinesis)
     )
     if aws and not yes:
         _confirm(environment, stream, target, feed, records, seconds)

@@ -50,20 +50,20 @@ def upgrade(
     from millrace.lifecycle.versions import UpgradeError
 
     environment = load_with_job(env, job)
-    aws, assembly, found = synthesize_and_compare(environment, env, limited=not only_show)
-    change = steps.of_job(found, job)
+    aws, assembly, result = synthesize_and_compare(environment, env, limited=not only_show)
+    change = steps.of_job(result, job)
     stack = aws.names.stack(f"job-{job}")
     own = Changes(
-        tuple(each for each in found.stacks if each.stack == stack),
+        tuple(each for each in result.stacks if each.stack == stack),
         (change,),
-        {name: lines for name, lines in found.numbers.items() if name == job},
-        refused=tuple(line for line in found.refused if line.startswith((f"job {job},", f"{stack}:"))),
+        {name: lines for name, lines in result.numbers.items() if name == job},
+        refused=tuple(line for line in result.refused if line.startswith((f"job {job},", f"{stack}:"))),
     )
     if not as_json:
         typer.echo("\n".join(describe(own)))
     if change.after == "start":
         raise UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
-    others = steps.shared_stacks(found, aws.names.prefix)
+    others = steps.shared_stacks(result, aws.names.prefix)
     if others:
         raise UpgradeError(
             f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
@@ -106,22 +106,22 @@ def rollback(
     environment = load_with_job(env, job)
     aws, assembly, _ = synthesize_and_compare(environment, env)
     version = previous(aws, job)
-    found = steps.rollback_changes(aws, version)
-    typer.echo("\n".join(describe(found)))
+    changes = steps.rollback_changes(aws, version)
+    typer.echo("\n".join(describe(changes)))
     typer.echo(
         f"{job}: rolling back to the version deployed until {version.at}: {version.document_url}", err=True
     )
     try:
-        told = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
+        refusals = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
     except AnotherReleaseError as error:
-        told = []
+        refusals = []
         typer.echo(
             f"{job}: its checkpoints cannot be checked here: {error}. The job checks them at its start: if it cannot continue "
             "from them, it ends with status 2, and this command reports the job as unhealthy",
             err=True,
         )
-    refuse("rollback", told)
-    refuse_wider("rollback", found, yes=yes, wider=wider)
+    refuse("rollback", refusals)
+    refuse_wider("rollback", changes, yes=yes, wider=wider)
     confirm("Roll back this?", yes=yes)
     started = steps.roll_back(
         aws,
@@ -130,6 +130,6 @@ def rollback(
         cdk_deploy=cdk_deploy_stack,
         progress=lambda line: typer.echo(line, err=True),
         patience_seconds=patience,
-        found=found,
+        found=changes,
     )
     typer.echo(f"rolled {job} back; {'it runs' if started else 'it stays stopped'}")

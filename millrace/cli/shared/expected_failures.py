@@ -67,10 +67,10 @@ def report_failures(name: str, command: Callable[Parameters, Result]) -> Callabl
         try:
             return command(*args, **kwargs)
         except Exception as error:
-            told = _explained(error)
-            if (status := status_of(told)) is None:
+            explanation = _explained(error)
+            if (status := status_of(explanation)) is None:
                 raise
-            typer.echo(f"millrace {name}: {told}", err=True)
+            typer.echo(f"millrace {name}: {explanation}", err=True)
             raise typer.Exit(status) from None
 
     return run
@@ -96,8 +96,10 @@ def _explained(error: Exception) -> Exception:
     from millrace.lifecycle.problems import CredentialsError, TransientError, explain
 
     assert isinstance(cause, BotoCoreError | ClientError)
-    found = explain(cause, "asking AWS")
-    return error if refused and not isinstance(found, CredentialsError | TransientError) else found
+    explanation = explain(cause, "asking AWS")
+    return (
+        error if refused and not isinstance(explanation, CredentialsError | TransientError) else explanation
+    )
 
 
 def _names(error: BaseException) -> list[str]:

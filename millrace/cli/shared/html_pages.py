@@ -61,7 +61,7 @@ def _visible(value: Any) -> Any:
     return [_visible(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def check_page(file: Path) -> None:
+def check_page_is_writable(file: Path) -> None:
     """Check before the work that a page can be written.
 
     Raises

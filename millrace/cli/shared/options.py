@@ -21,12 +21,12 @@ def _environments(incomplete: str) -> list[str]:
 
 def _jobs(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the jobs of the environment that was given before, else of all; a file with mistakes has none."""
-    given = context.params.get("env") or os.environ.get("MILLRACE_ENV")
-    found: dict[str, None] = {}
-    for name in [given] if given else environments():
+    environment_name = context.params.get("env") or os.environ.get("MILLRACE_ENV")
+    jobs: dict[str, None] = {}
+    for name in [environment_name] if environment_name else environments():
         with contextlib.suppress(ConfigurationError):
-            found |= dict.fromkeys(load(name).jobs)
-    return [job for job in found if job.startswith(incomplete)]
+            jobs |= dict.fromkeys(load(name).jobs)
+    return [job for job in jobs if job.startswith(incomplete)]
 
 
 EnvironmentName = Annotated[

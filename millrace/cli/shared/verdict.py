@@ -197,14 +197,14 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     if not terminal:
         rows.append(("next", Text(f"{verdict.command}  {verdict.why}")))
         yield Text(f"VERDICT  {verdict.subject}")
-        for name, told in rows:
-            yield Text(f"  {name:<7}{told.plain}")
+        for name, cells in rows:
+            yield Text(f"  {name:<7}{cells.plain}")
         return
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, told in rows:
-        grid.add_row(name, told)
+    for name, cells in rows:
+        grid.add_row(name, cells)
     colour = _COLOURS[MARKS[verdict.worst_state]]
     title = Text("VERDICT", f"bold {colour}")
     command = Text(verdict.command, "bold")

@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from millrace.cli.shared.console import figures, plain_table, show, words
-from millrace.cli.shared.html_pages import check_page, write_page
+from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import check_job
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
@@ -110,7 +110,7 @@ def advise_command(
     from millrace.advisor.logs.event_log_reader import read
 
     if html is not None:
-        check_page(html)
+        check_page_is_writable(html)
     if job is not None and env is None:
         raise wrong_option("--job", job, "only with --env")
     environment = load(env) if env is not None else None
@@ -122,7 +122,7 @@ def advise_command(
         subject = _ours(environment, job, [each.name for each in history.queries])
     advice = advise(history, subject)
     advice = replace(advice, notes=(*doubt, *advice.notes))
-    asked = bool(what_if or score is not None or apply or html is not None or as_json)
+    with_options = bool(what_if or score is not None or apply or html is not None or as_json)
     foreseen = options.forecast_changes(advice, subject, what_if or (), score)
     advice = options.without_worse(advice, foreseen)
     ran = foreseen.forecasts[0] if foreseen.forecasts else None
@@ -133,18 +133,18 @@ def advise_command(
     document = to_json(advice) | {"verdict": verdict_json(verdict)} | options.to_json(foreseen)
     if html is not None:
         write_page(html, advice_page(document, history, foreseen.twin, foreseen.forecasts))
-    told = options.apply(advice, env, finding or ()) if apply else None
+    outcome = options.apply(advice, env, finding or ()) if apply else None
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-        if told is not None:
-            typer.echo(told, err=True)
+        if outcome is not None:
+            typer.echo(outcome, err=True)
         return
     show(*panel(verdict, terminal=sys.stdout.isatty()))
     _show(advice, log.name)
-    if asked:
+    if with_options:
         options.show_forecasts(foreseen)
-    if told is not None:
-        typer.echo(f"\n{told}")
+    if outcome is not None:
+        typer.echo(f"\n{outcome}")
     if html is not None:
         typer.echo(f"wrote {html}")
 
@@ -172,16 +172,16 @@ def _subject_and_place(
         session = boto3.Session()
         region = session.region_name or ""
         if glue_job is not None:
-            found = ask_glue(session.client("glue"), glue_job, region, run)
+            result = ask_glue(session.client("glue"), glue_job, region, run)
         else:
             assert emr_app is not None
-            found = emr_application(session.client("emr-serverless"), emr_app, region, run)
+            result = emr_application(session.client("emr-serverless"), emr_app, region, run)
     except BotoCoreError as error:
         option = "--glue-job" if glue_job is not None else "--emr-app"
         raise wrong_option(
             option, str(glue_job or emr_app), f"an account that can be reached ({error})"
         ) from error
-    return found.subject, found.logs, run or found.run
+    return result.subject, result.logs, run or result.run
 
 
 def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
@@ -190,9 +190,9 @@ def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, 
     from millrace.advisor.logs.event_logs import find
 
     logs = find(place)
-    found = log_of(logs, run) if run else logs[0]
-    if found is not None:
-        return found, ()
+    log = log_of(logs, run) if run else logs[0]
+    if log is not None:
+        return log, ()
     if asked:
         raise wrong_option("--run", run, f"a run with its log at {place}; no log there belongs to this run")
     return logs[0], (

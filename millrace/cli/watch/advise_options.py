@@ -182,9 +182,16 @@ def show_forecasts(found: TwinAnswers) -> None:
             *words("query", "forecast of"), *figures("predicted, s", "measured, s", "error", "in interval")
         )
         for one in scored.scores:
-            told = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
+            forecast = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
             inside = "yes" if one.inside else "no"
-            row = (one.query, one.figure, told, f"{one.happened:,.2f}", f"{one.relative_error:.1%}", inside)
+            row = (
+                one.query,
+                one.figure,
+                forecast,
+                f"{one.happened:,.2f}",
+                f"{one.relative_error:.1%}",
+                inside,
+            )
             table.add_row(*map(Text, row))
         show("", Text(f"scored: {scored.forecast}"), table)
 
@@ -229,10 +236,10 @@ def forecast_cells(query: QueryForecast) -> list[str]:
         longest = next(iter(query.figures.values())).value
         return [f"no batch ends in {longest:,.0f} s", *[""] * (len(query.figures) - 1)]
     return [
-        f"{told.value:,.2f} [{told.low:,.2f}, {told.high:,.2f}]"
+        f"{cells.value:,.2f} [{cells.low:,.2f}, {cells.high:,.2f}]"
         if query.keeps_up or key in ("duration", "slow")
         else "grows"
-        for key, told in query.figures.items()
+        for key, cells in query.figures.items()
     ]
 
 
@@ -253,10 +260,10 @@ def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
     places = environment.places
     assert places.tree is not None
     changes = _changes(advice.findings, numbers)
-    found = try_changes(places.tree.file, changes, places.root)
-    found.write()
-    diffs = "".join(each.diff() for each in found.files)
-    before, after = total(found.before).value, total(found.after).value
+    result = try_changes(places.tree.file, changes, places.root)
+    result.write()
+    diffs = "".join(each.diff() for each in result.files)
+    before, after = total(result.before).value, total(result.after).value
     return f"{diffs}the plan: ${before:,.2f} a month before, ${after:,.2f} after; run `millrace deploy` to apply it on AWS"
 
 
@@ -266,15 +273,15 @@ def _changes(findings: Sequence[Finding], numbers: Sequence[int]) -> list[Change
         if each > len(findings):
             raise wrong_option("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")
     chosen = [findings[each - 1] for each in numbers] if numbers else findings
-    found: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     for finding in chosen:
         change = next((each for each in finding.changes if each.kind == "environment"), None)
         if change is not None:
-            found.setdefault(change.key, change)
-    if not found:
+            changes.setdefault(change.key, change)
+    if not changes:
         raise wrong_option(
             "--apply",
             "nothing to write",
             "findings with a key of the environment file; make these changes by hand",
         )
-    return list(found.values())
+    return list(changes.values())

@@ -64,7 +64,7 @@ def _run(
     which = f", run {same.index(query.run_id) + 1} of {len(same)}" if len(same) > 1 else ""
     named = {batch for each in findings if each["run"] in (None, query.run_id) for batch in each["batches"]}
     last = {each.id for each in query.batches[-_ROWS:]}
-    kept = [each for each in query.batches if each.id in named | last][-2 * _ROWS :]
+    shown = [each for each in query.batches if each.id in named | last][-2 * _ROWS :]
     rows = [
         [
             each.id,
@@ -74,7 +74,7 @@ def _run(
             *(f"{each.parts[part]:.3f}" if part in each.parts else "-" for part in PARTS),
             sum(len(job.stages) for job in each.jobs),
         ]
-        for each in kept
+        for each in shown
     ]
     head = ["batch", "begun, UTC", "records", "seconds", *PARTS, "stages"]
     title = f"{query.name}{which}"
@@ -158,8 +158,8 @@ def _effects(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
             )
             for name, query in twin.what_if((WhatIfChange(key, value),), _DRAWS).queries.items():
                 for figure, series in by_figure.items():
-                    told = query.figures[figure]
-                    series.setdefault(name, []).append([at, told.value, told.low, told.high])
+                    forecast = query.figures[figure]
+                    series.setdefault(name, []).append([at, forecast.value, forecast.low, forecast.high])
         for question, series in zip(
             (f"How long does a batch last by {words}? The median", f"How old do records get by {words}? p95"),
             by_figure.values(),
@@ -172,14 +172,14 @@ def _effects(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
 
 def _asked(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
     cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
-    found: list[tuple[Key, str, list[float]]] = [
+    keys: list[tuple[Key, str, list[float]]] = [
         ("cores", "cores", [float(each) for each in cores]),
         ("traffic", "traffic", [0.5, 1.0, 1.5, 2.0]),
     ]
     triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0]
     if triggers:
-        found.append(("trigger", "trigger, s", [triggers[0] * factor for factor in (0.5, 1.0, 2.0, 4.0)]))
+        keys.append(("trigger", "trigger, s", [triggers[0] * factor for factor in (0.5, 1.0, 2.0, 4.0)]))
     limits = [each.limit for each in twin.queries.values() if each.limit is not None]
     if limits:
-        found.append(("limit", "limit of a batch", [math.ceil(limits[0] * f) for f in (0.5, 1.0, 2.0, 4.0)]))
-    return found
+        keys.append(("limit", "limit of a batch", [math.ceil(limits[0] * f) for f in (0.5, 1.0, 2.0, 4.0)]))
+    return keys

@@ -154,6 +154,6 @@ def _next(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -
                 f"sets {change.key} to {change.new} and shows the new plan",
             )
         if played := playable_changes([finding], queries):
-            asked = ",".join(str(each) for each in played[0])
-            return f"{command} --what-if {shlex.quote(asked)}", "predicts what this change brings"
+            question = ",".join(str(each) for each in played[0])
+            return f"{command} --what-if {shlex.quote(question)}", "predicts what this change brings"
     return f"{command} --html advice.html", "draws what ran, batch by batch"

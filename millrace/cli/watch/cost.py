@@ -84,11 +84,11 @@ def cost_command(
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
     bill = real_cost.actual(connect_account(environment).client("ce"), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
-    found = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
+    result = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
     if as_json:
-        typer.echo(json.dumps({**to_json(bill, found), "warnings": notes}, indent=2))
+        typer.echo(json.dumps({**to_json(bill, result), "warnings": notes}, indent=2))
     else:
-        _show(sized, bill, found)
+        _show(sized, bill, result)
         typer.echo("".join(f"Note: {note}\n" for note in notes), nl=False)
 
 

@@ -137,10 +137,10 @@ def _credentials() -> dict[str, str]:
     """Return the caller's credentials for a program without support for profiles and single sign-on."""
     import boto3
 
-    found = boto3.Session().get_credentials()
-    if found is None:
+    credentials = boto3.Session().get_credentials()
+    if credentials is None:
         return {}
-    frozen = found.get_frozen_credentials()
+    frozen = credentials.get_frozen_credentials()
     named = {
         "AWS_ACCESS_KEY_ID": frozen.access_key,
         "AWS_SECRET_ACCESS_KEY": frozen.secret_key,

@@ -113,16 +113,16 @@ def _follow(written: _Written, known: _Known, *, as_json: bool) -> None:
             time.sleep(_POLL_SECONDS)
             now = datetime.now(UTC)
             try:
-                found = written.whole(now - 2 * _LATE)
+                result = written.whole(now - 2 * _LATE)
             except TransientError:
                 continue
-            fresh = [each for each in found if _key(each) not in known]
+            fresh = [each for each in result if _key(each) not in known]
             if written.late is not None:
                 # Older entries were read before. A new one among them is the rest of a trace that begins before the window.
                 fresh = [each for each in fresh if each.at is None or each.at >= now - written.late]
             _show(fresh, as_json=as_json)
             # Each read of files returns only changed ones, so the others must be remembered.
-            known = _known(found) if written.late is not None else known | _known(found)
+            known = _known(result) if written.late is not None else known | _known(result)
     except KeyboardInterrupt:
         return
 

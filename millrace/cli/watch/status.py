@@ -98,14 +98,14 @@ def _ask(aws: Aws, jobs: Sequence[str]) -> Iterator[_Seen]:
 
 
 def _show_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
-    found = []
+    result = []
     for seen in _ask(connect_account(environment), jobs):
-        found.append(seen)
+        result.append(seen)
         if not as_json:
             typer.echo(f"{seen.job}: {seen.text}", err=not seen.ok)
     if as_json:
-        typer.echo(json.dumps({seen.job: seen.answer for seen in found}, indent=2))
-    if not all(seen.ok for seen in found):
+        typer.echo(json.dumps({seen.job: seen.answer for seen in result}, indent=2))
+    if not all(seen.ok for seen in result):
         raise typer.Exit(FAILED)
 
 
@@ -119,17 +119,17 @@ def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_js
         try:
             while True:
                 now = datetime.now(UTC)
-                found = list(_ask(aws, jobs))
+                result = list(_ask(aws, jobs))
                 if live is not None:
-                    live.update(_table(found, now), refresh=True)
+                    live.update(_table(result, now), refresh=True)
                 elif as_json:
                     document = {
                         "at": now.isoformat(timespec="seconds"),
-                        "jobs": {each.job: each.answer for each in found},
+                        "jobs": {each.job: each.answer for each in result},
                     }
                     typer.echo(json.dumps(document))
                 else:
-                    typer.echo("\n".join(f"{now:%H:%M:%SZ} {each.job}: {each.text}" for each in found))
+                    typer.echo("\n".join(f"{now:%H:%M:%SZ} {each.job}: {each.text}" for each in result))
                 time.sleep(every)
         except KeyboardInterrupt:
             return

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millrace.verify.environment import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
-    from millrace.verify.verification_outcome import Outcome
+    from millrace.verify.verification_outcome import VerificationOutcome
     from millrace.verify.verification_target import ExpectedSeconds, Place
 
 NOT_EXACT = 1
@@ -259,15 +259,15 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
 
 
 def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: bool) -> tuple[str, ...]:
-    found = []
+    reasons = []
     if copy.kafka is None and any(isinstance(s, KafkaTopic) for s in environment.streams.values()):
-        found.append("Kafka: the engines of its jobs read Kinesis in this test")
+        reasons.append("Kafka: the engines of its jobs read Kinesis in this test")
     if in_sandbox:
-        found.append("Glue and EMR Serverless themselves: local Spark runs the jobs")
-    return tuple(found)
+        reasons.append("Glue and EMR Serverless themselves: local Spark runs the jobs")
+    return tuple(reasons)
 
 
-def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
+def _tell(outcome: VerificationOutcome, way: str | None, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(outcome.document(), indent=2))
     else:
@@ -310,8 +310,8 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
 
     aws = connect_account(environment)
     left = find_verifications(aws.client, environment)
-    found = (f"{each.name}, of {each.environment}: {', '.join(stacks)}" for each, stacks in left.items())
-    typer.echo("\n".join(found) or "nothing is left", err=as_json)
+    result = (f"{each.name}, of {each.environment}: {', '.join(stacks)}" for each, stacks in left.items())
+    typer.echo("\n".join(result) or "nothing is left", err=as_json)
     confirm("Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left)
     with progress() as say:
         done = {}
@@ -334,10 +334,10 @@ def _removed(aws: Aws, scope: VerificationScope, say: Callable[[str], None]) -> 
     from millrace.verify.removals.removal import remove
 
     unknown = _unknown(aws, scope)
-    found = remove(
+    result = remove(
         on_aws.AwsAccount(aws), scope, say=say, topics=lambda: [] if unknown else _topics(aws, scope, say)
     )
-    return dataclasses.replace(found, remains=(*unknown, *found.remains))
+    return dataclasses.replace(result, remains=(*unknown, *result.remains))
 
 
 def _unknown(aws: Aws, scope: VerificationScope) -> list[str]:

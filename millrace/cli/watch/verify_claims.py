@@ -41,17 +41,17 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
 
     aws = connect_account(environment)
     with progress() as say:
-        told = ask_claims(_question(environment, aws), say)
+        answers = ask_claims(_question(environment, aws), say)
     if as_json:
-        typer.echo(json.dumps(document(told), indent=2))
+        typer.echo(json.dumps(document(answers), indent=2))
     else:
         headings = ("claim", "verdict", "what was seen, or why not")
         shown = Table(*(Column(each, overflow="fold") for each in headings), box=None, pad_edge=False)
-        for each in told:
+        for each in answers:
             shown.add_row(each.id, each.verdict, each.why)
-        show(Text(summary(told)), shown)
-    save(told, environment, report)
-    return REFUTED if any(each.verdict == "refuted" for each in told) else 0
+        show(Text(summary(answers)), shown)
+    save(answers, environment, report)
+    return REFUTED if any(each.verdict == "refuted" for each in answers) else 0
 
 
 def observer(

@@ -15,7 +15,7 @@ from millrace.sizing.model import CostItem, Plan
 
 if TYPE_CHECKING:
     from millrace.verify.environment import VerificationCopy, VerificationSettings
-    from millrace.verify.verification_outcome import Outcome
+    from millrace.verify.verification_outcome import VerificationOutcome
 
 
 def print_announcement(
@@ -119,7 +119,7 @@ def _makes(copy: VerificationCopy, plan: Plan) -> list[dict[str, Any]]:
     return made
 
 
-def print_outcome(outcome: Outcome) -> None:
+def print_outcome(outcome: VerificationOutcome) -> None:
     """Print steps, tables, kills and cost."""
     steps = _titled(f"{outcome.name}: steps", "step", *figures("seconds", no_wrap=False), "")
     for step in outcome.steps:
@@ -150,27 +150,27 @@ def _titled(title: str, *columns: Column | str) -> Table:
     return Table(*columns, title=title, title_justify="left")
 
 
-def _tables(outcome: Outcome) -> Table:
+def _tables(outcome: VerificationOutcome) -> Table:
     names = ("sent", "landed", "dead letters", "derived", "lost", "twice", "altered", "unknown")
     table = _titled("tables against the ledger", "job and stream", *figures(*names, no_wrap=False))
     for each in outcome.compared:
-        found = each.account
+        result = each.account
         table.add_row(
             f"{each.leg.job} {each.leg.stream}",
             *(
                 f"{figure:,}"
                 for figure in (
-                    found.produced,
-                    found.landed,
-                    found.dead_letters,
-                    found.derived,
-                    found.lost + found.derived_lost,
-                    found.duplicated + found.derived_duplicated,
-                    found.altered + found.misjudged,
-                    found.unknown,
+                    result.produced,
+                    result.landed,
+                    result.dead_letters,
+                    result.derived,
+                    result.lost + result.derived_lost,
+                    result.duplicated + result.derived_duplicated,
+                    result.altered + result.misjudged,
+                    result.unknown,
                 )
             ),
-            style=None if found.exact else "red",
+            style=None if result.exact else "red",
         )
     return table
 
@@ -182,7 +182,7 @@ def _cost(items: Sequence[CostItem], title: str) -> Table:
     return table
 
 
-def _verdict(outcome: Outcome) -> str:
+def _verdict(outcome: VerificationOutcome) -> str:
     sent = sum(each.account.produced for each in outcome.compared)
     if outcome.exact:
         return f"[green]exact: each of {sent:,} records is in its tables once[/green]"

@@ -39,7 +39,7 @@ def foreign_accounts(tree: Tree, account: str, others: Collection[str]) -> Itera
     for path, value in tree.leaves():
         keys = [step for step in path if isinstance(step, str)]
         texts = [*keys, value] if isinstance(value, str) else keys
-        named = ["".join(found) for text in texts for found in _ACCOUNT.findall(unquote(text))]
+        named = ["".join(result) for text in texts for result in _ACCOUNT.findall(unquote(text))]
         if keys and _ACCOUNT_KEY.search(keys[-1]) and re.fullmatch(r"\d{12}", str(value)):
             named.append(str(value))
         if foreign := [each for each in named if each != account and each not in others]:
@@ -53,10 +53,10 @@ def foreign_accounts(tree: Tree, account: str, others: Collection[str]) -> Itera
 def inherited_names(tree: Tree) -> list[str]:
     """Return a line for each value that names an account, host or secret and stands in a file which the environment extends."""
     return [
-        f"{dotted_path(path)}: {value} ({held.file.name})"
+        f"{dotted_path(path)}: {value} ({node.file.name})"
         for path, value in tree.leaves()
-        if (held := tree.at(path)) is not None
-        and held.file != tree.file
+        if (node := tree.at(path)) is not None
+        and node.file != tree.file
         and isinstance(value, str)
         and _names(path, value)
     ]

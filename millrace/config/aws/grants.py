@@ -79,16 +79,16 @@ def list_prefixes(sid: str, bucket: str, prefixes: list[str]) -> Grant:
 
 def merge_grants(grants: Iterable[Grant]) -> list[Grant]:
     """Merge statements with the same name: their resources, and the values of their conditions."""
-    found: dict[str, Grant] = {}
+    result: dict[str, Grant] = {}
     for grant in grants:
-        first = found.setdefault(grant.sid, grant)
+        first = result.setdefault(grant.sid, grant)
         conditions = {
             operator: {key: _together(first.conditions[operator][key], value) for key, value in keys.items()}
             for operator, keys in grant.conditions.items()
         }
         resources = _together(first.resources, grant.resources)
-        found[grant.sid] = replace(first, resources=tuple(resources), conditions=conditions)
-    return list(found.values())
+        result[grant.sid] = replace(first, resources=tuple(resources), conditions=conditions)
+    return list(result.values())
 
 
 def _together(first: Sequence[str], then: Sequence[str]) -> list[str]:

@@ -22,29 +22,34 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
     Finding
         Nothing if the job can start with them.
     """
-    asked, pipelines = query.format, (root / "pipelines").resolve()
+    payload_format, pipelines = query.format, (root / "pipelines").resolve()
     use = FormatUse(path, query, (root / query.schema_).resolve(), job, root)
-    if use.schema.suffix != asked.suffix or not use.schema.is_relative_to(pipelines):
-        of = f" for format {asked.kind}"
+    if use.schema.suffix != payload_format.suffix or not use.schema.is_relative_to(pipelines):
+        of = f" for format {payload_format.kind}"
         if "format" not in query.model_fields_set:
             others = [
-                kind for kind, each in KINDS.items() if each.suffix == use.schema.suffix != asked.suffix
+                kind
+                for kind, each in KINDS.items()
+                if each.suffix == use.schema.suffix != payload_format.suffix
             ]
             of = f"; with format {others[0]}: {use.schema.suffix}" if others else ""
-        a = "an" if asked.suffix == ".avsc" else "a"
-        yield use.wrong_schema(f"{a} {asked.suffix} file below pipelines/, which travels with the job{of}")
+        a = "an" if payload_format.suffix == ".avsc" else "a"
+        yield use.wrong_schema(
+            f"{a} {payload_format.suffix} file below pipelines/, which travels with the job{of}"
+        )
     elif not is_file(use.schema):
         known = [
-            str(each.relative_to(root.resolve())) for each in sorted(pipelines.rglob(f"*{asked.suffix}"))
+            str(each.relative_to(root.resolve()))
+            for each in sorted(pipelines.rglob(f"*{payload_format.suffix}"))
         ]
         yield Finding((*path, "schema"), query.schema_, "a file that exists", nearest(query.schema_, known))
     else:
-        yield from asked.check_schema(use)
-    yield from asked.check(use)
-    if asked.deletes and isinstance(query, DirectQuery | DirectRoute):
+        yield from payload_format.check_schema(use)
+    yield from payload_format.check(use)
+    if payload_format.deletes and isinstance(query, DirectQuery | DirectRoute):
         yield Finding(
             (*path, "format", "kind"),
-            asked.kind,
+            payload_format.kind,
             "a format of rows, or a land query and a derive query with latest_by: a change may delete, and rows of this query are "
             "known by their place in the topic",
         )

@@ -89,12 +89,12 @@ def _network(environment: Environment) -> Iterator[Finding]:
             ("network", "zones"), ", ".join(network.zones.values()), "two or more Availability Zones"
         )
     if network.vpc is not None:
-        for key, given in (
+        for key, present in (
             ("egress", network.egress != "endpoints"),
             ("flow_logs_role", network.flow_logs_role is not None),
             ("allowed_domains", network.allowed_domains is not None),
         ):
-            if given:
+            if present:
                 yield Finding(
                     ("network", key), str(getattr(network, key)), f"nothing: {network.vpc} is left as it is"
                 )
@@ -120,8 +120,8 @@ def _zone_ids(environment: Environment) -> Iterator[Finding]:
     elif len(set(network.zone_ids)) != len(network.zone_ids) or (
         len(network.zone_ids) != (network.availability_zones or max(2, min(3, len(network.zone_ids))))
     ):
-        asked = network.availability_zones or "2 or 3"
-        yield Finding(path, given, f"{asked} different zones, as network.availability_zones says")
+        count = network.availability_zones or "2 or 3"
+        yield Finding(path, given, f"{count} different zones, as network.availability_zones says")
     for zone in network.zone_ids:
         allowed = availability_zones.zones_to_use_instead(environment, zone)
         if allowed is not None:
@@ -159,13 +159,13 @@ def _storage(environment: Environment) -> Iterator[Finding]:
         value: timedelta | None = getattr(storage, key)
         if value is not None and value % _DAY:
             yield Finding(("storage", key), format_duration(value), "whole days, such as 30d")
-    kept = storage.dead_letter_retention
+    retention = storage.dead_letter_retention
     longest = max((stream.retention for stream in environment.streams.values()), default=timedelta(0))
-    if kept is not None and kept < longest:
+    if retention is not None and retention < longest:
         # A record that is read again from its stream must still be known as a dead letter.
         yield Finding(
             ("storage", "dead_letter_retention"),
-            format_duration(kept),
+            format_duration(retention),
             f"at least {format_duration(longest)}, as long as a stream keeps its records",
         )
 
@@ -185,10 +185,12 @@ def _regions(environment: Environment) -> Iterator[Finding]:
 
 
 def _observability(environment: Environment) -> Iterator[Finding]:
-    kept = environment.observability.prometheus_retention
-    if not _PROMETHEUS_SHORTEST <= kept <= _PROMETHEUS_LONGEST or kept % _DAY:
+    retention = environment.observability.prometheus_retention
+    if not _PROMETHEUS_SHORTEST <= retention <= _PROMETHEUS_LONGEST or retention % _DAY:
         yield Finding(
-            ("observability", "prometheus_retention"), format_duration(kept), "30d to 1095d, in whole days"
+            ("observability", "prometheus_retention"),
+            format_duration(retention),
+            "30d to 1095d, in whole days",
         )
 
 

@@ -31,10 +31,10 @@ def check_login(
         yield from _msk(path, cluster)
     if isinstance(login, TlsLogin) and login.secret is None and login.secret_key is not None:
         yield Finding((*path, "secret_key"), login.secret_key, "nothing without secret")
-    found = secret_of(login)
-    if found is None:
+    arn = secret_of(login)
+    if arn is None:
         return
-    secret, key = found
+    secret, key = arn
     yield from in_region((*path, "secret"), secret, "a secret", environment.region)
     yield from in_region((*path, "secret_key"), key, "a key", environment.region)
 

@@ -80,11 +80,11 @@ def _buckets(names: Names) -> Iterator[Finding]:
             company or names.environment.project,
             f"a name that does not begin with {taken}, as S3 refuses buckets with that prefix",
         )
-    for kind, given in names.environment.storage.buckets.items():
-        if _NO_BUCKET.fullmatch(given):
+    for kind, bucket in names.environment.storage.buckets.items():
+        if _NO_BUCKET.fullmatch(bucket):
             yield Finding(
                 ("storage", "buckets", kind),
-                given,
+                bucket,
                 "the name of a bucket: S3 has none that is an address, has two periods together, begins with "
                 f"{', '.join(_BUCKET_PREFIXES)}, or ends like an alias of an access point",
             )

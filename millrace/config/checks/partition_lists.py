@@ -11,12 +11,12 @@ from millrace.config.queries import LandQuery, StreamQuery
 
 def partition_lists(environment: Environment) -> dict[tuple[str, str], dict[Path, tuple[int, ...]]]:
     """Return the lists of partitions that queries read, by stream and landing table, and by the query's place in the file."""
-    found: dict[tuple[str, str], dict[Path, tuple[int, ...]]] = {}
+    lists: dict[tuple[str, str], dict[Path, tuple[int, ...]]] = {}
     for job, name, query in environment.queries:
         if isinstance(query, LandQuery) and query.kafka is not None and query.kafka.partitions is not None:
-            group = found.setdefault((query.source, query.table), {})
+            group = lists.setdefault((query.source, query.table), {})
             group["jobs", job, "queries", name] = query.kafka.partitions
-    return found
+    return lists
 
 
 def check_lag_groups(environment: Environment) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def check_lag_groups(environment: Environment) -> Iterator[Finding]:
                 yield Finding(
                     (*path, "kafka", "lag_group"),
                     query.kafka.lag_group,
-                    f"a group of its own: {'.'.join(map(str, other))} tells it of {query.source}, too",
+                    f"another group: {'.'.join(map(str, other))} reports its lag of {query.source} to this one",
                 )
                 break
         others.append((path, listed))

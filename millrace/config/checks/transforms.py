@@ -44,13 +44,13 @@ class Module:
     @property
     def functions(self) -> dict[str, _Function]:
         """Functions at the top level of the module, by name."""
-        found: dict[str, _Function] = {}
+        result: dict[str, _Function] = {}
         for node in _statements(self.tree.body):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found[node.name] = node
+                result[node.name] = node
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
-                found |= {each.id: node.value for each in node.targets if isinstance(each, ast.Name)}
-        return found
+                result |= {each.id: node.value for each in node.targets if isinstance(each, ast.Name)}
+        return result
 
     @property
     def assigned_names(self) -> frozenset[str]:
@@ -141,23 +141,23 @@ class Modules:
             source = next(((of, names[name]) for _, of, names in module.imports if name in names), None)
             if source is None:
                 return (module, None) if name in module.assigned_names or _may_have(module, name) else None
-            found = self.get(source[0])
-            if not isinstance(found, Module):
+            target = self.get(source[0])
+            if not isinstance(target, Module):
                 return module, None
-            module, name = found, source[1]
+            module, name = target, source[1]
         return None
 
     def imported_modules(self, module: Module) -> list[Module]:
         """Return the module, and all modules of the project that it imports, also indirectly."""
-        found, waiting = {module.name: module}, [module]
+        result, waiting = {module.name: module}, [module]
         while waiting:
             for _, name, names in waiting.pop().imports:
                 for each in (name, *(f"{name}.{inner}" for inner in names.values())):
                     more = self.get(each) if each.split(".")[0] == "pipelines" else None
-                    if isinstance(more, Module) and each not in found:
-                        found[each] = more
+                    if isinstance(more, Module) and each not in result:
+                        result[each] = more
                         waiting.append(more)
-        return list(found.values())
+        return list(result.values())
 
 
 def _may_have(module: Module, name: str) -> bool:
@@ -199,8 +199,8 @@ def check_transform(path: Path, transform: str, takes: int, modules: Modules) ->
     if wrong or isinstance(module, str):
         yield Finding(path, transform, f"a module that can be imported; {'; '.join(wrong)}")
         return
-    found = modules.find(module, function)
-    if found is None:
+    result = modules.find(module, function)
+    if result is None:
         public = [each for each in module.functions if not each.startswith("_")]
         yield Finding(
             path,
@@ -209,7 +209,7 @@ def check_transform(path: Path, transform: str, takes: int, modules: Modules) ->
             nearest(function, public),
         )
         return
-    home, node = found
+    home, node = result
     if node is not None and (misfit := _misfit(node, takes)):
         example = "def joined(records, others)" if takes == 2 else "def with_delay(records)"
         yield Finding(
@@ -240,18 +240,18 @@ def _is_carried(name: str, names: dict[str, str]) -> bool:
 
 
 def _of_project(here: str, name: str, names: dict[str, str], modules: Modules) -> Iterator[str]:
-    found = modules.get(name)
-    if isinstance(found, str):
-        yield found
+    module = modules.get(name)
+    if isinstance(module, str):
+        yield module
         return
-    if found is None and not modules.root.joinpath(*name.split(".")).is_dir():
+    if module is None and not modules.root.joinpath(*name.split(".")).is_dir():
         hint = nearest(name, modules.names())
         yield f"{here} imports {name}, which does not exist" + (f" ({hint})" if hint else "")
         return
     for inner in names.values():
         if inner == "*" or modules.get(f"{name}.{inner}") is not None:
             continue
-        if found is None or (modules.find(found, inner) is None and not _defines(found, inner)):
+        if module is None or (modules.find(module, inner) is None and not _defines(module, inner)):
             yield f"{here} imports {inner} from {name}, which has no such name"
 
 
@@ -280,10 +280,10 @@ def _misfit(node: _Function, takes: int) -> str | None:
         if not any(isinstance(each, ast.Return) and each.value is not None for each in own):
             return "returns nothing"
     arguments = node.args
-    given = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-    required = len(given) - len(arguments.defaults)
-    if required > takes or (len(given) < takes and arguments.vararg is None):
-        return f"takes {', '.join(given) or 'nothing'}"
+    parameters = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    required = len(parameters) - len(arguments.defaults)
+    if required > takes or (len(parameters) < takes and arguments.vararg is None):
+        return f"takes {', '.join(parameters) or 'nothing'}"
     named = [
         each.arg
         for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
@@ -317,10 +317,10 @@ def calls(transform: str, name: str, modules: Modules) -> bool:
     waiting = [modules.find(module, function)]
     seen: set[tuple[str, int]] = set()
     while waiting:
-        found = waiting.pop()
-        if found is None:
+        current = waiting.pop()
+        if current is None:
             continue
-        home, node = found
+        home, node = current
         if node is None or (home.name, node.lineno) in seen:
             continue
         seen.add((home.name, node.lineno))

@@ -83,7 +83,7 @@ def remove(text: str, path: Path) -> str:
         if len(node.value) == 1:
             raise EditError(f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}")
         if text[text.rfind("\n", 0, begin) + 1 : begin].strip():
-            raise EditError(f"{dotted_path(path)} begins a list's item")
+            raise EditError(f"{dotted_path(path)} is the first key of a list's item; remove it by hand")
         line_end = text.find("\n", end)
         stop = len(text) if line_end < 0 else line_end + 1
         return text[: text.rfind("\n", 0, begin) + 1] + text[stop:]
@@ -108,8 +108,8 @@ def _child(node: Node, step: str | int) -> Node | None:
     if isinstance(node, SequenceNode) and isinstance(step, int):
         if step >= len(node.value):
             raise EditError(f"a list of {len(node.value)} has no item {step}")
-        found: Node = node.value[step]
-        return found
+        child: Node = node.value[step]
+        return child
     if isinstance(node, MappingNode):
         return next((value for key, value in node.value if key.value == step), None)
     raise EditError(f"the value that should hold {step} is not a mapping")

@@ -102,10 +102,10 @@ def path_in_file(loc: Sequence[str | int], model: Any) -> Path:
 
 def nearest(word: str, choices: Sequence[str]) -> str | None:
     """Return the choice most similar to ``word`` as a question, if one is similar enough."""
-    found = process.extractOne(
+    match = process.extractOne(
         word.lower(), choices, scorer=fuzz.WRatio, processor=str.lower, score_cutoff=70
     )
-    return f"did you mean {found[0]}?" if found else None
+    return f"did you mean {match[0]}?" if match else None
 
 
 def show(value: Any, written: str | None = None) -> str:
@@ -153,9 +153,9 @@ def _finding(error: Any, model: type[BaseModel], written: Callable[[Path], str |
 def _tag(path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]) -> Finding:
     name = str(context["discriminator"]).strip("'")
     tags = list(_members(field.annotation, field.metadata, name)) if field else []
-    found = value.get(name) if isinstance(value, Mapping) else None
-    shown = MISSING if found is None else show(found)
-    return Finding((*path, name), shown, " or ".join(tags), nearest(shown, tags) if found else None)
+    kind = value.get(name) if isinstance(value, Mapping) else None
+    shown = MISSING if kind is None else show(kind)
+    return Finding((*path, name), shown, " or ".join(tags), nearest(shown, tags) if kind else None)
 
 
 _BOUNDS = {
@@ -200,10 +200,10 @@ _SHORT = {"": 1, "k": 1_000, "m": 1_000_000}
 
 def _number(text: str) -> str | None:
     """Return a hint with the valid form of a number such as ``20,000``, ``20 000`` or ``20k``."""
-    found = re.fullmatch(r"(\d[\d,_' ]*(?:\.\d+)?) ?([kKmM]?)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d[\d,_' ]*(?:\.\d+)?) ?([kKmM]?)", text.strip())
+    if match is None:
         return None
-    number = float(re.sub("[,_' ]", "", found[1])) * _SHORT[found[2].lower()]
+    number = float(re.sub("[,_' ]", "", match[1])) * _SHORT[match[2].lower()]
     return f"write {number:.15g}"
 
 

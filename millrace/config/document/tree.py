@@ -73,17 +73,17 @@ class Tree:
 
     def scalar_text(self, path: Path) -> str | None:
         """Return the text of the scalar at ``path``, if there is one."""
-        found = self.at(path)
-        return None if found is None else found.text
+        node = self.at(path)
+        return None if node is None else node.text
 
     def child(self, step: str | int) -> Tree | None:
         """Return the value one step down, if it exists."""
-        found: Tree | None = None
+        value: Tree | None = None
         if isinstance(self.value, dict):
-            found = self.value.get(step)
+            value = self.value.get(step)
         elif isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
-            found = self.value[step]
-        return found
+            value = self.value[step]
+        return value
 
     def leaves(self, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         """Yield every scalar with its path."""
@@ -247,7 +247,7 @@ class _Reader:
                     inherited = {**merged, **inherited}
                 continue
             if not isinstance(key_node, ScalarNode):
-                raise DocumentError("a key that is not a plain word", line)
+                raise DocumentError("a list or a mapping as a key; write a plain word", line)
             key = str(key_node.value)
             if key in own:
                 finding = Finding(
@@ -273,13 +273,13 @@ class _Reader:
 
     def _merged(self, node: Node, above: tuple[int, ...], path: Path, line: int) -> list[dict[str, Tree]]:
         nodes = node.value if isinstance(node, SequenceNode) else [node]
-        found = []
+        trees = []
         for each in nodes:
             tree = self.tree(each, line, above, path)
             if not isinstance(tree.value, dict):
                 raise DocumentError("<< takes a mapping or a list of mappings", line)
-            found.append(tree.value)
-        return found
+            trees.append(tree.value)
+        return trees
 
     def _scalar(self, node: Node, line: int, path: Path) -> Any:
         try:

@@ -154,10 +154,10 @@ def stands_for(name: str) -> Version:
 
 
 def _parsed(name: str) -> tuple[str, tuple[int, ...]]:
-    found = _SERIES.fullmatch(name)
-    if found is None:
+    match = _SERIES.fullmatch(name)
+    if match is None:
         raise KeyError(name)
-    return found[1], tuple(int(part) for part in found[2].split("."))
+    return match[1], tuple(int(part) for part in match[2].split("."))
 
 
 def version_of(engine: str) -> Callable[[object], object]:

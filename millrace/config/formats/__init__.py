@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import BeforeValidator, Field
 
-from millrace.config.base import load_kinds, of_kind
+from millrace.config.base import kind_as_mapping, load_kinds
 from millrace.config.formats.base import FormatConfig
 
 KINDS: dict[str, type[FormatConfig]] = load_kinds(
@@ -35,5 +35,5 @@ else:
     _KINDS = Annotated[Union[tuple(KINDS.values())], Field(discriminator="kind")]  # noqa: UP007 - made at run time
     # A name alone is a mapping of that kind.
     PayloadFormat = Annotated[
-        _KINDS, BeforeValidator(of_kind, json_schema_input_type=Literal[tuple(KINDS)] | _KINDS)
+        _KINDS, BeforeValidator(kind_as_mapping, json_schema_input_type=Literal[tuple(KINDS)] | _KINDS)
     ]

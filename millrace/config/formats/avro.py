@@ -132,12 +132,12 @@ _PLAIN = {"bytes": "binary", "fixed": "binary", "enum": "string", "record": "str
 
 def _field(field: Mapping[str, Any]) -> ddl.Field:
     kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
-    told = [each for each in kinds if each != "null"]
-    kind = told[0] if len(told) == 1 else "struct"
+    kinds_left = [each for each in kinds if each != "null"]
+    kind = kinds_left[0] if len(kinds_left) == 1 else "struct"
     if isinstance(kind, dict):
         kind = _LOGICAL.get(str(kind.get("logicalType")), kind.get("type"))
     name = kind if isinstance(kind, str) else "struct"
-    return ddl.Field(str(field.get("name")), ddl.Kind(_PLAIN.get(name, name)), len(told) < len(kinds))
+    return ddl.Field(str(field.get("name")), ddl.Kind(_PLAIN.get(name, name)), len(kinds_left) < len(kinds))
 
 
 def _not_avro(text: str) -> str | None:

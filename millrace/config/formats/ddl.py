@@ -261,9 +261,9 @@ class _Reader:
 
     def _accept(self, wanted: str) -> bool:
         """Take the next token if it is the wanted one."""
-        found = (self._peek() or "").lower() == wanted
-        self._next += found
-        return found
+        result = (self._peek() or "").lower() == wanted
+        self._next += result
+        return result
 
     def _expect(self, wanted: str) -> None:
         if not self._accept(wanted):

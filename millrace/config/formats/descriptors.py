@@ -38,12 +38,12 @@ def fields(data: bytes, message: str) -> dict[str, bool]:
     DescriptorError
         The bytes are no descriptor file, or it has no such message.
     """
-    found = dict(_all(data)).get(message)
-    if found is None:
+    result = dict(_all(data)).get(message)
+    if result is None:
         raise DescriptorError(f"no message {message}")
     return {
         _text(field, 1): _text(field, 6) == _TIMESTAMP and _REPEATED not in _numbers(field, 4)
-        for field in _parts(found, 2)
+        for field in _parts(result, 2)
     }
 
 

@@ -62,10 +62,10 @@ class ProtobufFormat(FormatConfig):
 
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
         """Return the fields of the message; their types only distinguish timestamps from others."""
-        found = descriptors.fields(schema.read_bytes(), self.message)
+        result = descriptors.fields(schema.read_bytes(), self.message)
         return tuple(
             ddl.Field(
                 name, ddl.Kind("timestamp" if moment else "another type than google.protobuf.Timestamp")
             )
-            for name, moment in found.items()
+            for name, moment in result.items()
         )

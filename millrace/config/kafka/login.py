@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from millrace.config.base import KeyArn, Model, SecretArn, of_kind
+from millrace.config.base import KeyArn, Model, SecretArn, kind_as_mapping
 
 _KEY = Field(
     default=None,
@@ -69,7 +69,7 @@ _Kinds = Annotated[
 Login = Annotated[
     IamLogin | NoLogin | TlsLogin | PasswordLogin | CertificateLogin,
     Field(discriminator="kind"),
-    BeforeValidator(of_kind, json_schema_input_type=Literal["iam", "tls", "none"] | _Kinds),
+    BeforeValidator(kind_as_mapping, json_schema_input_type=Literal["iam", "tls", "none"] | _Kinds),
 ]
 """Authentication; a name alone is read as a mapping with that kind."""
 

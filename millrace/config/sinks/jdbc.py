@@ -190,10 +190,10 @@ def _authorities(path: Path, name: str, root: FilePath) -> Iterator[Finding]:
         yield Finding(path, name, "certificates alone: this file holds a private key")
         return
     try:
-        found = x509.load_pem_x509_certificates(content)
+        certificates = x509.load_pem_x509_certificates(content)
     except ValueError as error:
         yield Finding(path, name, f"certificates in PEM: {error}")
         return
     now = datetime.now(UTC)
-    if all(each.not_valid_after_utc < now for each in found):
+    if all(each.not_valid_after_utc < now for each in certificates):
         yield Finding(path, name, "a certificate that is still valid")

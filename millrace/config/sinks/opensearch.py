@@ -61,14 +61,14 @@ class OpenSearchSink(SinkConfig):
         """Compare the endpoint with the domain, if AWS named the endpoint."""
         region, _, name = arn_parts(self.domain)
         name = name.removeprefix("domain/")
-        given = re.fullmatch(_ENDPOINT, self.endpoint)
-        if given is not None and given["region"] != region:
+        match = re.fullmatch(_ENDPOINT, self.endpoint)
+        if match is not None and match["region"] != region:
             yield Finding(
                 (*use.path, "endpoint"),
                 self.endpoint,
                 f"an endpoint in {region}, the region of {self.domain}",
             )
-        elif given is not None and not f"{given['rest']}-".startswith(f"{name}-"):
+        elif match is not None and not f"{match['rest']}-".startswith(f"{name}-"):
             yield Finding(
                 (*use.path, "endpoint"),
                 self.endpoint,

@@ -193,19 +193,19 @@ class KafkaTopic(StreamConfig):
     def _reading(self, given: KafkaReading | None) -> launch.KafkaReading | None:
         if self.pattern is None and given is None:
             return None
-        asked = given or KafkaReading()
-        offsets = asked.start_offsets
+        reading = given or KafkaReading()
+        offsets = reading.start_offsets
         return launch.KafkaReading(
             pattern=self.pattern is not None,
-            partitions=None if asked.partitions is None else tuple(sorted(asked.partitions)),
-            partition_count=None if asked.partitions is None else self.partitions,
-            min_records_per_batch=asked.min_records_per_batch,
-            max_delay_seconds=None if asked.max_delay is None else asked.max_delay.total_seconds(),
+            partitions=None if reading.partitions is None else tuple(sorted(reading.partitions)),
+            partition_count=None if reading.partitions is None else self.partitions,
+            min_records_per_batch=reading.min_records_per_batch,
+            max_delay_seconds=None if reading.max_delay is None else reading.max_delay.total_seconds(),
             start_offsets=None if offsets is None else {str(p): offsets[p] for p in sorted(offsets)},
-            headers=asked.headers,
-            group_id_prefix=asked.group_id_prefix,
-            lag_group=asked.lag_group,
-            null_payload=asked.null_payload,
+            headers=reading.headers,
+            group_id_prefix=reading.group_id_prefix,
+            lag_group=reading.lag_group,
+            null_payload=reading.null_payload,
         )
 
     @classmethod
@@ -232,11 +232,11 @@ class KafkaTopic(StreamConfig):
             yield allow("ConnectClusters", ["kafka-cluster:Connect"], own, why=REMADE)
             yield allow("ReadTopics", READS_TOPIC, topics, why=REMADE)
             yield allow("ConsumerGroups", _READS_GROUP, groups, why=_MADE_UP)
-        for cluster, given in clusters.items():
+        for cluster, name_of in clusters.items():
             if (
-                not isinstance(given, ExternalCluster)
-                or given.arn is None
-                or given.authentication.kind != "iam"
+                not isinstance(name_of, ExternalCluster)
+                or name_of.arn is None
+                or name_of.authentication.kind != "iam"
             ):
                 continue
             label = "".join(part.title() for part in cluster.split("-"))
@@ -247,7 +247,7 @@ class KafkaTopic(StreamConfig):
                 arn_within_cluster(context.names, cluster, "group", group)
                 for group in _groups(cluster, context)
             ]
-            yield allow(f"Connect{label}", ["kafka-cluster:Connect"], [given.arn])
+            yield allow(f"Connect{label}", ["kafka-cluster:Connect"], [name_of.arn])
             yield allow(f"Read{label}", READS_TOPIC, topics)
             yield allow(f"Groups{label}", _READS_GROUP, groups, why=_MADE_UP)
 
@@ -269,14 +269,14 @@ def arn_within_cluster(names: Names, cluster: str, kind: str = "cluster", name: 
 def _groups(cluster: str, context: ReadingJob) -> list[str]:
     """Return the consumer groups on a cluster: Spark's, which hold no offsets, and the lag groups."""
     streams = context.names.environment.streams
-    found = []
+    groups = []
     for query in context.queries.values():
-        asked = query.kafka_reading or KafkaReading()
+        reading = query.kafka_reading or KafkaReading()
         for name in query.streams:
             if streams[name].cluster_name == cluster:
-                found.append(f"{asked.group_id_prefix or _SPARKS_OWN}-*")
-                found += [] if asked.lag_group is None else [asked.lag_group]
-    return list(dict.fromkeys(found))
+                groups.append(f"{reading.group_id_prefix or _SPARKS_OWN}-*")
+                groups += [] if reading.lag_group is None else [reading.lag_group]
+    return list(dict.fromkeys(groups))
 
 
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_-]|\\\.)*")
@@ -297,11 +297,11 @@ def literal_prefix(pattern: str) -> str:
     assert match is not None, "an empty match is a match"
     if "|" in _outside_groups(pattern):
         return ""
-    found, rest = match[0], pattern[match.end() :]
+    prefix, rest = match[0], pattern[match.end() :]
     # The next characters may make the last character optional.
     if rest.startswith(_REPEATED):
-        found = re.sub(r"(\\\.|.)$", "", found)
-    return found.replace("\\.", ".")
+        prefix = re.sub(r"(\\\.|.)$", "", prefix)
+    return prefix.replace("\\.", ".")
 
 
 def _outside_groups(pattern: str) -> str:

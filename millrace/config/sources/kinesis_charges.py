@@ -33,9 +33,9 @@ def provisioned_charges(traffic: Traffic, retention: timedelta, usage: Usage) ->
         why = "longer than 24 h, by the shard"
         yield Charge("retention", hours, "kinesis.extended_retention_shard_hour", why, guess)
     if retention > _WEEK:
-        kept = traffic.monthly_gb * ((retention - _WEEK) / _MONTH)
-        why = f"{kept:,.0f} GB beyond 7 days"
-        yield Charge("long retention", kept, "kinesis.long_retention_gb_month", why, volume_guess)
+        retention_gb = traffic.monthly_gb * ((retention - _WEEK) / _MONTH)
+        why = f"{retention_gb:,.0f} GB beyond 7 days"
+        yield Charge("long retention", retention_gb, "kinesis.long_retention_gb_month", why, volume_guess)
     if usage.consumers:
         count = usage.consumers
         why = f"{_several(count, 'consumer')} on {of_shards}"
@@ -63,13 +63,17 @@ def on_demand(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[
         out = volume * usage.consumers
         yield Charge("fan-out data", out, f"{name}fan_out_gb", f"{out:,.0f} GB", guess)
     if retention > _DAY:
-        kept = volume * ((min(retention, _WEEK) - _DAY) / _MONTH)
-        why = f"{kept:,.0f} GB from 24 h to 7 days"
-        yield Charge("retention", kept, f"{name}extended_retention_gb_month", why, guess)
+        retention_gb = volume * ((min(retention, _WEEK) - _DAY) / _MONTH)
+        why = f"{retention_gb:,.0f} GB from 24 h to 7 days"
+        yield Charge("retention", retention_gb, f"{name}extended_retention_gb_month", why, guess)
     if retention > _WEEK:
-        kept = volume * ((retention - _WEEK) / _MONTH)
+        retention_gb = volume * ((retention - _WEEK) / _MONTH)
         yield Charge(
-            "long retention", kept, f"{name}long_retention_gb_month", f"{kept:,.0f} GB beyond 7 days", guess
+            "long retention",
+            retention_gb,
+            f"{name}long_retention_gb_month",
+            f"{retention_gb:,.0f} GB beyond 7 days",
+            guess,
         )
 
 

@@ -30,13 +30,13 @@ def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     AwsError
         The catalog refuses the request.
     """
-    found = {}
+    result = {}
     for name in dict.fromkeys(tables):
         database, table = name.split(".")
         with translate_aws_errors(f"looking at table {name}"), ignore_missing("EntityNotFoundException"):
             held = glue.get_table(DatabaseName=database, Name=table)["Table"]["StorageDescriptor"]["Columns"]
-            found[name] = ", ".join(f"`{c['Name']}` {c['Type']}" for c in held if _is_current(c))
-    return found
+            result[name] = ", ".join(f"`{c['Name']}` {c['Type']}" for c in held if _is_current(c))
+    return result
 
 
 def _is_current(column: Mapping[str, Any]) -> bool:
@@ -51,7 +51,7 @@ def table_names(settings: Mapping[str, Any]) -> set[str]:
     settings
         Of a launch document (``docs/launch-document.md``).
     """
-    found: set[str] = set()
+    names: set[str] = set()
 
     def walk(node: Any) -> None:
         if isinstance(node, list):
@@ -62,9 +62,9 @@ def table_names(settings: Mapping[str, Any]) -> set[str]:
             outside = sink is not None and not sink.in_catalog
             for key, value in node.items():
                 if key in ("table", "source_table", "dead_letters") and isinstance(value, str):
-                    found.update(() if outside else (value,))
+                    names.update(() if outside else (value,))
                 else:
                     walk(value)
 
     walk(settings.get("queries", []))
-    return {name for name in found if name.count(".") == 1}
+    return {name for name in names if name.count(".") == 1}

@@ -48,8 +48,8 @@ def ignore_missing(*signs: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        told = error.response["Error"]
-        if told.get("Code") not in signs and not any(sign in told.get("Message", "") for sign in signs):
+        code = error.response["Error"]
+        if code.get("Code") not in signs and not any(sign in code.get("Message", "") for sign in signs):
             raise
 
 
@@ -62,8 +62,8 @@ def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
         There is no such stack.
     """
     with ignore_missing("does not exist"):
-        found = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Outputs", ())
-        return {output["OutputKey"]: output["OutputValue"] for output in found}
+        result = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Outputs", ())
+        return {output["OutputKey"]: output["OutputValue"] for output in result}
     raise NotDeployedError(
         f"stack {stack} is not deployed: deploy its environment first (`millrace deploy --env ENV`)"
     )

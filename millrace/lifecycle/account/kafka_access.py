@@ -61,14 +61,14 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
     )
     if login.kind == "iam":
         return _by_iam(brokers, names.environment.region)
-    found = {
+    result = {
         "bootstrap.servers": brokers,
         "security.protocol": "PLAINTEXT" if login.kind == "none" else "SSL",
     }
     if isinstance(login, PasswordLogin):
-        found |= {"security.protocol": "SASL_SSL", "sasl.mechanism": login.kind.upper()}
+        result |= {"security.protocol": "SASL_SSL", "sasl.mechanism": login.kind.upper()}
     secret = secret_of(login)
-    return found if secret is None else found | _held(secret[0], client)
+    return result if secret is None else result | _held(secret[0], client)
 
 
 def _held(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
@@ -95,9 +95,9 @@ def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
     name = names.cluster(cluster)
     with translate_aws_errors(f"asking AWS for the brokers of {name}"):
         msk = client("kafka")
-        found = msk.list_clusters_v2(ClusterNameFilter=name)["ClusterInfoList"]
+        clusters = msk.list_clusters_v2(ClusterNameFilter=name)["ClusterInfoList"]
         # The filter matches prefixes.
-        arns = [c["ClusterArn"] for c in found if c["ClusterName"] == name]
+        arns = [c["ClusterArn"] for c in clusters if c["ClusterName"] == name]
         if not arns:
             raise NotDeployedError(f"there is no MSK cluster {name}: `millrace deploy` makes it")
         brokers = msk.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS[kind])

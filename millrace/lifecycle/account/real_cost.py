@@ -96,12 +96,12 @@ def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
         if name:
             lines[f"streams.{name}", usage] += usd
             lines[_SHARED, usage] -= usd
-    found = [
+    costs = [
         UsageCost(subject, usage, usd)
         for (subject, usage), usd in lines.items()
         if subject != _SHARED or abs(usd) >= _CENT / 100
     ]
-    return Bill(since, until, tuple(sorted(found, key=lambda line: (line.subject, -line.usd))), estimated)
+    return Bill(since, until, tuple(sorted(costs, key=lambda line: (line.subject, -line.usd))), estimated)
 
 
 _CENT = 0.01
@@ -112,7 +112,7 @@ def _groups(
     ce: Any, environment: Environment, since: date, until: date, tag: str
 ) -> Iterator[tuple[str, str, float, bool]]:
     """Yield tag value, usage type, dollars and whether they are preliminary, by the month."""
-    asked: dict[str, Any] = {
+    query: dict[str, Any] = {
         "TimePeriod": {"Start": since.isoformat(), "End": until.isoformat()},
         "Granularity": "MONTHLY",
         "Metrics": ["UnblendedCost"],
@@ -125,7 +125,7 @@ def _groups(
         "GroupBy": [{"Type": "TAG", "Key": tag}, {"Type": "DIMENSION", "Key": "USAGE_TYPE"}],
     }
     while True:
-        answer: Mapping[str, Any] = ce.get_cost_and_usage(**asked)
+        answer: Mapping[str, Any] = ce.get_cost_and_usage(**query)
         for span in answer["ResultsByTime"]:
             for group in span.get("Groups", ()):
                 value, usage = group["Keys"]
@@ -138,7 +138,7 @@ def _groups(
                 yield value.split("$", 1)[-1], usage, float(amount["Amount"]), bool(span.get("Estimated"))
         if not answer.get("NextPageToken"):
             return
-        asked["NextPageToken"] = answer["NextPageToken"]
+        query["NextPageToken"] = answer["NextPageToken"]
 
 
 def _say_why(ce: Any, environment: Environment, since: date, until: date) -> None:

@@ -62,16 +62,16 @@ class RecordTable:
 
     def offsets_by_time(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
         """Return the offsets in either table, by the records' own time."""
-        found = self.letters.offsets_by_time(begin, end)
+        by_place = self.letters.offsets_by_time(begin, end)
         for place, offsets in (self.sink.offsets_by_time(begin, end) if self.sink else {}).items():
-            found.setdefault(place, set()).update(offsets)
-        return found
+            by_place.setdefault(place, set()).update(offsets)
+        return by_place
 
     def offsets_between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
         """Return the offsets of a partition in a range, whatever the records' own time."""
-        found = self.letters.offsets_between(topic, partition, first, last)
+        offsets = self.letters.offsets_between(topic, partition, first, last)
         written = self.sink.since(self.begin).get((topic, partition), set()) if self.sink else set()
-        return found | {offset for offset in written if first <= offset <= last}
+        return offsets | {offset for offset in written if first <= offset <= last}
 
 
 def claimed_ranges(
@@ -93,19 +93,19 @@ def claimed_ranges(
     dict
         By partition, in order and without overlap.
     """
-    found: dict[Place, list[Range]] = {}
+    claimed: dict[Place, list[Range]] = {}
     with aws_errors(".".join(table.name())):
         snapshots = table.refresh().metadata.snapshots
     for snapshot in snapshots:
         summary = snapshot.summary
         if summary is None or summary[QUERY] != name or summary[OFFSETS] is None:
             continue
-        held = json.loads(str(summary[OFFSETS]))
-        for partition, end in held["end"].items():
-            start = held["start"].get(partition, 0 if earliest else end)
+        offsets = json.loads(str(summary[OFFSETS]))
+        for partition, end in offsets["end"].items():
+            start = offsets["start"].get(partition, 0 if earliest else end)
             if partition in places:
-                found.setdefault(places[partition], []).append((start, end))
-    return {place: list(_joined(ranges)) for place, ranges in found.items()}
+                claimed.setdefault(places[partition], []).append((start, end))
+    return {place: list(_joined(ranges)) for place, ranges in claimed.items()}
 
 
 def _joined(ranges: Sequence[Range]) -> Iterator[Range]:

@@ -169,11 +169,11 @@ def hours_of(begin: datetime, end: datetime) -> tuple[datetime, ...]:
         Not in the window; rounded up.
     """
     start = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    found = []
+    hours = []
     while start < end:
-        found.append(start)
+        hours.append(start)
         start += HOUR
-    return tuple(found)
+    return tuple(hours)
 
 
 def missing_offsets(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
@@ -191,14 +191,14 @@ def missing_offsets(landed: Iterable[int], first: int, end: int) -> list[tuple[i
     list of (first, last)
         Both are part of the missing range.
     """
-    found, expected = [], first
+    ranges, expected = [], first
     for offset in sorted({o for o in landed if first <= o < end}):
         if offset > expected:
-            found.append((expected, offset - 1))
+            ranges.append((expected, offset - 1))
         expected = offset + 1
     if expected < end:
-        found.append((expected, end - 1))
-    return found
+        ranges.append((expected, end - 1))
+    return ranges
 
 
 def audit_by_counters(
@@ -322,10 +322,10 @@ def audit_by_records(
                 missing[hour] += 1
                 run.append(arrival)
         holes += _hole(shard, run)
-    found = tuple(
+    hourly = tuple(
         HourlyCounts(start, came[start], there[start], missing[start], waiting[start]) for start in hours
     )
-    return found, tuple(holes)
+    return hourly, tuple(holes)
 
 
 def _hole(shard: str, run: Sequence[ShardRecord]) -> list[MissingRange]:

@@ -161,8 +161,8 @@ class _Window:
         name = names.stream(stream)
         kind = names.environment.streams[stream]
         if kind.counted:
-            found, holes = self._by_offsets(query, stream, None, landed)
-            return Audit(self.query, name, table, "offsets", found, holes)
+            result, holes = self._by_offsets(query, stream, None, landed)
+            return Audit(self.query, name, table, "offsets", result, holes)
         if kind.metrics is None:
             return NotAudited(
                 self.query, name, f"a {kind.title} cannot be audited: nothing counts what it holds"
@@ -218,8 +218,8 @@ class _Window:
         catalog, table = self.place.catalog(), names.table(sink.catalog_table)
         sunk = SinkRecords.open(catalog, table, stream)
         kept = RecordTable(LandedRecords.open(catalog, names.table(letters), stream), sunk, self.hours[0])
-        found, holes = self._by_offsets(query, stream, end.topic, kept, end)
-        return Audit(end.name, name, f"{table} and {names.table(letters)}", "offsets", found, holes)
+        result, holes = self._by_offsets(query, stream, end.topic, kept, end)
+        return Audit(end.name, name, f"{table} and {names.table(letters)}", "offsets", result, holes)
 
     def _positions(self, query: SourceQuery, stream: str) -> dict[str, Any]:
         """Return the positions at which the query continues after its last committed batch.
@@ -237,12 +237,12 @@ class _Window:
         """
         names = self.place.names
         with translate_aws_errors("looking at the query's checkpoint"):
-            found = Checkpoints(self.place.client("s3"), names, self.job).committed_positions(self.query)
-        if found is None:
+            positions = Checkpoints(self.place.client("s3"), names, self.job).committed_positions(self.query)
+        if positions is None:
             raise NotDeployedError(
                 f"no batch of {names.checkpoints(self.job)}/{self.query} was committed yet"
             )
-        return found[leg_of(names.environment, query, stream)] or {}
+        return positions[leg_of(names.environment, query, stream)] or {}
 
     def _by_offsets(
         self,
@@ -262,7 +262,7 @@ class _Window:
         sums = {start: HourlyCounts(start, 0, 0, 0) for start in self.hours}
         for each in topics:
             next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
-            found, lacking = audit_kafka.compare(
+            result, lacking = audit_kafka.compare(
                 audit_kafka.Topic(each, self.place.kafka(stream.cluster_name)),
                 held,
                 self.hours,
@@ -271,7 +271,7 @@ class _Window:
                 whole=query.start == "earliest" and reading.start_offsets is None,
                 claims=None if end is None else _claims(query, held, end, stream, each, next_),
             )
-            sums = {hour.start: sums[hour.start] + hour for hour in found}
+            sums = {hour.start: sums[hour.start] + hour for hour in result}
             holes += (replace(h, shard=f"{each}/{h.shard}") if len(topics) > 1 else h for h in lacking)
         return tuple(sums.values()), tuple(holes)
 

@@ -83,19 +83,19 @@ class Topic:
         with self._consumer() as consumer:
             partitions = self._partitions(consumer)
             chosen = sorted(partitions if only is None else partitions & set(only))
-            found: dict[int, list[int]] = {partition: [] for partition in chosen}
-            kept = {
+            bounds: dict[int, list[int]] = {partition: [] for partition in chosen}
+            watermarks = {
                 p: consumer.get_watermark_offsets(TopicPartition(self.name, p), timeout=_SECONDS)
                 for p in chosen
             }
             for moment in moments:
-                asked = [TopicPartition(self.name, p, int(moment.timestamp() * 1000)) for p in chosen]
-                for answer in consumer.offsets_for_times(asked, timeout=_SECONDS):
-                    end = kept[answer.partition][1]
+                positions = [TopicPartition(self.name, p, int(moment.timestamp() * 1000)) for p in chosen]
+                for answer in consumer.offsets_for_times(positions, timeout=_SECONDS):
+                    end = watermarks[answer.partition][1]
                     # Times go up, but a record's time need not: a boundary never goes below an earlier one.
                     offset = end if answer.offset < 0 else min(answer.offset, end)
-                    found[answer.partition].append(max([offset, *found[answer.partition][-1:]]))
-            return {p: Bounds(kept[p][0], tuple(offsets)) for p, offsets in found.items()}
+                    bounds[answer.partition].append(max([offset, *bounds[answer.partition][-1:]]))
+            return {p: Bounds(watermarks[p][0], tuple(offsets)) for p, offsets in bounds.items()}
 
     def _partitions(self, consumer: Consumer) -> set[int]:
         known = consumer.list_topics(self.name, timeout=_SECONDS).topics[self.name]
@@ -116,14 +116,14 @@ class Topic:
             earliest, _ = consumer.get_watermark_offsets(
                 TopicPartition(self.name, partition), timeout=_SECONDS
             )
-            found: list[MissingRange] = []
+            ranges: list[MissingRange] = []
             if first < earliest:
                 gone = min(last, earliest - 1)
-                found.append(_part(hole, first, gone, "gone"))
+                ranges.append(_part(hole, first, gone, "gone"))
                 first = gone + 1
             if first <= last:
-                found += self._looked_up(consumer, hole, first, last)
-            return found
+                ranges += self._looked_up(consumer, hole, first, last)
+            return ranges
 
     def _looked_up(self, consumer: Consumer, hole: MissingRange, first: int, last: int) -> list[MissingRange]:
         consumer.assign([TopicPartition(self.name, int(hole.shard), first)])
@@ -190,12 +190,12 @@ def compare(
     there = landed.offsets_by_time(hours[0], hours[-1] + HOUR)
     holes: list[MissingRange] = []
     rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0, 0] for start in hours}
-    for partition, kept in boundaries.items():
-        bounds = kept.offsets
+    for partition, watermark in boundaries.items():
+        bounds = watermark.offsets
         known = there.get((topic.name, partition), set())
         begin, end = bounds[0], min(bounds[-1], max(bounds[0], read.get(partition, _FIRST_OFFSET)))
         oldest = min(known, default=end)
-        if begin <= kept.earliest:
+        if begin <= watermark.earliest:
             # For expired records, only the table knows their time.
             begin = min(begin, oldest)
         if not whole:
@@ -223,9 +223,9 @@ def compare(
             row[2] += sum(_overlap(hole, low, high) for hole in lost if hole.verdict == "lost")
             row[3] += max(0, high - max(low, end))
             if claims is not None:
-                told = sum(_overlap(hole, low, high) for hole in lost)
+                missing = sum(_overlap(hole, low, high) for hole in lost)
                 inside = max(0, min(high, end) - max(low, begin))
-                row[4] += inside - sum(1 for o in known if max(low, begin) <= o < min(high, end)) - told
+                row[4] += inside - sum(1 for o in known if max(low, begin) <= o < min(high, end)) - missing
     return tuple(HourlyCounts(start, *rows[start]) for start in hours), tuple(holes)
 
 

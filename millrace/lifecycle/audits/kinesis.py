@@ -63,7 +63,7 @@ def incoming_records_by_minute(
             "Stat": "Sum",
         },
     }
-    found: dict[datetime, int] = {}
+    counts: dict[datetime, int] = {}
     with translate_aws_errors("asking CloudWatch what the stream took in"):
         pages = cloudwatch.get_paginator("get_metric_data").paginate(
             MetricDataQueries=[query], StartTime=begin, EndTime=end, ScanBy="TimestampAscending"
@@ -71,8 +71,8 @@ def incoming_records_by_minute(
         for page in pages:
             for result in page["MetricDataResults"]:
                 for at, value in zip(result["Timestamps"], result["Values"], strict=True):
-                    found[at.astimezone(UTC)] = round(value)
-    return found
+                    counts[at.astimezone(UTC)] = round(value)
+    return counts
 
 
 def shards_of(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
@@ -87,13 +87,13 @@ def shards_of(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
 
 def list_shards(kinesis: Any, stream: str) -> list[dict[str, Any]]:
     """Return all shards of a stream that still have records, as Kinesis describes them."""
-    found, asked = [], {"StreamName": stream}
-    while asked:
-        page = kinesis.list_shards(**asked)
-        found += page["Shards"]
+    shards, request = [], {"StreamName": stream}
+    while request:
+        page = kinesis.list_shards(**request)
+        shards += page["Shards"]
         # boto3's paginator repeats the name beside the token, which Kinesis refuses (boto/botocore#2009).
-        asked = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
-    return found
+        request = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
+    return shards
 
 
 def read_to(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -> dict[str, float]:
@@ -107,18 +107,18 @@ def read_to(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -
         From :func:`shards_of`. A shard that is not in the checkpoint, but has a child there, is finished.
     """
     known = _known(positions) or {}
-    found: dict[str, float] = {}
+    behind: dict[str, float] = {}
     for shard, at in known.items():
         if at["iteratorType"] == _ENDED:
-            found[shard] = math.inf
+            behind[shard] = math.inf
         elif at["iteratorType"] in _AT:
-            found[shard] = int(at["iteratorPosition"]) - _AT[at["iteratorType"]]
+            behind[shard] = int(at["iteratorPosition"]) - _AT[at["iteratorType"]]
     passed = list(known)
     while passed:
-        parents = [parent for parent in shards.get(passed.pop(), ()) if parent not in {*known, *found}]
-        found |= dict.fromkeys(parents, math.inf)
+        parents = [parent for parent in shards.get(passed.pop(), ()) if parent not in {*known, *behind}]
+        behind |= dict.fromkeys(parents, math.inf)
         passed += parents
-    return found
+    return behind
 
 
 def _known(positions: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -147,7 +147,7 @@ def arrivals(
     progress
         Called with the number of records that were read so far.
     """
-    found: dict[str, list[ShardRecord]] = {}
+    by_shard: dict[str, list[ShardRecord]] = {}
     count = 0
     with translate_aws_errors("reading the stream"):
         for shard in shards:
@@ -162,8 +162,8 @@ def arrivals(
                 progress(count)
                 if records and records[-1].at >= until:
                     break
-            found[shard] = [a for a in records if a.at >= begin]
-    return found
+            by_shard[shard] = [a for a in records if a.at >= begin]
+    return by_shard
 
 
 def _pages(kinesis: Any, limit: int, **start: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
@@ -197,7 +197,7 @@ def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Lag
     known = _known(positions)
     if known is None:
         return None
-    found = []
+    lagging = []
     with translate_aws_errors("asking the shards for what is not read"):
         shards = shards_of(kinesis, stream)
         done = read_to(positions, shards)
@@ -205,18 +205,22 @@ def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Lag
             at = known.get(shard, {"iteratorType": "TRIM_HORIZON", "iteratorPosition": ""})
             if done.get(shard) != math.inf:
                 first = _first_after(kinesis, stream, shard, at)
-                found += [] if first is None else [LaggingShard(shard, first)]
-    return tuple(sorted(found, key=lambda behind: behind.since))
+                lagging += [] if first is None else [LaggingShard(shard, first)]
+    return tuple(sorted(lagging, key=lambda behind: behind.since))
 
 
 def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -> datetime | None:
-    asked: dict[str, Any] = {"StreamName": stream, "ShardId": shard, "ShardIteratorType": at["iteratorType"]}
+    request: dict[str, Any] = {
+        "StreamName": stream,
+        "ShardId": shard,
+        "ShardIteratorType": at["iteratorType"],
+    }
     if at["iteratorType"] in _AT:
-        asked["StartingSequenceNumber"] = at["iteratorPosition"]
+        request["StartingSequenceNumber"] = at["iteratorPosition"]
     elif at["iteratorType"] == "AT_TIMESTAMP":
         # The connectors write a time in milliseconds.
-        asked["Timestamp"] = datetime.fromtimestamp(float(at["iteratorPosition"]) / 1000, UTC)
-    first = next((page[0] for page in _pages(kinesis, 1, **asked) if page), None)
+        request["Timestamp"] = datetime.fromtimestamp(float(at["iteratorPosition"]) / 1000, UTC)
+    first = next((page[0] for page in _pages(kinesis, 1, **request) if page), None)
     return None if first is None else first["ApproximateArrivalTimestamp"].astimezone(UTC)
 
 
@@ -267,12 +271,12 @@ def compare_counts(
     # All read records are in the table: a record of a minute ago may still be on its way there.
     border = newest if unread is None else min([each.since for each in unread], default=end)
     began = None if whole or landed.began_before(hours[0]) else min(minutes, default=end)
-    found = tuple(
+    counts = tuple(
         hour if hour.start + HOUR <= border else replace(hour, missing=0, waiting=hour.missing)
         for hour in audit_by_counters(hours, came, minutes, began=began)
     )
     late = tuple(each for each in unread or () if each.since < newest - _LATE)
-    return Audit(query, stream, table, "counters", found, behind=late)
+    return Audit(query, stream, table, "counters", counts, behind=late)
 
 
 def compare_records(
@@ -306,5 +310,5 @@ def compare_records(
     began = None
     if not whole and not landed.began_before(hours[0]):
         began = min((a.at for each in shards.values() for a in each if a.sequence in there), default=end)
-    found, holes = audit_by_records(hours, shards, there, read=read_to(positions, listed), began=began)
-    return Audit(query, stream, table, "records", found, holes)
+    records, holes = audit_by_records(hours, shards, there, read=read_to(positions, listed), began=began)
+    return Audit(query, stream, table, "records", records, holes)

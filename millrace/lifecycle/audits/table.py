@@ -79,14 +79,14 @@ class LandedRecords:
         return self._offsets(_window(begin - _APART, end + _APART))
 
     def _offsets(self, rows: expressions.BooleanExpression) -> dict[tuple[str, int], set[int]]:
-        found: dict[tuple[str, int], set[int]] = {}
+        offsets: dict[tuple[str, int], set[int]] = {}
         for batch in self._scan(rows, "_id"):
             for identity in batch["_id"].to_pylist():
                 # A topic's name has no slash; an ordinal of an explode may follow the offset.
                 parts = identity.split("/")
                 if _REPLAYED not in identity and len(parts) > 2 and parts[1].isdigit() and parts[2].isdigit():
-                    found.setdefault((parts[0], int(parts[1])), set()).add(int(parts[2]))
-        return found
+                    offsets.setdefault((parts[0], int(parts[1])), set()).add(int(parts[2]))
+        return offsets
 
     def offsets_between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
         """Return the offsets of a partition in a range, whatever the records' own time."""
@@ -119,13 +119,13 @@ class LandedRecords:
         while begin < end:
             # An hour at a time: the number of each of its records is held in memory.
             upto = min(begin + _AT_ONCE, end)
-            found: dict[str, datetime] = {}
+            by_minute: dict[str, datetime] = {}
             for batch in self._scan(_window(begin, upto), "_id", "_arrived_at"):
                 minutes = pc.floor_temporal(batch["_arrived_at"], unit="minute").to_pylist()
                 for identity, minute in zip(batch["_id"].to_pylist(), minutes, strict=True):
                     if _REPLAYED not in identity:
-                        found[identity.split("/")[1]] = minute.astimezone(UTC)
-            counts.update(found.values())
+                        by_minute[identity.split("/")[1]] = minute.astimezone(UTC)
+            counts.update(by_minute.values())
             begin = upto
         return counts
 
@@ -135,8 +135,8 @@ class LandedRecords:
             where.EqualTo("_source", self.source), where.LessThan("_arrived_at", moment.isoformat())
         )
         with aws_errors(self._name):
-            found = self.table.refresh().scan(row_filter=rows, selected_fields=("_arrived_at",), limit=1)
-            return bool(found.to_arrow().num_rows)
+            result = self.table.refresh().scan(row_filter=rows, selected_fields=("_arrived_at",), limit=1)
+            return bool(result.to_arrow().num_rows)
 
     def rows(self, begin: datetime, end: datetime) -> int:
         """Return the number of good records, of all streams in the table, that arrived in a window."""

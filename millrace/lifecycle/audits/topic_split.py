@@ -32,8 +32,8 @@ def records_by_partition(topic: Topic, begin: datetime, end: datetime) -> dict[i
     millrace.lifecycle.problems.AwsError
         The brokers do not answer, or do not have the topic.
     """
-    found = topic.boundaries([begin, end], None)
-    return {partition: b.offsets[-1] - b.offsets[0] for partition, b in sorted(found.items())}
+    result = topic.boundaries([begin, end], None)
+    return {partition: b.offsets[-1] - b.offsets[0] for partition, b in sorted(result.items())}
 
 
 def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int, ...], ...]:
@@ -76,10 +76,10 @@ def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int
         load, count, job = heapq.heappop(heap)
         lists[job].append(partition)
         heapq.heappush(heap, (load + records[partition], count + 1, job))
-    found = tuple(tuple(sorted(each)) for each in lists)
-    covered = sorted(partition for each in found for partition in each)
-    assert covered == sorted(records), f"{found} are not the partitions {sorted(records)}, each once"
-    return found
+    parts = tuple(tuple(sorted(each)) for each in lists)
+    covered = sorted(partition for each in parts for partition in each)
+    assert covered == sorted(records), f"{parts} are not the partitions {sorted(records)}, each once"
+    return parts
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,11 @@ class Split:
         dict
             Entries that replace the job under ``jobs``.
         """
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for number, (name, partitions) in enumerate(zip(self.names, self.lists, strict=True)):
             query = dict(job["queries"][self.query])
             query["kafka"] = {**(query.get("kafka") or {}), "partitions": list(partitions)}
             own = {self.query: query}
             others = {key: value for key, value in job["queries"].items() if key != self.query}
-            found[name] = {**job, "queries": own | others if number == 0 else own}
-        return found
+            result[name] = {**job, "queries": own | others if number == 0 else own}
+        return result

@@ -176,14 +176,14 @@ def _documents(
     aws: Aws, templates: Mapping[str, Template | None]
 ) -> dict[str, tuple[str | None, dict[str, Any]]]:
     """Read the deployed launch documents of all jobs, with their URLs."""
-    found = {}
+    documents = {}
     for stack, template in templates.items():
         job = job_of(aws.names, stack)
         if job is not None and template is not None:
             url, document = deployed_document(aws, stack)
             if document is not None:
-                found[job] = (url, document)
-    return found
+                documents[job] = (url, document)
+    return documents
 
 
 def _other_owners(

@@ -51,7 +51,7 @@ def other_stacks(aws: Aws, known: Collection[str]) -> Iterator[DeployedStack]:
     """
     cloudformation, names = aws.client("cloudformation"), aws.names
     pages = cloudformation.get_paginator("list_stacks").paginate()
-    found = {
+    others = {
         stack["StackName"]
         for page in pages
         for stack in page["StackSummaries"]
@@ -59,7 +59,7 @@ def other_stacks(aws: Aws, known: Collection[str]) -> Iterator[DeployedStack]:
         and stack["StackStatus"] not in (*NEVER_MADE, "DELETE_COMPLETE")
     }
     tags = {("millrace:project", names.environment.project), ("millrace:environment", names.environment.name)}
-    for name in sorted(found - set(known)):
+    for name in sorted(others - set(known)):
         template = deployed_template(cloudformation, name)
         resources = (template or {}).get("Resources", {}).values()
         if template is not None and any(tags <= set(_tags(each)) for each in resources):

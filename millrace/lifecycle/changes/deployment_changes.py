@@ -168,9 +168,9 @@ def stack_change(
         if name not in before:
             lines.append(f"+ {kind} {name}")
         elif name not in after:
-            kept = outlives_stack(before[name])
-            end = "" if kept is None else KEPT if kept else DELETED
-            shown = name if kept is None else resource_title(name, before[name]).removeprefix(f"{kind} ")
+            survives = outlives_stack(before[name])
+            end = "" if survives is None else KEPT if survives else DELETED
+            shown = name if survives is None else resource_title(name, before[name]).removeprefix(f"{kind} ")
             lines.append(f"- {kind} {shown}{end}")
         else:
             changed = _changed(before[name], after[name])
@@ -189,8 +189,8 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         {key: value for key, value in each.items() if key not in ("Properties", "Metadata")}
         for each in (old, new)
     )
-    found = (*differences(was, will), *differences(old.get("Properties", {}), new.get("Properties", {})))
-    return sorted({path.split(".")[0] for path, *_ in found})
+    paths = (*differences(was, will), *differences(old.get("Properties", {}), new.get("Properties", {})))
+    return sorted({path.split(".")[0] for path, *_ in paths})
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -41,10 +41,10 @@ def permission_lines(template: Template) -> Iterator[str]:
                 yield f"{whose}runs as {value}"
         holders = [whose]
         if kind in POLICIES and (roles := properties.get("Roles")):
-            given = (
+            principals = (
                 _shown(role) if isinstance(role, str) else role.get("Ref") or _shown(role) for role in roles
             )
-            holders = [f"AWS::IAM::Role {role}: " for role in given]
+            holders = [f"AWS::IAM::Role {role}: " for role in principals]
         for statement in _statements(properties):
             yield from (f"{holder}{line}" for line in _lines(statement) for holder in holders)
 
@@ -146,18 +146,18 @@ class DeployedRights:
         """Replace the names in an ARN, or in a value of a condition, that belong to one job; exports have none."""
         if ":Exports" in word:
             return word
-        told = re.split("([/:])", word)
-        parts, inside = list(told), False
-        in_bucket = not word.startswith("arn:") or "s3" in told[:6]
-        for place, part in enumerate(told):
-            before = told[place - 2] if place > 1 else ""
+        words = re.split("([/:])", word)
+        parts, inside = list(words), False
+        in_bucket = not word.startswith("arn:") or "s3" in words[:6]
+        for place, part in enumerate(words):
+            before = words[place - 2] if place > 1 else ""
             of_job = before in _BEFORE_A_JOB or (in_bucket and not before.endswith(".db"))
             if of_job and part in own:
                 parts[place] = own[part]
             elif self._own.match(part):
                 inside = True
                 # A bucket's name says what is in it, and a job's whose it is.
-                if not of_job or "/" in told[:place]:
+                if not of_job or "/" in words[:place]:
                     parts[place] = self._own.sub("<own>", part)
             elif inside and part not in ("/", ":") and not part.startswith("_"):
                 parts[place] = re.sub(r"[^*?]+", "<name>", part)

@@ -40,7 +40,7 @@ def sizes(
     topics = _by(of_type(kafka, "AWS::MSK::Topic"), "TopicName")
     own = {name: topics.get(names.stream(name)) for name in names.environment.streams}
     partitions = {name: int(topic["PartitionCount"]) for name, topic in own.items() if topic is not None}
-    found = {}
+    result = {}
     for name in names.environment.kafka:
         cluster = clusters.get(names.cluster(name)) if names.cluster_arn(name) else None
         if cluster is not None:
@@ -49,7 +49,7 @@ def sizes(
                 for stream, topic in own.items()
                 if topic is not None and names.environment.streams[stream].cluster_name == name
             ]
-            found[name] = DeployedCluster(
+            result[name] = DeployedCluster(
                 brokers=int(cluster["NumberOfBrokerNodes"]),
                 broker_type=at(cluster, "BrokerNodeGroupInfo/InstanceType"),
                 storage_gib=at(cluster, "BrokerNodeGroupInfo/StorageInfo/EBSStorageInfo/VolumeSize"),
@@ -60,7 +60,7 @@ def sizes(
     zones = subnets // 2 if of_type(network, "AWS::EC2::NatGateway") else subnets
     # Only a job in a VPC has a security group.
     inside = {job: bool(of_type(each, "AWS::EC2::SecurityGroup")) for job, each in jobs.items() if each}
-    return DeployedSizes(found, partitions, zones or None, inside)
+    return DeployedSizes(result, partitions, zones or None, inside)
 
 
 def _by(resources: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -67,9 +67,9 @@ def removal(
         outputs, checkpoints = outputs_and_checkpoints(document)
         stays += [*(f"table or output {each}" for each in outputs), f"checkpoints {checkpoints}"]
     for name, resource in template.get("Resources", {}).items():
-        kept = outlives_stack(resource)
-        if kept is not None:
-            (stays if kept else goes).append(resource_title(name, resource))
+        survives = outlives_stack(resource)
+        if survives is not None:
+            (stays if survives else goes).append(resource_title(name, resource))
     return Removal(
         stack,
         job,

@@ -63,11 +63,11 @@ def outputs_and_checkpoints(document: Document) -> tuple[tuple[str, ...], str]:
 
 
 def _owners(documents: Mapping[str, Document]) -> dict[tuple[str, str], dict[str, Writer]]:
-    found: dict[tuple[str, str], dict[str, Writer]] = {}
+    owners: dict[tuple[str, str], dict[str, Writer]] = {}
     for job, document in documents.items():
         for key, writer in _written(job, document):
-            found.setdefault(key, {})[writer.checkpoints] = writer
-    return found
+            owners.setdefault(key, {})[writer.checkpoints] = writer
+    return owners
 
 
 def _written(job: str, document: Document) -> Iterator[tuple[tuple[str, str], Writer]]:
@@ -76,14 +76,14 @@ def _written(job: str, document: Document) -> Iterator[tuple[tuple[str, str], Wr
         writer = Writer(job, str(query.get("name")), checkpoints_of(document))
         for leg in query.get("routes") or (query,):
             sink = leg.get("sink") or {}
-            kept = next((sink[key] for key in _PLACES if key in sink), None)
+            place = next((sink[key] for key in _PLACES if key in sink), None)
             source = leg.get("source") or {"name": query.get("source_table")}
             # A topic of the same name on another cluster is another source: a cut-over reads both.
-            told = [source.get(key) for key in ("connection", "topic", "stream", "name")]
+            values = [source.get(key) for key in ("connection", "topic", "stream", "name")]
             parts = (source.get("reading") or {}).get("partitions")
-            for output in (query.get("table"), kept):
+            for output in (query.get("table"), place):
                 if output is not None:
-                    yield (str(output), json.dumps([*told, parts])), writer
+                    yield (str(output), json.dumps([*values, parts])), writer
 
 
 def checkpoints_of(document: Document) -> str:

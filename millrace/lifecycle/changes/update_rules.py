@@ -53,8 +53,8 @@ _WAYS = {
 @functools.cache
 def resource_types() -> Mapping[str, Mapping[str, list[str]]]:
     """Return the extract of CloudFormation's resource schemas, by type."""
-    found: dict[str, dict[str, list[str]]] = json.loads(RESOURCE_TYPES.read_text())
-    return found
+    result: dict[str, dict[str, list[str]]] = json.loads(RESOURCE_TYPES.read_text())
+    return result
 
 
 def created_only(kind: str) -> list[str]:
@@ -103,24 +103,24 @@ def replaced(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, l
     before, after
         Resources by logical id.
     """
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     while True:
         more = {
             logical: paths
-            for logical in before.keys() & after.keys() - found.keys()
+            for logical in before.keys() & after.keys() - names.keys()
             if (
                 paths := [
                     path
                     for path in created_only(before[logical]["Type"])
                     if at(before[logical].get("Properties"), path)
                     != at(after[logical].get("Properties"), path)
-                    or found.keys() & set(references(at(after[logical].get("Properties"), path)))
+                    or names.keys() & set(references(at(after[logical].get("Properties"), path)))
                 ]
             )
         }
         if not more:
-            return found
-        found |= more
+            return names
+        names |= more
 
 
 def _refused(was: Mapping[str, Any], will: Mapping[str, Any], changed: list[str]) -> Iterator[str]:
@@ -224,11 +224,11 @@ def shard_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[in
     count, goal = before.get("ShardCount"), after.get("ShardCount")
     if not isinstance(count, int) or not isinstance(goal, int):
         return []
-    found = []
+    counts = []
     while count != goal:
         count = min(goal, 2 * count) if goal > count else max(goal, math.ceil(count / 2))
-        found.append(count)
-    return found
+        counts.append(count)
+    return counts
 
 
 def stages(old: Template | None, new: Template) -> list[tuple[str, Template]]:
@@ -243,15 +243,15 @@ def stages(old: Template | None, new: Template) -> list[tuple[str, Template]]:
         for way in [_way(logical, was, will, old or {}, new)]
         if len(way) > 1
     ]
-    found: list[tuple[str, Template]] = []
+    result: list[tuple[str, Template]] = []
     for number in range(max((len(way) for way in ways), default=0)):
         texts, resources = [], dict(_resources(new))
         for way in ways:
             text, changed = way[min(number, len(way) - 1)]
             texts += [text] if number < len(way) else []
             resources |= changed
-        found.append((", ".join(texts), {**new, "Resources": resources}))
-    return found
+        result.append((", ".join(texts), {**new, "Resources": resources}))
+    return result
 
 
 _Way = list[tuple[str, dict[str, Any]]]
@@ -283,7 +283,7 @@ def _way(logical: str, was: Mapping[str, Any], will: Mapping[str, Any], old: Tem
         # A new revision of the configuration reaches the cluster by a reference that stays the same.
         or (title == "configuration" and configurations)
     ]
-    found: _Way = []
+    result: _Way = []
     for number, (title, _) in enumerate(requests):
         properties = dict(after)
         later = requests[number + 1 :]
@@ -292,8 +292,8 @@ def _way(logical: str, was: Mapping[str, Any], will: Mapping[str, Any], old: Tem
                 properties = _with(properties, path, at(before, path))
         kept = configurations if any(each == "configuration" for each, _ in later) else {}
         name = (fixed_names(will) or (logical,))[0]
-        found.append((f"{name}: {title}", {logical: {**will, "Properties": properties}, **kept}))
-    return found
+        result.append((f"{name}: {title}", {logical: {**will, "Properties": properties}, **kept}))
+    return result
 
 
 def references(value: Any) -> Iterator[str]:
@@ -328,8 +328,8 @@ def _with(properties: Mapping[str, Any], path: str, value: Any) -> dict[str, Any
 
 
 def _resources(template: Template | None) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (template or {}).get("Resources", {})
-    return found
+    resources: Mapping[str, Any] = (template or {}).get("Resources", {})
+    return resources
 
 
 def _title(logical: str, resource: Mapping[str, Any]) -> str:

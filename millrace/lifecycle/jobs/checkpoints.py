@@ -98,8 +98,8 @@ class Checkpoints:
 
         Invalid bytes become U+FFFD, so that its readers refuse it.
         """
-        found = self._bytes(self._beside(query, "manifest")) if self.has_batches(query) else None
-        return None if found is None else found.decode(errors="replace")
+        text = self._bytes(self._beside(query, "manifest")) if self.has_batches(query) else None
+        return None if text is None else text.decode(errors="replace")
 
     def has_batches(self, query: str) -> bool:
         """Check that a batch of a query was ever planned."""
@@ -137,19 +137,19 @@ class Checkpoints:
 
     def _parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
         """Read an object; return None where there is none, or where it is damaged, which is noted."""
-        found = self._bytes(key)
+        text = self._bytes(key)
         try:
-            return None if found is None else parse(found.decode())
+            return None if text is None else parse(text.decode())
         except (KeyError, ValueError) as error:
             damaged.append(f"s3://{self.bucket}/{key}: {error}")
             return None
 
     def holder(self) -> str | None:
         """Return the current writer of these checkpoints; None without one."""
-        found = self._look()
-        if found is None or found[1].get("released") or found[2] > LIVE_SECONDS + 1:
+        lease = self._look()
+        if lease is None or lease[1].get("released") or lease[2] > LIVE_SECONDS + 1:
             return None
-        return f"run {found[1].get('run', '?')} on {found[1].get('host', '?')}"
+        return f"run {lease[1].get('run', '?')} on {lease[1].get('host', '?')}"
 
     @contextmanager
     def holding_lease(self, what: str) -> Iterator[None]:
@@ -160,7 +160,7 @@ class Checkpoints:
         CheckpointError
             A run holds it.
         """
-        found = self._look()
+        lease = self._look()
         holder = self.holder()
         if holder is not None:
             raise CheckpointError(
@@ -174,11 +174,11 @@ class Checkpoints:
             "host": socket.gethostname(),
             "boot": "",
             "processes": {str(os.getpid()): ""},
-            "generation": 1 if found is None else int(found[1].get("generation", 0)) + 1,
+            "generation": 1 if lease is None else int(lease[1].get("generation", 0)) + 1,
             "renewals": 0,
             "released": False,
         }
-        self._put({"IfNoneMatch": "*"} if found is None else {"IfMatch": found[0]})
+        self._put({"IfNoneMatch": "*"} if lease is None else {"IfMatch": lease[0]})
         try:
             yield
         finally:
@@ -200,16 +200,16 @@ class Checkpoints:
         str
             URL of the archive.
         """
-        kept = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-        self._copy(f"{self.prefix}/{query}", kept)
-        self._copy_if_there(self._beside(query, "manifest"), f"{kept}/manifest.json")
+        folder = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+        self._copy(f"{self.prefix}/{query}", folder)
+        self._copy_if_there(self._beside(query, "manifest"), f"{folder}/manifest.json")
         # The note exists before the checkpoint is deleted, and is read only after that.
         if start is None:
             self.s3.delete_object(Bucket=self.bucket, Key=self._beside(query, "start"))
         else:
             self._write(self._beside(query, "start"), json.dumps({"version": 1, "start": start}))
         self._delete(query)
-        return f"s3://{self.bucket}/{kept}"
+        return f"s3://{self.bucket}/{folder}"
 
     def copy(self, query: str, to: Checkpoints, name: str, *, same_sink: bool) -> None:
         """Copy a checkpoint to another name, so that another query continues from it.
@@ -238,8 +238,8 @@ class Checkpoints:
         self.check_whole(query)
         to._delete(name)  # left by an interrupted copy
         self._copy(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
-        if held := self.read_contents(query).manifest:
-            manifest = {**held, "query": name}
+        if text := self.read_contents(query).manifest:
+            manifest = {**text, "query": name}
             if not same_sink:
                 manifest["sinks"] = {}
             to._write(to._beside(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))
@@ -253,12 +253,12 @@ class Checkpoints:
         CheckpointError
             There is one; the message names each.
         """
-        found = self.read_contents(query)
-        if found.damaged:
+        contents = self.read_contents(query)
+        if contents.damaged:
             raise CheckpointError(
-                f"{self.job}/{query} is damaged, so no query can continue from it: {'; '.join(found.damaged)}"
+                f"{self.job}/{query} is damaged, so no query can continue from it: {'; '.join(contents.damaged)}"
             )
-        return found
+        return contents
 
     # ---- objects ----
 
@@ -275,8 +275,8 @@ class Checkpoints:
 
     def _keys(self, prefix: str) -> list[str]:
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{prefix}/")
-        found = [item["Key"] for page in pages for item in page.get("Contents", ())]
-        return sorted(found, key=lambda key: (key.startswith(f"{prefix}/{_LAST}/"), key))
+        keys = [item["Key"] for page in pages for item in page.get("Contents", ())]
+        return sorted(keys, key=lambda key: (key.startswith(f"{prefix}/{_LAST}/"), key))
 
     def _last(self, query: str, log: str) -> int | None:
         names = (key.rpartition("/")[2] for key in self._keys(f"{self.prefix}/{query}/{log}"))
@@ -308,10 +308,10 @@ class Checkpoints:
 
     def _look(self) -> tuple[str, dict[str, Any], float] | None:
         with ignore_missing(*MISSING_OBJECT):
-            found = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
-            said = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
-            age = (said - found["LastModified"]).total_seconds()
-            return str(found["ETag"]), _lease(found["Body"].read()), age
+            response = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
+            said = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
+            age = (said - response["LastModified"]).total_seconds()
+            return str(response["ETag"]), _lease(response["Body"].read()), age
         return None
 
     def _renew(self) -> None:
@@ -348,10 +348,10 @@ def _positions(log: str) -> tuple[Any, ...]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    value = json.loads(text)
+    if not isinstance(value, dict):
         raise ValueError("not an object")
-    return found
+    return value
 
 
 _MANIFEST = {"engine", "spark", "core", "kind", "legs"}
@@ -360,13 +360,13 @@ _LEG = {"connector", "of", "topics"}
 
 def _manifest(text: str) -> dict[str, Any]:
     """Read a manifest that has all the fields that commands show."""
-    found = _object(text)
-    if lacking := sorted(_MANIFEST - found.keys()):
+    manifest = _object(text)
+    if lacking := sorted(_MANIFEST - manifest.keys()):
         raise ValueError(f"it is not a manifest: it lacks {', '.join(lacking)}")
-    legs = found["legs"]
+    legs = manifest["legs"]
     if not isinstance(legs, list) or not all(isinstance(leg, dict) and leg.keys() >= _LEG for leg in legs):
         raise ValueError(f"it is not a manifest: an entry of its legs lacks one of {', '.join(sorted(_LEG))}")
-    return found
+    return manifest
 
 
 def _lease(body: bytes) -> dict[str, Any]:

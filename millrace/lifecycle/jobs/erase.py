@@ -74,15 +74,15 @@ class Erasures:
     def current_request(self) -> dict[str, Any] | None:
         """Return the request that is being applied; None without one."""
         for job in self.jobs:
-            found = self._read(job, "request")
-            if found is not None and found["apply"]:
-                return found
+            request = self._read(job, "request")
+            if request is not None and request["apply"]:
+                return request
         return None
 
     def read_answers(self, erasure: str) -> Answers:
         """Return the jobs' answers, without those that have not answered."""
-        found = {job: self._read(job, erasure) for job in self.jobs}
-        return {job: answer for job, answer in found.items() if answer is not None}
+        answers = {job: self._read(job, erasure) for job in self.jobs}
+        return {job: answer for job, answer in answers.items() if answer is not None}
 
     def wait(
         self,
@@ -110,17 +110,17 @@ class Erasures:
         begun, before = time.monotonic(), ""
         patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
         while True:
-            found = self.read_answers(erasure)
-            open_ = [job for job in self.jobs if found.get(job, {}).get("state") not in states]
+            answers = self.read_answers(erasure)
+            open_ = [job for job in self.jobs if answers.get(job, {}).get("state") not in states]
             if not open_:
-                return found
-            silent = [job for job in open_ if job not in found]
+                return answers
+            silent = [job for job in open_ if job not in answers]
             if silent and time.monotonic() - begun > patience:
                 raise AwsError(
                     f"{', '.join(silent)} did not answer within {patience:.0f} s. Only a running job of this version "
                     f"can erase: see `millrace status --env {self.names.environment.name}`"
                 )
-            waits = [line for job in open_ for line in found.get(job, {}).get("waiting", [])]
+            waits = [line for job in open_ for line in answers.get(job, {}).get("waiting", [])]
             now = "; ".join(waits) or f"waiting for {', '.join(open_)}"
             if now != before:
                 progress(now)

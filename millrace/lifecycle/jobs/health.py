@@ -109,7 +109,7 @@ def wait_until_healthy(
     said = ""
     while True:
         try:
-            found = read_health(aws, job, since)
+            health = read_health(aws, job, since)
         except TransientError as error:
             if time.monotonic() > deadline:
                 raise
@@ -118,20 +118,22 @@ def wait_until_healthy(
                 progress(f"{job}: its health cannot be read, trying again: {error}")
             time.sleep(poll_seconds)
             continue
-        if found.failures:
-            raise UnhealthyError(f"{job}: a query failed after the start: {found.failures[0]}")
-        late = found.oldest_seconds is not None and found.oldest_seconds > latency
-        if not found.waiting and not late:
+        if health.failures:
+            raise UnhealthyError(f"{job}: a query failed after the start: {health.failures[0]}")
+        late = health.oldest_seconds is not None and health.oldest_seconds > latency
+        if not health.waiting and not late:
             age = (
-                "no record came yet" if found.oldest_seconds is None else f"{found.oldest_seconds:.0f} s old"
+                "no record came yet"
+                if health.oldest_seconds is None
+                else f"{health.oldest_seconds:.0f} s old"
             )
             progress(f"{job}: healthy, every query ends its triggers; records: {age}")
-            return found
+            return health
         news = (
-            f"{job}: no trigger has ended yet of {', '.join(found.waiting)}"
-            if found.waiting
+            f"{job}: no trigger has ended yet of {', '.join(health.waiting)}"
+            if health.waiting
             else (
-                f"{job}: catching up, records are {found.oldest_seconds:.0f} s old, {latency:.0f} s are allowed"
+                f"{job}: catching up, records are {health.oldest_seconds:.0f} s old, {latency:.0f} s are allowed"
             )
         )
         if news != said:
@@ -194,20 +196,20 @@ def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
 
 def _iterator_ages(aws: Aws, source: str) -> Iterator[float]:
     """Yield the age of records that a reader has just received: no commit reports it."""
-    asked = aws.names.environment.streams[source].metrics
-    if asked is None:
+    metrics = aws.names.environment.streams[source].metrics
+    if metrics is None:
         return
     now = datetime.now(UTC)
     with translate_aws_errors(f"reading the age of records on {source}"):
-        found = aws.client("cloudwatch").get_metric_statistics(
-            Namespace=asked.namespace,
-            MetricName=asked.age,
-            Dimensions=[{"Name": asked.dimension, "Value": aws.names.stream(source)}],
+        points = aws.client("cloudwatch").get_metric_statistics(
+            Namespace=metrics.namespace,
+            MetricName=metrics.age,
+            Dimensions=[{"Name": metrics.dimension, "Value": aws.names.stream(source)}],
             StartTime=now - _AGE_PERIOD,
             EndTime=now,
             Period=_PERIOD_SECONDS,
             Statistics=["Maximum"],
         )["Datapoints"]
-    if found:
-        newest = max(found, key=lambda point: point["Timestamp"])
+    if points:
+        newest = max(points, key=lambda point: point["Timestamp"])
         yield float(newest["Maximum"]) / 1000

@@ -96,9 +96,9 @@ def groups(aws: Aws, job: str) -> list[str]:
     own = re.compile(rf"{re.escape(prefix)}(-{re.escape(aws.names.job(job))}-[0-9a-f]{{8}})?(/.*)?")
     with translate_aws_errors(f"looking for the log groups of {job}"):
         pages = aws.client("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
-        found = [str(group["logGroupName"]) for page in pages for group in page["logGroups"]]
+        names = [str(group["logGroupName"]) for page in pages for group in page["logGroups"]]
     # Groups of a job whose name has this one as a prefix do not count.
-    return [group for group in found if own.fullmatch(group)]
+    return [group for group in names if own.fullmatch(group)]
 
 
 def newest(aws: Aws, job: str, since: datetime, most: int) -> list[LogLine]:
@@ -134,8 +134,8 @@ def events(aws: Aws, job: str, since: datetime, event: str) -> list[dict[str, An
     AwsError
         AWS refused a call.
     """
-    found = (event_of(line.text) for line, _ in _search(aws, job, since, 1, (f'{{ $.event = "{event}" }}',)))
-    return [each for each in found if each is not None and each["event"] == event]
+    result = (event_of(line.text) for line, _ in _search(aws, job, since, 1, (f'{{ $.event = "{event}" }}',)))
+    return [each for each in result if each is not None and each["event"] == event]
 
 
 def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
@@ -146,7 +146,7 @@ def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
     AwsError
         AWS refused a call.
     """
-    found: list[Failure] = []
+    result: list[Failure] = []
     seen: set[tuple[str, datetime | None, str]] = set()
     for line, (group, stream) in _search(aws, job, since, most, _BEGINNINGS):
         if (line.source, line.at, line.text) in seen or not find_failures([line]):
@@ -157,8 +157,8 @@ def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
         first = replace(find_failures(block)[0], place=line.place)
         # A trace may name further errors, which are not failures of their own.
         seen |= {(each.source, each.at, each.text) for each in block[: len(first.text.splitlines())]}
-        found.append(first)
-    return sorted(found, key=lambda failure: failure.at or since)[-most:]
+        result.append(first)
+    return sorted(result, key=lambda failure: failure.at or since)[-most:]
 
 
 def _search(
@@ -168,7 +168,7 @@ def _search(
     logs = aws.client("logs")
     now = datetime.now(UTC)
     own = groups(aws, job)
-    found: dict[str, tuple[LogLine, tuple[str, str]]] = {}
+    result: dict[str, tuple[LogLine, tuple[str, str]]] = {}
     for begin in (*(max(since, now - window) for window in _WINDOWS), since):
         for group in own:
             for pattern in patterns or ("",):
@@ -181,30 +181,30 @@ def _search(
                     for event in (event for page in pages for event in page["events"]):
                         stream = str(event["logStreamName"])
                         place, text = str(event["eventId"]), str(event["message"]).rstrip()
-                        found[place] = (
+                        result[place] = (
                             LogLine(_moment(event), f"{group} {stream}", text, place),
                             (group, stream),
                         )
-        if len(found) >= most or begin == since:
+        if len(result) >= most or begin == since:
             break
-    return sorted(found.values(), key=lambda each: each[0].at or since)
+    return sorted(result.values(), key=lambda each: each[0].at or since)
 
 
 def _block(aws: Aws, group: str, stream: str, first: LogLine) -> list[LogLine]:
     """Return the lines of a stream from a given one on."""
     assert first.at is not None, "CloudWatch knows the time of every event"
-    asked = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
-    asked["startTime"] = int(first.at.timestamp() * 1000)
+    request = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
+    request["startTime"] = int(first.at.timestamp() * 1000)
     events: list[dict[str, Any]] = []
     with translate_aws_errors("reading the lines after an error"):
         while len(events) < _BLOCK_EVENTS:
             # An answer may hold few events or none before the stream's end, which repeats the token (API reference).
-            answer = aws.client("logs").get_log_events(**asked)
+            answer = aws.client("logs").get_log_events(**request)
             events += answer["events"]
             token = answer.get("nextForwardToken")
-            if token in (None, asked.get("nextToken")):
+            if token in (None, request.get("nextToken")):
                 break
-            asked["nextToken"] = token
+            request["nextToken"] = token
     lines = [LogLine(_moment(event), first.source, str(event["message"]).rstrip()) for event in events]
     at = next((n for n, line in enumerate(lines) if line.text == first.text), None)
     return [first] if at is None else lines[at:]

@@ -37,18 +37,18 @@ def read_again(
     since
         Start of the query.
     """
-    asked = environment.jobs[job].queries[query]
-    if not isinstance(asked, SourceQuery):
+    definition = environment.jobs[job].queries[query]
+    if not isinstance(definition, SourceQuery):
         return []
-    found = []
-    for name in asked.streams:
+    sources = []
+    for name in definition.streams:
         stream = environment.streams[name]
         seconds = max(0.0, (now - since).total_seconds())
         records = round(stream.traffic.records_per_second * seconds)
-        found.append(
+        sources.append(
             RereadSource(name, records, records * stream.traffic.record_size, since >= now - stream.retention)
         )
-    return found
+    return sources
 
 
 def reset_objection(environment: Environment, job: str, query: str, at: datetime | None) -> str | None:
@@ -59,21 +59,23 @@ def reset_objection(environment: Environment, job: str, query: str, at: datetime
     at
         Start time; None for that of its settings, or for all landed records.
     """
-    asked = environment.jobs[job].queries[query]
-    for path, end in asked.ends.items():
+    definition = environment.jobs[job].queries[query]
+    for path, end in definition.ends.items():
         if end.sink.keeps is not None:
             route = f" of {path}" if path else ""
             return f"its sink{route} is {end.sink.kind}: {end.sink.keeps}"
-    if not isinstance(asked, DeriveQuery):
+    if not isinstance(definition, DeriveQuery):
         return None
     if at is not None:
         what = (
             "a result that is computed from a part of its records is wrong"
-            if asked.state
+            if definition.state
             else "it reads a table"
         )
-        return f"it derives from {asked.source}, and {what}: without --at it starts with all landed records"
-    if asked.state is not None and asked.state.distinct and not asked.state.key:
+        return (
+            f"it derives from {definition.source}, and {what}: without --at it starts with all landed records"
+        )
+    if definition.state is not None and definition.state.distinct and not definition.state.key:
         return (
             "it keeps the first of equal records, and of all that landed another one may come first, which is then written "
             "beside the one of before: name another table for it"

@@ -60,7 +60,7 @@ class Aws:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExecutionResult:
     """Answer of a state machine.
 
     Attributes
@@ -138,7 +138,7 @@ def execute(
     reason: str = "asked for on the command line",
     arguments: Sequence[tuple[str, str]] = (),
     poll_seconds: float = _POLL_SECONDS,
-) -> Outcome:
+) -> ExecutionResult:
     """Run a verb and return its outcome.
 
     Parameters
@@ -173,7 +173,7 @@ def execute(
         seen = 0
         while True:
             with ignore_missing(*(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())):
-                found = client.describe_execution(executionArn=execution)
+                result = client.describe_execution(executionArn=execution)
                 history = client.get_paginator("get_execution_history")
                 pages = history.paginate(executionArn=execution, PaginationConfig=_PAGE)
                 for event in (event for page in pages for event in page["events"] if event["id"] > seen):
@@ -182,16 +182,16 @@ def execute(
                         progress(phrase)
                     seen = event["id"]
                 # The output may follow the state (DataBiosphere/azul#880).
-                if found["status"] != "RUNNING" and (found["status"] != "SUCCEEDED" or "output" in found):
-                    return _outcome(job, execution, found)
+                if result["status"] != "RUNNING" and (result["status"] != "SUCCEEDED" or "output" in result):
+                    return _outcome(job, execution, result)
             time.sleep(poll_seconds)
 
 
-def _outcome(job: str, execution: str, found: dict[str, Any]) -> Outcome:
+def _outcome(job: str, execution: str, found: dict[str, Any]) -> ExecutionResult:
     if found["status"] == "SUCCEEDED":
         answer = {**json.loads(found["output"]), "execution": execution}
-        return Outcome(job, True, str(answer["outcome"]), str(answer["message"]), answer)
+        return ExecutionResult(job, True, str(answer["outcome"]), str(answer["message"]), answer)
     error = found.get("error") or found["status"]
     cause = found.get("cause") or f"the execution {execution} ended as {found['status']}"
     answer = {"outcome": error, "message": cause, "execution": execution}
-    return Outcome(job, False, str(error), str(cause), answer)
+    return ExecutionResult(job, False, str(error), str(cause), answer)

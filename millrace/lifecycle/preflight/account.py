@@ -58,8 +58,8 @@ def bootstrap_key(account: Account) -> Iterator[Row]:
     applied = [rule.get("ApplyServerSideEncryptionByDefault", {}) for rule in rules["Rules"]]
     key = next((each["KMSMasterKeyID"] for each in applied if "KMSMasterKeyID" in each), None)
     # A bucket may name its key by id alone.
-    given = (governance.bootstrap_key or "").rpartition("/")[2]
-    own = key is not None and "alias/aws/" not in key and key.rpartition("/")[2] != given
+    alias = (governance.bootstrap_key or "").rpartition("/")[2]
+    own = key is not None and "alias/aws/" not in key and key.rpartition("/")[2] != alias
     arn = key if str(key).startswith("arn:") else names.arn("kms", f"key/{key}")
     remedy = f"write governance: {{bootstrap_key: {arn}}}, or jobs cannot read their files"
     wrong = f"{bucket} is encrypted with {key}" if own else ""
@@ -82,8 +82,8 @@ def zones(account: Account) -> Iterator[Row]:
     environment = account.aws.names.environment
     if environment.network.vpc is not None or account.plan.network.egress.value == "none":
         return
-    found = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
-    usable = [each["ZoneId"] for each in found if each["State"] == "available"]
+    result = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
+    usable = [each["ZoneId"] for each in result if each["State"] == "available"]
     wanted = environment.network.zone_ids or tuple(usable[: environment.zones])
     yield from _zones_of_services(account, wanted)
     lacking = ", ".join(each for each in wanted if each not in usable)
@@ -109,11 +109,11 @@ def subnets(account: Account) -> Iterator[Row]:
     if account.plan.network.egress.value != "existing":
         return
     ec2 = account.client("ec2")
-    found = ec2.describe_subnets(SubnetIds=list(network.subnets))["Subnets"]
-    if foreign := [each["SubnetId"] for each in found if each["VpcId"] != network.vpc]:
+    result = ec2.describe_subnets(SubnetIds=list(network.subnets))["Subnets"]
+    if foreign := [each["SubnetId"] for each in result if each["VpcId"] != network.vpc]:
         yield Row("subnets", "failed", f"{', '.join(foreign)}: not in {network.vpc}", "write network.subnets")
-    yield from _zones_of_services(account, tuple(each["AvailabilityZoneId"] for each in found))
-    free = sum(each["AvailableIpAddressCount"] for each in found)
+    yield from _zones_of_services(account, tuple(each["AvailabilityZoneId"] for each in result))
+    free = sum(each["AvailableIpAddressCount"] for each in result)
     jobs = [each for each in account.plan.jobs.values() if each.network.value == "vpc"]
     needed = sum(job.max_workers.value for job in jobs)
     said = f"{free:,} free addresses for up to {needed:,} workers"
@@ -159,8 +159,8 @@ def kafka_versions(account: Account) -> Iterator[Row]:
     }
     if not own:
         return
-    found = account.call("kafka", "list_kafka_versions", "KafkaVersions")
-    offered = sorted(each["Version"] for each in found if each["Status"] == "ACTIVE")
+    versions = account.call("kafka", "list_kafka_versions", "KafkaVersions")
+    offered = sorted(each["Version"] for each in versions if each["Status"] == "ACTIVE")
     for name, cluster in own.items():
         wrong = f"{cluster.version} is not offered; offered: {', '.join(offered)}"
         yield judged(
@@ -205,18 +205,18 @@ def stream_names(account: Account) -> Iterator[Row]:
         if stream.existing is None and account.has_stack("streams"):
             continue
         full = names.stream(name)
-        found = open_shards(account, full)
+        shards = open_shards(account, full)
         if stream.existing is None:
-            yield Row(f"stream {full}", "ok", "free") if found is None else _left(f"stream {full}")
-        elif found is None:
+            yield Row(f"stream {full}", "ok", "free") if shards is None else _left(f"stream {full}")
+        elif shards is None:
             yield Row(f"stream {full}", "failed", "no such stream", f"write streams.{name}.existing")
-        elif stream.shards not in (None, found):
-            remedy = f"write streams.{name}.shards: {found}"
+        elif stream.shards not in (None, shards):
+            remedy = f"write streams.{name}.shards: {shards}"
             yield Row(
-                f"stream {full}", "warning", f"{found} open shards; the file has {stream.shards}", remedy
+                f"stream {full}", "warning", f"{shards} open shards; the file has {stream.shards}", remedy
             )
         else:
-            yield Row(f"stream {full}", "ok", f"exists, {found} open shards")
+            yield Row(f"stream {full}", "ok", f"exists, {shards} open shards")
 
 
 def _left(subject: str) -> Row:
@@ -231,8 +231,8 @@ def clusters(account: Account) -> Iterator[Row]:
     for name, cluster in account.aws.names.environment.kafka.items():
         if not isinstance(cluster, MskCluster) or cluster.existing is None:
             continue
-        found = account.existing("kafka", "describe_cluster_v2", ClusterArn=cluster.existing)
-        state = "no such cluster" if found is None else found["ClusterInfo"]["State"]
+        result = account.existing("kafka", "describe_cluster_v2", ClusterArn=cluster.existing)
+        state = "no such cluster" if result is None else result["ClusterInfo"]["State"]
         remedy = f"write kafka.{name}.existing, or wait until it is active"
         usable = state in ("ACTIVE", *_AT_WORK)
         row = judged(f"cluster {name}", "" if usable else state, state, remedy)
@@ -244,12 +244,12 @@ def lake_formation(account: Account) -> Iterator[Row]:
     names = account.aws.names
     if names.environment.storage.lake_formation == "off":
         return
-    found = (
+    admins = (
         account.client("lakeformation").get_data_lake_settings()["DataLakeSettings"].get("DataLakeAdmins", ())
     )
     qualifier = names.environment.governance.qualifier or CDK_QUALIFIER
     role = f"cdk-{qualifier}-cfn-exec-role-{names.account}-{names.environment.region}"
-    made = any(each["DataLakePrincipalIdentifier"].endswith(f":role/{role}") for each in found)
+    made = any(each["DataLakePrincipalIdentifier"].endswith(f":role/{role}") for each in admins)
     yield judged(
         "Lake Formation",
         "" if made else f"{role} is no data lake administrator",
@@ -264,8 +264,8 @@ def vpc_conditions(account: Account) -> Iterator[Row]:
     storage = account.aws.names.environment.storage
     policies = {}
     for bucket in storage.buckets.values() if jobs else ():
-        found = account.existing("s3", "get_bucket_policy", Bucket=bucket)
-        policies[f"bucket {bucket}"] = "" if found is None else found["Policy"]
+        response = account.existing("s3", "get_bucket_policy", Bucket=bucket)
+        policies[f"bucket {bucket}"] = "" if response is None else response["Policy"]
     for _, key in storage.keys if jobs else ():
         if key is not None:
             policies[f"key {key}"] = account.client("kms").get_key_policy(KeyId=key)["Policy"]

@@ -91,9 +91,9 @@ class Account:
     def stacks(self) -> dict[str, str]:
         """States of the environment's stacks, by name."""
         start = f"{self.aws.names.prefix}-"
-        found = self.call("cloudformation", "list_stacks", "StackSummaries")
+        statuses = self.call("cloudformation", "list_stacks", "StackSummaries")
         own = {
-            each["StackName"]: each["StackStatus"] for each in found if each["StackName"].startswith(start)
+            each["StackName"]: each["StackStatus"] for each in statuses if each["StackName"].startswith(start)
         }
         return {name: state for name, state in own.items() if state not in (*NEVER_MADE, "DELETE_COMPLETE")}
 
@@ -115,16 +115,16 @@ def ask(account: Account, checks: Mapping[str, Check]) -> tuple[Row, ...]:
     """
 
     def one(subject: str, check: Check) -> list[Row]:
-        found: list[Row] = []
+        answers: list[Row] = []
         try:
-            found.extend(check(account))
+            answers.extend(check(account))
         except ClientError as error:
             code = error.response["Error"].get("Code", "an error without a code")
-            found.append(Row(subject, "not known", f"{code} at {error.operation_name}"))
+            answers.append(Row(subject, "not known", f"{code} at {error.operation_name}"))
         except (BotoCoreError, OSError, AttributeError, LookupError, TypeError, ValueError) as error:
             # A network that refuses, or an answer of a form that no document describes.
-            found.append(Row(subject, "not known", f"{type(error).__name__}: {error}"))
-        return found
+            answers.append(Row(subject, "not known", f"{type(error).__name__}: {error}"))
+        return answers
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return tuple(row for rows in pool.map(one, checks, checks.values()) for row in rows)

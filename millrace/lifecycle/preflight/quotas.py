@@ -24,10 +24,10 @@ _ALARMS = 5000
 
 def within(subject: str, needed: float, used: float, most: float, command: str = "") -> Row:
     """Return the row of a quota."""
-    found = f"{needed:,g} more and {used:,g} in use of {most:,g}"
+    figures = f"{needed:,g} more and {used:,g} in use of {most:,g}"
     if needed + used > most:
-        return Row(subject, "failed", found, "ask for a higher quota, or for less in the file", command)
-    return Row(subject, "warning" if needed + used > most * _FULL else "ok", found)
+        return Row(subject, "failed", figures, "ask for a higher quota, or for less in the file", command)
+    return Row(subject, "warning" if needed + used > most * _FULL else "ok", figures)
 
 
 def _quota(service: str, code: str, subject: str, amounts: Callable[[Account], tuple[float, float]]) -> Check:
@@ -43,14 +43,14 @@ def _quota(service: str, code: str, subject: str, amounts: Callable[[Account], t
         needed, used = amounts(account)
         if needed <= 0:
             return
-        client, asked = account.client("service-quotas"), {"ServiceCode": service, "QuotaCode": code}
+        client, quota = account.client("service-quotas"), {"ServiceCode": service, "QuotaCode": code}
         try:
-            most = client.get_service_quota(**asked)["Quota"]["Value"]
+            most = client.get_service_quota(**quota)["Quota"]["Value"]
         except ClientError as error:
             # An account that never asked for more has no quota of its own.
             if error.response["Error"].get("Code") != "NoSuchResourceException":
                 raise
-            most = client.get_aws_default_service_quota(**asked)["Quota"]["Value"]
+            most = client.get_aws_default_service_quota(**quota)["Quota"]["Value"]
         command = (
             f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
             f"--desired-value {math.ceil(needed + used)} --region {account.aws.names.environment.region}"
@@ -76,8 +76,8 @@ def shards(account: Account) -> Iterator[Row]:
 
 def open_shards(account: Account, stream: str) -> int | None:
     """Return the open shards of a stream; None if there is no such stream."""
-    found = account.existing("kinesis", "describe_stream_summary", StreamName=stream)
-    return None if found is None else int(found["StreamDescriptionSummary"]["OpenShardCount"])
+    summary = account.existing("kinesis", "describe_stream_summary", StreamName=stream)
+    return None if summary is None else int(summary["StreamDescriptionSummary"]["OpenShardCount"])
 
 
 def _brokers(account: Account) -> tuple[float, float]:
@@ -91,8 +91,8 @@ def _brokers(account: Account) -> tuple[float, float]:
     needed = sum(each.brokers.value for each in account.plan.clusters.values() if each.brokers is not None)
     if not own or not needed:
         return 0, 0
-    found = account.call("kafka", "list_clusters_v2", "ClusterInfoList")
-    others = [each.get("Provisioned", {}) for each in found if each["ClusterName"] not in own]
+    clusters = account.call("kafka", "list_clusters_v2", "ClusterInfoList")
+    others = [each.get("Provisioned", {}) for each in clusters if each["ClusterName"] not in own]
     return needed, sum(each.get("NumberOfBrokerNodes", 0) for each in others)
 
 
@@ -121,8 +121,8 @@ def _jobs(engine: str, amount: Callable[[JobPlan], float]) -> Callable[[Account]
 
 def alarms(account: Account) -> Iterator[Row]:
     """Check the number of alarms."""
-    found = account.call("cloudwatch", "describe_alarms", "MetricAlarms")
-    used = sum(not each["AlarmName"].startswith(account.aws.names.prefix) for each in found)
+    result = account.call("cloudwatch", "describe_alarms", "MetricAlarms")
+    used = sum(not each["AlarmName"].startswith(account.aws.names.prefix) for each in result)
     row = within("quota: alarms", len(account.plan.alarms), used, _ALARMS)
     # No operation has the account's own quota, which may be higher.
     yield replace(row, verdict="warning") if row.verdict == "failed" else row

@@ -26,10 +26,10 @@ def machines(account: Account) -> Iterator[Row]:
         definition = resource["Properties"].get("DefinitionString")
         if definition is None:
             continue
-        found = account.client("stepfunctions").validate_state_machine_definition(
+        result = account.client("stepfunctions").validate_state_machine_definition(
             definition=str(_resolved(account, definition))
         )
-        errors = [each for each in found["diagnostics"] if each["severity"] == "ERROR"]
+        errors = [each for each in result["diagnostics"] if each["severity"] == "ERROR"]
         said = "; ".join(f"{each.get('location', '')} {each['message']}".strip() for each in errors)
         yield Row(f"state machine {place}", "failed" if errors else "ok", said or "valid")
 
@@ -46,14 +46,14 @@ def policies(account: Account) -> Iterator[Row]:
         return
 
     def errors(document: str) -> list[str]:
-        asked = {"policyDocument": document, "policyType": "IDENTITY_POLICY"}
-        found = account.call("accessanalyzer", "validate_policy", "findings", **asked)
-        return [each["findingDetails"] for each in found if each["findingType"] == "ERROR"]
+        request = {"policyDocument": document, "policyType": "IDENTITY_POLICY"}
+        findings = account.call("accessanalyzer", "validate_policy", "findings", **request)
+        return [each["findingDetails"] for each in findings if each["findingType"] == "ERROR"]
 
     with ThreadPoolExecutor(4) as pool:
-        for place, found in zip(documents.values(), pool.map(errors, documents), strict=True):
-            if found:
-                yield Row(f"policy {place}", "failed", "; ".join(found))
+        for place, findings in zip(documents.values(), pool.map(errors, documents), strict=True):
+            if findings:
+                yield Row(f"policy {place}", "failed", "; ".join(findings))
     yield Row("policies", "ok", f"{len(documents)} validated")
 
 
@@ -65,29 +65,29 @@ def _policies(properties: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def roles(account: Account) -> Iterator[Row]:
     """Check that the roles of new stacks fit."""
-    found = account.client("iam").get_account_summary()["SummaryMap"]
+    summary = account.client("iam").get_account_summary()["SummaryMap"]
     new = {s: t for s, t in (account.templates or {}).items() if s not in account.stacks}
     needed = sum(len(of_type(template, _ROLE)) for template in new.values())
     command = (
         f"aws service-quotas request-service-quota-increase --service-code iam --quota-code L-FE177D64 "
-        f"--desired-value {needed + found['Roles']} --region us-east-1"
+        f"--desired-value {needed + summary['Roles']} --region us-east-1"
     )
-    yield within("quota: roles", needed, found["Roles"], found["RolesQuota"], command)
+    yield within("quota: roles", needed, summary["Roles"], summary["RolesQuota"], command)
 
 
 def drift(account: Account) -> Iterator[Row]:
     """Have CloudFormation compare each deployed stack with its resources."""
     client = account.client("cloudformation")
     for stack in account.stacks:
-        asked = client.detect_stack_drift(StackName=stack)["StackDriftDetectionId"]
+        detection = client.detect_stack_drift(StackName=stack)["StackDriftDetectionId"]
         until = time.monotonic() + _DRIFT_SECONDS
         while True:
-            found = client.describe_stack_drift_detection_status(StackDriftDetectionId=asked)
-            if found["DetectionStatus"] != "DETECTION_IN_PROGRESS" or time.monotonic() > until:
+            status = client.describe_stack_drift_detection_status(StackDriftDetectionId=detection)
+            if status["DetectionStatus"] != "DETECTION_IN_PROGRESS" or time.monotonic() > until:
                 break
             time.sleep(_LOOK_SECONDS)
-        if found["DetectionStatus"] != "DETECTION_COMPLETE":
-            said = found.get("DetectionStatusReason", found["DetectionStatus"])
+        if status["DetectionStatus"] != "DETECTION_COMPLETE":
+            said = status.get("DetectionStatusReason", status["DetectionStatus"])
             yield Row(f"drift of {stack}", "not known", said)
             continue
         states = ["MODIFIED", "DELETED"]

@@ -19,8 +19,8 @@ def payloads(_form: JsonFormat, path: Path) -> Payloads:
 
 
 def _json(values: Values) -> bytes:
-    held = {name: value for name, value in values.items() if value is not None}
-    return json.dumps(held, separators=(",", ":"), default=to_plain_value, ensure_ascii=False).encode()
+    present = {name: value for name, value in values.items() if value is not None}
+    return json.dumps(present, separators=(",", ":"), default=to_plain_value, ensure_ascii=False).encode()
 
 
 def _cut(payload: bytes, choose: random.Random) -> bytes:

@@ -49,9 +49,9 @@ class SparkSetting(BaseModel):
 
     def of(self, engine: str, spark: str) -> str | None:
         """Return its value on an engine with a version of Spark; None where it is not set."""
-        found = next((value for name, value in self.engines.items() if name == engine), None)
+        result = next((value for name, value in self.engines.items() if name == engine), None)
         lines = [line for line in self.default if f"{spark}.".startswith(f"{line}.")]
-        return found.value if found else self.default[max(lines, key=len)] if lines else None
+        return result.value if result else self.default[max(lines, key=len)] if lines else None
 
 
 class SettingsTable(BaseModel):

@@ -44,7 +44,7 @@ class EventLogBucket:
         """Return the settings with which the server reads the bucket."""
         s3a = "spark.hadoop.fs.s3a."
         temporary = "AWS_SESSION_TOKEN" in self.credentials
-        found = {
+        options = {
             "spark.history.fs.logDirectory": self.url,
             f"{s3a}endpoint.region": self.region,
             f"{s3a}aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
@@ -53,12 +53,12 @@ class EventLogBucket:
             "spark.history.store.path": str(RUN / "history-store") if temporary else "",
         }
         if self.endpoint:
-            found |= {
+            options |= {
                 f"{s3a}endpoint": self.endpoint,
                 f"{s3a}path.style.access": "true",
                 f"{s3a}connection.ssl.enabled": str(self.endpoint.startswith("https")).lower(),
             }
-        return {key: value for key, value in found.items() if value}
+        return {key: value for key, value in options.items() if value}
 
 
 def history_server() -> str:

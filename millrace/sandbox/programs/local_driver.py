@@ -84,5 +84,5 @@ def events(run: Process) -> Iterator[dict[str, Any]]:
     The last line of a killed run may be incomplete; it is left out.
     """
     with run.log.open(encoding="utf-8", errors="replace") as log:
-        found = (event_of(line.removesuffix("\n")) for line in log if line.endswith("\n"))
-        yield from (event for event in found if event is not None)
+        lines = (event_of(line.removesuffix("\n")) for line in log if line.endswith("\n"))
+        yield from (event for event in lines if event is not None)

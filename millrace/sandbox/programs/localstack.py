@@ -114,13 +114,13 @@ def running(
     SandboxError
         It did not start, or ``LOCALSTACK_ENDPOINT`` does not answer.
     """
-    given = os.environ.get("LOCALSTACK_ENDPOINT")
-    if given:
-        if not answers(given):
+    endpoint = os.environ.get("LOCALSTACK_ENDPOINT")
+    if endpoint:
+        if not answers(endpoint):
             raise SandboxError(
-                f"LOCALSTACK_ENDPOINT={given} does not answer: start it, or unset the variable"
+                f"LOCALSTACK_ENDPOINT={endpoint} does not answer: start it, or unset the variable"
             )
-        yield LocalStack(endpoint=given.rstrip("/"), region=region, process=None)
+        yield LocalStack(endpoint=endpoint.rstrip("/"), region=region, process=None)
         return
     stack = _start(region, settings or {}, script, name)
     with stopping(stack.process, keep=keep):

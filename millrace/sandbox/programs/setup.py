@@ -135,10 +135,10 @@ def _install(python: Path, lock: Path) -> None:
 
 
 def _run(command: Sequence[str | Path | None]) -> None:
-    given = [str(each) for each in command]
+    arguments = [str(each) for each in command]
     # npm starts Node by its name.
-    environment = program_environment(java=False) if "ci" in given else None
-    done = subprocess.run(given, env=environment, capture_output=True, text=True, check=False)
+    environment = program_environment(java=False) if "ci" in arguments else None
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip()[-1500:]
-        raise ToolchainError(f"{Path(given[0]).name} ended with status {done.returncode}:\n{said}")
+        raise ToolchainError(f"{Path(arguments[0]).name} ended with status {done.returncode}:\n{said}")

@@ -103,17 +103,17 @@ class SandboxSpark:
 
     def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
-        found = self.without_replaced({**engine_settings(document), **document["spark"]})
+        result = self.without_replaced({**engine_settings(document), **document["spark"]})
         name = document["settings"]["catalog"]
         warehouse = document["spark"][f"spark.sql.catalog.{name}.warehouse"]
         return {
-            **found,
+            **result,
             "spark.app.name": f"{document['environment']}/{document['job']}",
             **self.file_system(),
             **iceberg_catalog(name, _CATALOG_DATABASE, warehouse),
             **local_driver.LOCAL,
             # A local master does not read spark.task.maxFailures.
-            "spark.master": f"local[{self.cores},{found['spark.task.maxFailures']}]",
+            "spark.master": f"local[{self.cores},{result['spark.task.maxFailures']}]",
             "spark.driver.memory": self.driver_memory,
             "spark.eventLog.enabled": "true",
             # Spark 4 rolls by default, into a folder; the logs that are copied here are single files.
@@ -175,13 +175,13 @@ class SandboxSpark:
         settings["spark.eventLog.dir"] = event_logs.as_uri()
         if self.stack.region != _SIGNED_FOR:
             settings["spark.driver.extraClassPath"] = str(_signing_region(home / "conf", self.stack))
-        given = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
+        tail = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
         for binding in self._bindings(document["settings"], home):
-            given += ["--bind", binding]
-        given += arguments
+            tail += ["--bind", binding]
+        tail += arguments
         environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
         process = local_driver.start(
-            f"job-{run}", home, entry, settings, given, environment=environment, archive=archive, line=line
+            f"job-{run}", home, entry, settings, tail, environment=environment, archive=archive, line=line
         )
         return Job(process, event_logs)
 
@@ -256,7 +256,7 @@ def ship_event_logs(stack: LocalStack, job: Job, url: str) -> int:
     return len(logs)
 
 
-def forget_tables() -> None:
+def delete_local_catalog() -> None:
     """Delete the local catalog, as a new deployment starts without tables."""
     for path in _CATALOG_DATABASE.parent.glob(f"{_CATALOG_DATABASE.name}*"):
         path.unlink()

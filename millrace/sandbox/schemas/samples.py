@@ -50,14 +50,14 @@ def of_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]
             starts.append(TopicPartition(topic, partition, max(low, high - each)))
             wanted += min(each, high - low)
         consumer.assign(starts)
-        found: list[bytes] = []
-        while len(found) < min(wanted, count):
-            messages = consumer.consume(min(500, count - len(found)), timeout=_WAIT_SECONDS)
+        payloads: list[bytes] = []
+        while len(payloads) < min(wanted, count):
+            messages = consumer.consume(min(500, count - len(payloads)), timeout=_WAIT_SECONDS)
             if not messages:
                 break  # compaction leaves gaps between offsets
             values = (m.value() for m in messages if m.error() is None)
-            found += [value for value in values if value is not None]
-        return found
+            payloads += [value for value in values if value is not None]
+        return payloads
     except KafkaException as error:
         raise SandboxError(f"topic {topic}: {error.args[0].str()}") from error
     finally:
@@ -87,13 +87,13 @@ def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
         except client.exceptions.ResourceNotFoundException as error:
             raise SandboxError(f"stream {stream}: there is none of this name") from error
         each = -(-count // len(shards))
-        found: list[bytes] = []
+        payloads: list[bytes] = []
         for shard in shards:
             records = chain.from_iterable(
                 pages(client, stream, ShardRest(shard.id, None), limit=min(each, 1000))
             )
-            found += [record["Data"] for record in islice(records, each)]
-    return found[:count]
+            payloads += [record["Data"] for record in islice(records, each)]
+    return payloads[:count]
 
 
 def decompress_all(payloads: list[bytes]) -> list[bytes]:

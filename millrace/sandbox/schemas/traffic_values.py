@@ -229,20 +229,20 @@ def typed(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool
     SampleError
         It is no record of the schema.
     """
-    found: Values = {}
+    values: Values = {}
     for field in schema.fields:
         value = row.get(field.name)
         if value is None or (texts and value in ("", "NA") and field.nullable):
             if not field.nullable:
                 raise SampleError(f"{where}: no value for {field.name}")
-            found[field.name] = None
+            values[field.name] = None
             continue
         try:
-            found[field.name] = _of(field.dataType, value)
+            values[field.name] = _of(field.dataType, value)
         except (TypeError, ValueError, KeyError, InvalidOperation) as error:
             kind = field.dataType.simpleString()
             raise SampleError(f"{where}: {field.name}: {value!r} is no {kind}") from error
-    return found
+    return values
 
 
 def _moment(value: Any) -> datetime:

@@ -44,13 +44,13 @@ def policy_errors(question: ClaimContext, policies: Iterable[Mapping[str, Any]])
 
     Source: IAM Access Analyzer API reference, "ValidatePolicy".
     """
-    found = set()
+    errors = set()
     for policy in policies:
-        asked = {"policyDocument": json.dumps(policy), "policyType": "IDENTITY_POLICY"}
-        for finding in question.pages("accessanalyzer", "validate_policy", "findings", **asked):
+        request = {"policyDocument": json.dumps(policy), "policyType": "IDENTITY_POLICY"}
+        for finding in question.pages("accessanalyzer", "validate_policy", "findings", **request):
             if finding["findingType"] in ("ERROR", "SECURITY_WARNING"):
-                found.add(f"{finding['findingType']} {finding['issueCode']}")
-    return found
+                errors.add(f"{finding['findingType']} {finding['issueCode']}")
+    return errors
 
 
 def people_policies(question: ClaimContext) -> Answer:
@@ -118,8 +118,8 @@ def _schema(question: ClaimContext, kind: str) -> dict[str, Any] | None:
         answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
     except cloudformation.exceptions.TypeNotFoundException:
         return None
-    found: dict[str, Any] = json.loads(answer["Schema"])
-    return found
+    schema: dict[str, Any] = json.loads(answer["Schema"])
+    return schema
 
 
 def resource_types(question: ClaimContext) -> Answer:
@@ -156,8 +156,8 @@ def history_image_tag(question: ClaimContext) -> Answer:
     with question.fetch(
         Request(f"https://public.ecr.aws/v2/{PUBLIC_IMAGE}/manifests/{TAG}", headers=headers)
     ) as answer:
-        found = json.loads(answer.read())
-    kinds = {"manifests", "layers"} & found.keys()
+        tags = json.loads(answer.read())
+    kinds = {"manifests", "layers"} & tags.keys()
     return Answer(bool(kinds), f"answers with {shortened_list(kinds)}" if kinds else "no manifest")
 
 

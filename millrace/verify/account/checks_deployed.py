@@ -36,8 +36,8 @@ def role_policies(question: ClaimContext) -> Answer:
                 documents.append(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
         for arn in question.resources(f"job-{job}", "AWS::IAM::ManagedPolicy"):
             version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
-            found = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]
-            documents.append(found["Document"])
+            document = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]
+            documents.append(document["Document"])
     if not documents:
         return Answer(None, "the jobs have roles of the company's")
     wrong = policy_errors(question, documents)
@@ -81,8 +81,8 @@ def log_groups_with_streams(question: ClaimContext) -> Answer:
     for job in jobs:
         lived += len(question.newest_glue_runs(job))
         group = f"/{question.names.prefix}/jobs/{job}"
-        found = question.pages("logs", "describe_log_groups", "logGroups", logGroupNamePrefix=group)
-        for name in (each["logGroupName"] for each in found):
+        groups = question.pages("logs", "describe_log_groups", "logGroups", logGroupNamePrefix=group)
+        for name in (each["logGroupName"] for each in groups):
             rest = name.removeprefix(group)
             # `GROUP-eu` is another job's group, unless this job's security configuration was appended.
             if rest and not rest.startswith(("/", f"-{question.names.job(job)}")):
@@ -164,16 +164,16 @@ def emr_start(question: ClaimContext) -> Answer:
 
 
 def _zones(question: ClaimContext, subnets: list[str]) -> list[str]:
-    found = question.client("ec2").describe_subnets(SubnetIds=subnets)["Subnets"]
-    return sorted({subnet["AvailabilityZoneId"] for subnet in found})
+    result = question.client("ec2").describe_subnets(SubnetIds=subnets)["Subnets"]
+    return sorted({subnet["AvailabilityZoneId"] for subnet in result})
 
 
 def emr_zones(question: ClaimContext) -> Answer:
     """Look for the zones in which AWS accepted applications."""
     subnets = set[str]()
     for job in question.jobs(EmrJob):
-        asked = {"applicationId": question.output(job, "ApplicationId")}
-        application = question.client("emr-serverless").get_application(**asked)["application"]
+        request = {"applicationId": question.output(job, "ApplicationId")}
+        application = question.client("emr-serverless").get_application(**request)["application"]
         subnets |= set(application.get("networkConfiguration", {}).get("subnetIds", ()))
     if not subnets:
         return _NONE
@@ -184,10 +184,10 @@ def emr_zones(question: ClaimContext) -> Answer:
 
 def _clusters(question: ClaimContext) -> list[str]:
     kafka = question.names.environment.kafka
-    found = [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
-    if not found:
+    names = [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
+    if not names:
         raise NotAskedError("no cluster of MSK in the environment")
-    return found
+    return names
 
 
 def msk_zones(question: ClaimContext) -> Answer:
@@ -211,8 +211,8 @@ def msk_zones(question: ClaimContext) -> Answer:
 def _executions(question: ClaimContext, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
     """Yield input and left states of the newest successful executions."""
     machine, client = question.output(job, "StateMachineArn"), question.client("stepfunctions")
-    asked = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
-    for each in client.list_executions(**asked)["executions"]:
+    request = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
+    for each in client.list_executions(**request)["executions"]:
         events = list(
             question.pages(
                 "stepfunctions", "get_execution_history", "events", executionArn=each["executionArn"]
@@ -234,16 +234,16 @@ def emr_stop(question: ClaimContext) -> Answer:
 
 def restarts(question: ClaimContext) -> Answer:
     """Look for executions that a rule started and that started a run."""
-    found = [
-        str(given.get("reason", ""))
+    reasons = [
+        str(inputs.get("reason", ""))
         for job in question.names.environment.jobs
-        for given, left in _executions(question, job)
-        if given.get("verb") == "restart" and "StartRun" in left
+        for inputs, left in _executions(question, job)
+        if inputs.get("verb") == "restart" and "StartRun" in left
     ]
-    by_event = sum(reason.startswith("run ") for reason in found)
+    by_event = sum(reason.startswith("run ") for reason in reasons)
     return (
-        Answer(True, f"{len(found)} restarts, {by_event} of them by an event")
-        if found
+        Answer(True, f"{len(reasons)} restarts, {by_event} of them by an event")
+        if reasons
         else Answer(None, "no run has ended that was to run on")
     )
 
@@ -259,7 +259,7 @@ def msk_brokers(question: ClaimContext) -> Answer:
 
 def job_metrics(question: ClaimContext) -> Answer:
     """Look for metrics in the namespaces of the jobs."""
-    found = {
+    names = {
         each["MetricName"]
         for job in question.names.environment.jobs
         for each in question.pages(
@@ -267,7 +267,7 @@ def job_metrics(question: ClaimContext) -> Answer:
         )
     }
     return (
-        Answer(True, f"{len(found)} names") if found else Answer(None, "no metric is there, or none was sent")
+        Answer(True, f"{len(names)} names") if names else Answer(None, "no metric is there, or none was sent")
     )
 
 
@@ -276,8 +276,8 @@ def event_log_copies(question: ClaimContext) -> Answer:
     if question.names.environment.history is None:
         return Answer(None, "the environment has no history server")
     bucket = question.names.bucket("event-logs")
-    found = question.client("s3").list_objects_v2(Bucket=bucket, Prefix=FLAT)["KeyCount"]
-    return Answer(True, f"{found} copies") if found else Answer(None, "no event log was copied yet")
+    count = question.client("s3").list_objects_v2(Bucket=bucket, Prefix=FLAT)["KeyCount"]
+    return Answer(True, f"{count} copies") if count else Answer(None, "no event log was copied yet")
 
 
 def history_server(question: ClaimContext) -> Answer:
@@ -286,8 +286,8 @@ def history_server(question: ClaimContext) -> Answer:
         return Answer(None, "the environment has no history server")
     clusters = question.resources("history", "AWS::ECS::Cluster")
     services = question.resources("history", "AWS::ECS::Service")
-    found = question.client("ecs").describe_services(cluster=clusters[0], services=services)["services"]
-    running = sum(each["runningCount"] for each in found)
+    result = question.client("ecs").describe_services(cluster=clusters[0], services=services)["services"]
+    running = sum(each["runningCount"] for each in result)
     return Answer(running > 0, f"{running} tasks run")
 
 
@@ -297,10 +297,10 @@ def _landed(question: ClaimContext) -> int:
 
 def lake_formation(question: ClaimContext) -> Answer:
     """Look for a table that was written with Lake Formation's grants."""
-    asked = question.names.environment.storage.lake_formation
-    if asked == "off":
+    mode = question.names.environment.storage.lake_formation
+    if mode == "off":
         return Answer(None, "storage.lake_formation is off")
-    return Answer(True, asked) if _landed(question) else Answer(None, "no table has a snapshot")
+    return Answer(True, mode) if _landed(question) else Answer(None, "no table has a snapshot")
 
 
 def missing_keys(question: ClaimContext) -> Answer:

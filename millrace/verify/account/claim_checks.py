@@ -59,15 +59,15 @@ def ask_claims(
     say
         Called with the id of each claim.
     """
-    found = []
+    answers = []
     for name, claim in claims().items():
         if claim.check is None:
-            found.append(ClaimAnswer(name, "not asked", "a person has to look: docs/unproved.md"))
+            answers.append(ClaimAnswer(name, "not asked", "a person has to look: docs/unproved.md"))
             continue
         say(name)
         verdict, why = _asked(CHECKS[claim.check], question)
-        found.append(ClaimAnswer(name, verdict, without_names(why, question.names)))
-    return tuple(found)
+        answers.append(ClaimAnswer(name, verdict, without_names(why, question.names)))
+    return tuple(answers)
 
 
 def _asked(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> tuple[Verdict, str]:
@@ -125,7 +125,7 @@ def report(told: Sequence[ClaimAnswer], *, version: str, region: str, read: str)
     version, region, read
         Millrace's version, the environment's region, and the date.
     """
-    asked = [each.line for each in told if each.verdict != "not asked"]
+    counted = [each.line for each in told if each.verdict != "not asked"]
     others = [each.line for each in told if each.verdict == "not asked"]
-    lines = "\n".join([f"millrace {version}, {region}, {read}: {summary(told)}", *asked, *others])
+    lines = "\n".join([f"millrace {version}, {region}, {read}: {summary(told)}", *counted, *others])
     return f"# Claims about AWS, asked\n\nSend these lines; docs/unproved.md says what each means.\n\n```text\n{lines}\n```\n"

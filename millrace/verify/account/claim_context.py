@@ -105,10 +105,10 @@ class ClaimContext:
             There are none.
         """
         jobs = self.names.environment.jobs
-        found = {name: job for name, job in jobs.items() if isinstance(job, kind)}
-        if not found:
+        result = {name: job for name, job in jobs.items() if isinstance(job, kind)}
+        if not result:
             raise NotAskedError("no such job in the environment")
-        return found
+        return result
 
     def output(self, job: str, key: str) -> str:
         """Read one output of a job's stack.
@@ -124,12 +124,12 @@ class ClaimContext:
         """Return the physical ids of a stack's resources of one type."""
         stack = self.names.stack(part)
         outputs(self.client("cloudformation"), stack)  # raises an error if there is no stack
-        found = self.pages(
+        result = self.pages(
             "cloudformation", "list_stack_resources", "StackResourceSummaries", StackName=stack
         )
         return [
             each["PhysicalResourceId"]
-            for each in found
+            for each in result
             if each["ResourceType"] == kind and "PhysicalResourceId" in each
         ]
 
@@ -144,12 +144,14 @@ class ClaimContext:
         # All pages: no document says in which order the runs come.
         listed = self.pages("emr-serverless", "list_job_runs", "jobRuns", applicationId=application)
         runs = sorted(listed, key=lambda run: run["createdAt"], reverse=True)[:20]
-        found = [
+        result = [
             emr.get_job_run(applicationId=application, jobRunId=run["id"])["jobRun"]
             for run in runs
             if run["state"] in LIVED
         ]
-        return [run for run in found if run["state"] == "RUNNING" or run.get("totalExecutionDurationSeconds")]
+        return [
+            run for run in result if run["state"] == "RUNNING" or run.get("totalExecutionDurationSeconds")
+        ]
 
 
 Check = Callable[[ClaimContext], Answer]

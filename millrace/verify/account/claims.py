@@ -95,8 +95,8 @@ class Claim(BaseModel):
 def claims() -> dict[str, Claim]:
     """Read all claims, by id."""
     text = (resources.files("millrace.verify") / "claims.yaml").read_text(encoding="utf-8")
-    found = YAML(typ="safe", pure=True).load(text)["claims"]
-    return {name: Claim.model_validate(section) for name, section in found.items()}
+    result = YAML(typ="safe", pure=True).load(text)["claims"]
+    return {name: Claim.model_validate(section) for name, section in result.items()}
 
 
 def page() -> str:
@@ -104,15 +104,15 @@ def page() -> str:
     from millrace.verify.account import checks  # it imports boto3, and only the page needs it
 
     anywhere = {each.__name__ for each in checks.ALL}
-    asked, by_hand = [], []
+    by_command, by_hand = [], []
     for name, each in claims().items():
         used = ", ".join(f"`{file}`" for file in each.used)
         if each.check is not None:
             of = "the account" if each.check in anywhere else "what is deployed"
-            asked.append(f"| {name} | {each.claim} | {of} | {used} | {each.line} |\n")
+            by_command.append(f"| {name} | {each.claim} | {of} | {used} | {each.line} |\n")
         else:
             by_hand.append(f"| {name} | {each.claim} | {used} | {_shown(each.proof or '')} | {each.line} |\n")
-    return f"{_HEAD}{_ASKED}{''.join(asked)}{_BY_HAND}{''.join(by_hand)}{_LOCALSTACK}"
+    return f"{_HEAD}{_ASKED}{''.join(by_command)}{_BY_HAND}{''.join(by_hand)}{_LOCALSTACK}"
 
 
 def _shown(proof: str) -> str:

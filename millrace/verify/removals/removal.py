@@ -104,7 +104,7 @@ def remove(
     for wave in order:
         if wave is order[-1]:
             stay = topics()
-        kept = _record(wave) if stay and wave is order[-1] else None
+        record = _record(wave) if stay and wave is order[-1] else None
         buckets = [(stack, bucket) for stack in wave for kind, bucket in resources[stack] if kind == _BUCKET]
         for attempt in range(_TRIES):
             for stack, bucket in buckets:
@@ -114,7 +114,7 @@ def remove(
                         f"{scope.prefix}-"
                     )
                 objects += empty_bucket(place.client("s3"), bucket)
-            going = [stack for stack in wave if stack != kept]
+            going = [stack for stack in wave if stack != record]
             if not going:
                 break
             say(f"deleting {', '.join(going)}")
@@ -182,12 +182,12 @@ def empty_bucket(s3: Any, bucket: str) -> int:
     with translate_aws_errors(f"emptying bucket {bucket}"):
         try:
             for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
-                found = [
+                objects = [
                     {"Key": each["Key"], **_version(each["VersionId"])}
                     for each in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
                 ]
-                for begin in range(0, len(found), _AT_ONCE):
-                    part = found[begin : begin + _AT_ONCE]
+                for begin in range(0, len(objects), _AT_ONCE):
+                    part = objects[begin : begin + _AT_ONCE]
                     answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": part, "Quiet": True})
                     if answer.get("Errors"):
                         error = answer["Errors"][0]
@@ -209,10 +209,10 @@ def _version(version: str) -> dict[str, str]:
 def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float) -> list[str]:
     """Delete stacks in parallel; return the reason for each that is left."""
     with translate_aws_errors(f"deleting {', '.join(wave)}"):
-        found = {stack: _described(cloudformation, stack) for stack in wave}
+        stacks = {stack: _described(cloudformation, stack) for stack in wave}
         for stack in wave:
             cloudformation.delete_stack(StackName=stack)
-        waiting, failed = {stack: told["StackId"] for stack, told in found.items() if told is not None}, []
+        waiting, failed = {stack: told["StackId"] for stack, told in stacks.items() if told is not None}, []
         while waiting:
             for stack, id_ in list(waiting.items()):
                 now = _described(cloudformation, id_)

@@ -87,13 +87,13 @@ def scope_of(stack: Mapping[str, Any], environment: Environment) -> Verification
     if not environment.project.startswith(project):
         return None
     parts = (environment.governance.name_prefix, project, name)
-    found = VerificationScope(
+    result = VerificationScope(
         environment_mark(environment),
         name,
         "-".join(part for part in parts if part),
         tags.get(CLUSTER_TAG, ""),
     )
-    return found if found.owns(stack["StackName"]) else None
+    return result if result.owns(stack["StackName"]) else None
 
 
 def find_verifications(
@@ -106,13 +106,13 @@ def find_verifications(
     AwsError
         CloudFormation refuses the request.
     """
-    found: dict[VerificationScope, list[str]] = {}
+    scopes: dict[VerificationScope, list[str]] = {}
     with translate_aws_errors("looking for what verifications left"):
         for stack in all_stacks(client):
             scope = None if stack["StackStatus"] in _GONE else scope_of(stack, environment)
             if scope is not None:
-                found.setdefault(scope, []).append(stack["StackName"])
-    return found
+                scopes.setdefault(scope, []).append(stack["StackName"])
+    return scopes
 
 
 def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
@@ -172,10 +172,10 @@ def _by_tag(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[
     filters = [{"Key": key, "Values": [value]} for key, value in scope.tags.items()]
     with translate_aws_errors("asking what still bears the verification's tag"):
         pages = client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=filters)
-        for found in (each["ResourceARN"] for page in pages for each in page["ResourceTagMappingList"]):
-            if ":cloudformation:" in found or (":kms:" in found and _is_going(client("kms"), found)):
+        for result in (each["ResourceARN"] for page in pages for each in page["ResourceTagMappingList"]):
+            if ":cloudformation:" in result or (":kms:" in result and _is_going(client("kms"), result)):
                 continue
-            yield found
+            yield result
 
 
 def _is_going(kms: Any, key: str) -> bool:

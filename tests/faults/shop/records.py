@@ -119,13 +119,13 @@ def pairs(orders_: Remembered, payments_: Remembered) -> Counter[tuple[Any, ...]
     paid: dict[int, list[tuple[str, dict[str, Any]]]] = {}
     for identity, payment in payments_.good().items():
         paid.setdefault(payment["purchase"], []).append((identity, payment))
-    found: Counter[tuple[Any, ...]] = Counter()
+    result: Counter[tuple[Any, ...]] = Counter()
     for identity, order in orders_.good().items():
         for other, payment in paid.get(order["purchase"], ()):
             apart = datetime.fromisoformat(order["at"]) - datetime.fromisoformat(payment["at"])
             if abs(apart) <= NEAR:
-                found[f"{identity}+{other}", order["purchase"], order["amount"], payment["paid"]] += 1
-    return found
+                result[f"{identity}+{other}", order["purchase"], order["amount"], payment["paid"]] += 1
+    return result
 
 
 def wrong_firsts(ledger: Remembered, rows: list[tuple[str, int, int]]) -> tuple[int, int, int]:

@@ -29,7 +29,7 @@ from millrace.sizing import Plan, plan
 from millrace.sizing.alarms.alarms import silenced_by_stop
 from millrace.sizing.alarms.metrics import namespace
 from tests.integration.lifecycle import shop as shop_module
-from tests.integration.lifecycle.cases import CASES, EMR, JOBS, SLOWEST_SECONDS, Case
+from tests.integration.lifecycle.engine_responses import CASES, EMR, JOBS, SLOWEST_SECONDS, Case
 from tests.integration.lifecycle.engines import Engines, serving
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -89,8 +89,8 @@ class Machines:
             ssm.put_parameter(Name=self.parameter(job, group), Value=value, Type="String", Overwrite=True)
 
     def wanted(self, job: str, group: str) -> str:
-        found = self.stack.client("ssm").get_parameter(Name=self.parameter(job, group))
-        return str(found["Parameter"]["Value"])
+        result = self.stack.client("ssm").get_parameter(Name=self.parameter(job, group))
+        return str(result["Parameter"]["Value"])
 
     def run(self, case: Case, *, until: Callable[[Done], bool] | None = None, seconds: float = 120) -> Done:
         """Execute a case; with ``until``, leave as soon as it holds and stop the execution."""
@@ -111,7 +111,7 @@ class Machines:
 
     @staticmethod
     def _look(client: Any, execution: str) -> Done:
-        found = client.describe_execution(executionArn=execution)
+        response = client.describe_execution(executionArn=execution)
         pages = client.get_paginator("get_execution_history").paginate(executionArn=execution)
         history = [event for page in pages for event in page["events"]]
         calls: dict[str, list[dict[str, Any]]] = {}
@@ -121,10 +121,10 @@ class Machines:
                 name = f"{call['resourceType'].removeprefix('aws-sdk:')}:{call['resource']}"
                 calls.setdefault(name, []).append(json.loads(call["parameters"]))
         return Done(
-            status=found["status"],
-            output=json.loads(found.get("output") or "{}"),
-            error=found.get("error", ""),
-            cause=found.get("cause", ""),
+            status=response["status"],
+            output=json.loads(response.get("output") or "{}"),
+            error=response.get("error", ""),
+            cause=response.get("cause", ""),
             path=[e["stateEnteredEventDetails"]["name"] for e in history if "stateEnteredEventDetails" in e],
             calls=calls,
             history=history,
@@ -180,14 +180,14 @@ def machines(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Ite
         documents[job] = template["Outputs"]["LaunchDocument"]["Value"]
     make_alarms(stack, names, planned)
     make_metrics(stack, names)
-    found = Machines(stack, arns, names, topic, documents)
+    result = Machines(stack, arns, names, topic, documents)
     for case in CASES:
-        found.wish(case.job, case.group, case.wish)
+        result.wish(case.job, case.group, case.wish)
     pool = ThreadPoolExecutor(AT_ONCE)
     for case in CASES:
         if not case.by_hand:
-            found.together[case.job, case.name] = pool.submit(found.run, case)
-    yield found
+            result.together[case.job, case.name] = pool.submit(result.run, case)
+    yield result
     pool.shutdown(cancel_futures=True)
 
 

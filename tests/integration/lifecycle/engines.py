@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.serving import Handler, served
+from tests.http_servers import Handler, served
 
 LOOKS_WHILE_ENDING = 1
 """How often a run that was asked to end is seen ending."""
@@ -193,9 +193,9 @@ class Engines:
     # ---- EMR Serverless: the action in method and path ----
 
     def emr(self, method: str, path: str, query: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
-        found = re.fullmatch(r"/applications/([^/]+)(?:/(jobruns|stop)(?:/([^/]+))?)?", path)
-        assert found, f"{method} {path}"
-        application, part, run = found.groups()
+        match = re.fullmatch(r"/applications/([^/]+)(?:/(jobruns|stop)(?:/([^/]+))?)?", path)
+        assert match, f"{method} {path}"
+        application, part, run = match.groups()
         if (method, part) == ("GET", None):
             state = "STOPPED" if application in self.stopped_applications else "STARTED"
             return {"application": {"applicationId": application, "state": state}}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.lifecycle.cases import CASES, GLUE
 from tests.integration.lifecycle.conftest import Machines
+from tests.integration.lifecycle.engine_responses import CASES, GLUE
 
 ROOT = Path(__file__).resolve().parents[3]
 STACK = "flights-local-job-departures"

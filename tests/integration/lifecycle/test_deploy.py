@@ -143,10 +143,10 @@ def test_a_run_that_ends_without_being_asked_is_started_again_by_its_event(
     for job in (GLUE, EMR):
         (run,) = engines.live(shop.names.job(job))
         assert run != ended[job]
-        found = states.list_executions(stateMachineArn=machine_arn(shop.aws, job))["executions"]
+        response = states.list_executions(stateMachineArn=machine_arn(shop.aws, job))["executions"]
         given = [
             json.loads(states.describe_execution(executionArn=each["executionArn"])["input"])
-            for each in found
+            for each in response
         ]
         # The schedule looks for runs that ended too, and may come in the same moment.
         assert {"verb": "restart", "reason": f"run {ended[job]} ended as FAILED"} in given
@@ -173,15 +173,15 @@ def test_what_cdk_itself_is_refused_is_told_with_what_to_do(
 
 def verbs(shop: Shop, engines: Engines, job: str) -> dict[str, Any]:
     """Run one verb after the other; tell what each said, and how the alarms stood."""
-    found: dict[str, Any] = {"status": shop.millrace("status", job, "--json")}
-    found["run"] = json.loads(found["status"].stdout)["run"]
-    found["stop"] = shop.millrace("stop", job)
-    found["alarms when stopped"] = shop.alarms(job)
-    found["start"] = shop.millrace("start", job)
-    found["alarms when running"] = shop.alarms(job)
-    found["drain"] = shop.millrace("drain", job, "--json")
-    found["after"] = shop.millrace("status", job)
-    return found
+    result: dict[str, Any] = {"status": shop.millrace("status", job, "--json")}
+    result["run"] = json.loads(result["status"].stdout)["run"]
+    result["stop"] = shop.millrace("stop", job)
+    result["alarms when stopped"] = shop.alarms(job)
+    result["start"] = shop.millrace("start", job)
+    result["alarms when running"] = shop.alarms(job)
+    result["drain"] = shop.millrace("drain", job, "--json")
+    result["after"] = shop.millrace("status", job)
+    return result
 
 
 def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
@@ -234,26 +234,26 @@ def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engine
             zip((GLUE, EMR), pool.map(lambda job: verbs(shop, engines, job), (GLUE, EMR)), strict=True)
         )
     for job, ending, ended in ((GLUE, "STOPPING", "STOPPED"), (EMR, "CANCELLING", "CANCELLED")):
-        found = both[job]
-        assert {found[verb].returncode for verb in ("status", "stop", "start", "drain", "after")} == {0}, (
-            found
+        result = both[job]
+        assert {result[verb].returncode for verb in ("status", "stop", "start", "drain", "after")} == {0}, (
+            result
         )
-        before = json.loads(found["status"].stdout)
+        before = json.loads(result["status"].stdout)
         assert (before["state"], before["wish"]) == ("RUNNING", "running")
         # Asked once, seen while it was ending, and not called stopped before it had ended.
-        assert engines.seen[found["run"]][-3:] == ["RUNNING", ending, ended]
-        assert found["stop"].stdout == f"{job}: stopped: no run is left\n"
-        said = found["stop"].stderr.splitlines()
+        assert engines.seen[result["run"]][-3:] == ["RUNNING", ending, ended]
+        assert result["stop"].stdout == f"{job}: stopped: no run is left\n"
+        said = result["stop"].stderr.splitlines()
         assert said.count(f"{job}: asking the run to end") == 1
         assert said.count(f"{job}: waiting until the run has ended") >= 1
-        silent = {name for name, acts in found["alarms when stopped"].items() if not acts}
+        silent = {name for name, acts in result["alarms when stopped"].items() if not acts}
         assert silent == {f"shop-shop/job/{job}/land-{job}/no-batch"}
-        assert set(found["alarms when running"].values()) == {True}
-        assert found["start"].stdout.startswith(f"{job}: running: run ")
-        assert found["start"].stdout.endswith(" is RUNNING\n")
-        drained = json.loads(found["drain"].stdout)
+        assert set(result["alarms when running"].values()) == {True}
+        assert result["start"].stdout.startswith(f"{job}: running: run ")
+        assert result["start"].stdout.endswith(" is RUNNING\n")
+        drained = json.loads(result["drain"].stdout)
         assert (drained["outcome"], drained["state"], drained["alarms"]) == ("stopped", "NONE", "off")
-        assert found["after"].stdout == f"{job}: status: wanted: stopped; no run\n"
+        assert result["after"].stdout == f"{job}: status: wanted: stopped; no run\n"
     # Half as much again as the slowest batch took, and 15 s. A drain waits as long as there is.
     grace = [int(call["shutdownGracePeriodInSeconds"]) for call in engines.calls("CancelJobRun")]
     assert grace == [math.ceil(SLOWEST_SECONDS * 1.5) + 15, 1800]

@@ -97,9 +97,9 @@ def test_no_run_is_started_with_code_or_settings_of_the_callers(
 
 
 def until_ended(client: Any, execution: str) -> dict[str, Any]:
-    while (found := client.describe_execution(executionArn=execution))["status"] == "RUNNING":
+    while (response := client.describe_execution(executionArn=execution))["status"] == "RUNNING":
         time.sleep(0.1)
-    return dict(found)
+    return dict(response)
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 
 from millrace.infra.constructs.state_machine_engines import planned_grace_seconds
 from millrace.sizing import plan
-from tests.integration.lifecycle.cases import CASES, EMR, GLUE, JOBS, SLOWEST_SECONDS
 from tests.integration.lifecycle.conftest import APPLICATION, Done, Machines
+from tests.integration.lifecycle.engine_responses import CASES, EMR, GLUE, JOBS, SLOWEST_SECONDS
 
 START = {GLUE: "glue:startJobRun", EMR: "emrserverless:startJobRun"}
 STOP = {GLUE: "glue:batchStopJobRun", EMR: "emrserverless:cancelJobRun"}

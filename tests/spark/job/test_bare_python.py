@@ -40,8 +40,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
     (folder / "held").mkdir()
     for package in (pyspark, py4j):
-        found = Path(str(package.__file__)).parent
-        (folder / "held" / found.name).symlink_to(found)
+        result = Path(str(package.__file__)).parent
+        (folder / "held" / result.name).symlink_to(result)
     base: str = sys._base_executable  # type: ignore[attr-defined]  # the interpreter behind an environment's
     bare = folder / "python3.11"
     bare.write_text(f'#!/bin/sh\nexec "{base}" -S "$@"\n')

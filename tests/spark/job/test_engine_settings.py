@@ -34,8 +34,8 @@ OFTEN = (
     ids=str,
 )
 def profile(request: pytest.FixtureRequest) -> Profile:
-    found: Profile = request.param
-    return found
+    result: Profile = request.param
+    return result
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def newest_plan(spark: SparkSession) -> str:
     spark._jsc.sc().listenerBus().waitUntilEmpty()
     store = spark._jsparkSession.sharedState().statusStore()
     noted = store.executionsList()
-    found = max((noted.apply(n) for n in range(noted.size())), key=lambda each: each.executionId())
-    return str(found.physicalPlanDescription())
+    result = max((noted.apply(n) for n in range(noted.size())), key=lambda each: each.executionId())
+    return str(result.physicalPlanDescription())
 
 
 def test_a_session_has_the_settings_of_its_engine(engine: SparkSession, profile: Profile) -> None:

@@ -107,9 +107,9 @@ def served(s3: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
         started.append(process)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while process.poll() is None and time.monotonic() < deadline:
-            found = _applications(port)
-            if RUN in found:
-                return found
+            result = _applications(port)
+            if RUN in result:
+                return result
             time.sleep(0.2)
         return log.read_text()
 
@@ -134,10 +134,10 @@ def test_jars_that_the_image_gives_to_drivers_reach_the_server(
 ) -> None:
     """AWS's image keeps its jars for S3 outside Spark's folder, named by its own defaults."""
     folder = s3_jars(tmp_path / "image")
-    found = served(
+    result = served(
         defaults=f"spark.driver.extraClassPath      /nowhere/*:{folder}/*\nspark.master  custom:x\n"
     )
-    assert '"name" : "departures"' in found
+    assert '"name" : "departures"' in result
 
 
 @pytest.mark.slow
@@ -151,8 +151,8 @@ def test_an_environment_script_of_the_image_changes_nothing_of_that(
         (jar,) = folder.glob(f"{name}.jar")
         command = command.replace(place, str(jar))
     script = "export SPARK_MASTER_PORT=7077\nexport SPARK_DIST_CLASSPATH=/nowhere/*\n"
-    found = served(command, "spark.driver.extraClassPath /nowhere/*\n", script)
-    assert '"name" : "departures"' in found
+    result = served(command, "spark.driver.extraClassPath /nowhere/*\n", script)
+    assert '"name" : "departures"' in result
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_columns_and_paths_are_made_without_a_look_up(
 def test_every_name_is_a_class(spark: SparkSession) -> None:
     """A misspelt one would be kept as a package, and looked up in vain."""
     for name in jvm_name_cache.NAMES:
-        found = spark._jvm
+        result = spark._jvm
         for part in name.split("."):
-            found = getattr(found, part)
-        assert not isinstance(found, JavaPackage), name
+            result = getattr(result, part)
+        assert not isinstance(result, JavaPackage), name

@@ -150,9 +150,9 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     start = tmp_path / "_millrace" / "land.start.json"
     start.parent.mkdir()
     start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))
-    (found,) = CheckpointManifests(spark, settings, events.reporter).check_all().queries
-    assert isinstance(found, LandSettings)
-    (source,) = found.sources
+    (result,) = CheckpointManifests(spark, settings, events.reporter).check_all().queries
+    assert isinstance(result, LandSettings)
+    (source,) = result.sources
     assert source.start == "2026-11-20T08:00:00+00:00"
     assert getattr(source, "reading").start_offsets is None  # noqa: B009 - of Kafka's sources only
     assert events.all()[0]["at"] == "2026-11-20T08:00:00+00:00"

@@ -144,11 +144,11 @@ def test_idle_triggers_state_and_a_failure_are_told(spark: SparkSession, tmp_pat
 def test_gauges_stand_beside_sparks_own(spark: SparkSession) -> None:
     def gauges() -> dict[str, float]:
         sources = spark._jsc.sc().env().metricsSystem().getSourcesByName("AccumulatorSource")
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         for index in range(sources.size()):
             held = sources.apply(index).metricRegistry().getGauges()
-            found |= {str(name): float(held.get(name).getValue()) for name in held.keySet()}
-        return found
+            result |= {str(name): float(held.get(name).getValue()) for name in held.keySet()}
+        return result
 
     output = SparkMetrics(spark)
     ages = Sketch(tuple((float(n), 1.0) for n in range(1, 101)), 100.0)
@@ -159,11 +159,11 @@ def test_gauges_stand_beside_sparks_own(spark: SparkSession) -> None:
         ]
     )
     output.write([MetricSample(0, "land", {"InputRows": 7, "BatchDuration": 1.5, "BadRecords": 2}, 2, ages)])
-    found = gauges()
-    assert found["Starts"] == 1
-    assert (found["land.InputRows"], found["land.BadRecords"]) == (12, 2), "totals add up"
-    assert found["land.BatchDuration"] == 1.5, "a level is the last one"
-    assert (found["land.RecordAge.p95"], found["land.RecordAge.max"]) == (95.5, 100.0)
+    result = gauges()
+    assert result["Starts"] == 1
+    assert (result["land.InputRows"], result["land.BadRecords"]) == (12, 2), "totals add up"
+    assert result["land.BatchDuration"] == 1.5, "a level is the last one"
+    assert (result["land.RecordAge.p95"], result["land.RecordAge.max"]) == (95.5, 100.0)
 
 
 def test_reporters_tell_their_listeners() -> None:

@@ -82,11 +82,11 @@ DEPLOYED = '''
 """What is deployed."""
 from aws_cdk import aws_sqs as sqs
 
-from millrace.infra.engines.base import Engine
+from millrace.infra.engines.base import DeployedEngine
 from millrace.infra.stacks.job_base import JobStack
 
 
-class Toys(Engine):
+class Toys(DeployedEngine):
     stack = "toy_deployed:ToyStack"
 
     def spark(self, job, plan, *, jars):

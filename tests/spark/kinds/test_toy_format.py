@@ -193,7 +193,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
     registered(monkeypatch, home, Format.KINDS, "toy_launch:ToyFormat")
     (query,) = parse(settings).queries
     assert isinstance(query, LandSettings)
-    found = routes.decoder_of_route(
+    result = routes.decoder_of_route(
         spark,
         dataclasses.replace(
             query.routes[0],
@@ -203,7 +203,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
         ),
     )
     table, events = Table.of("lake", query.table), Events()
-    write = dataclasses.replace(lander(spark, table, events, ddl="page STRING, user STRING"), decoder=found)
+    write = dataclasses.replace(lander(spark, table, events, ddl="page STRING, user STRING"), decoder=result)
     write(frame(spark, kafka_rows(0, 0, payloads)), 0)
     assert events.accounts() == (6, 0, 6, 5, 1)
     rows = spark.table(str(table)).orderBy("_id").collect()

@@ -109,7 +109,7 @@ class ToySource(Source):
     def own_name(self):
         return self.folder
 
-    def position_owner(self, job):
+    def position_source(self, job):
         return self.folder
 '''
 

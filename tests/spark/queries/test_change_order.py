@@ -86,8 +86,8 @@ def differences(spark: SparkSession, connector: str, key: str) -> dict[Any, Any]
     # As a table: its plan ends here.
     landed = decoder_of(spark, DDL, connector).decode(rows).localCheckpoint()
     compose = EnrichThenTransform((), lambda out: out, "none", latest_by=(key,))
-    found = compose(good_records(landed, deletes=True)).collect()
-    held = {row[key]: (row["id"], row["code"], row["n"]) for row in found if not row["_deleted"]}
+    result = compose(good_records(landed, deletes=True)).collect()
+    held = {row[key]: (row["id"], row["code"], row["n"]) for row in result if not row["_deleted"]}
     wanted = {row[key]: (row["id"], row["code"], row["n"]) for each in ledgers for row in each.rows.values()}
     return {k: (held.get(k), wanted.get(k)) for k in held | wanted if held.get(k) != wanted.get(k)}
 

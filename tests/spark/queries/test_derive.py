@@ -172,8 +172,8 @@ def test_a_replayed_dead_letter_is_derived_once(spark: SparkSession, table: Name
         assert replayer(spark, ReplayRequest("land", corrected=str(fixed))) == 0
         pipe.derive()
     assert pipe.accounts() == [(1, 0, 0, 1), (1, 0, 0, 1)]
-    found = {r["_id"]: r["twice"] for r in pipe.written().collect()}
-    assert found == {"flights-topic/0/0": 2, "flights-topic/0/1#replay": 4}
+    rows = {r["_id"]: r["twice"] for r in pipe.written().collect()}
+    assert rows == {"flights-topic/0/0": 2, "flights-topic/0/1#replay": 4}
 
 
 @pytest.mark.slow

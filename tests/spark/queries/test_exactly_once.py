@@ -176,8 +176,8 @@ def test_thousands_of_partitions_are_a_bound_of_a_few_conditions(spark: SparkSes
         ranges = {str(p): (10 * p, 10 * p + 5) for p in range(5000 - count, 5000)}
         plan = str(offset_bound("flights", ranges)._jc.toString())
         # As Iceberg's scan describes itself, and as that of Spark 4.1 does.
-        found = plan.count("_position >=") + plan.count(">=(_position")
-        assert found == min(count, MOST_CONDITIONS)
+        result = plan.count("_position >=") + plan.count(">=(_position")
+        assert result == min(count, MOST_CONDITIONS)
         assert spark.table(str(landing)).where(offset_bound("flights", ranges)).count() == 0
         held = ranges | {"4999": (0, 8)}
         assert spark.table(str(landing)).where(offset_bound("flights", held)).count() == 1

@@ -25,7 +25,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from tests import orders
-from tests.serving import Handler, served
+from tests.http_servers import Handler, served
 from tests.spark.batches import Events, frame, kafka_rows, lander
 from tests.spark.formats.test_formats import AVSC, OLDER, PLAIN, decode
 

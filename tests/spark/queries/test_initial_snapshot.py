@@ -17,8 +17,7 @@ from millrace.etl.queries import derive
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.query import Query
 from tests.spark.batches import Events, drained
-from tests.spark.queries.test_derive import Pipeline
-from tests.spark.upkept import (
+from tests.spark.maintained_table import (
     Names,
     begin,
     compact,
@@ -29,6 +28,7 @@ from tests.spark.upkept import (
     snapshots,
     wanted,
 )
+from tests.spark.queries.test_derive import Pipeline
 
 pytestmark = pytest.mark.usefixtures("forgetful")
 

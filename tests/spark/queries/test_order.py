@@ -248,10 +248,10 @@ def test_windows_count_all_of_a_commit_that_a_limit_would_cut(
     events = played(spark, query(landing, out, "by_minute", state=state), tmp_path)
     batches = [each for each in events if each["event"] == "batch" and each["written"]]
     assert len(batches) == 3, "one commit is above the limit"
-    found = {r["minute"]: r["records"] for r in spark.table(str(out)).collect()}
-    assert sum(found.values()) == 900
-    assert len(found) == 15
-    assert set(found.values()) == {60}
+    result = {r["minute"]: r["records"] for r in spark.table(str(out)).collect()}
+    assert sum(result.values()) == 900
+    assert len(result) == 15
+    assert set(result.values()) == {60}
 
 
 @pytest.mark.slow
@@ -275,8 +275,8 @@ def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
         return {r["minute"]: r["records"] for r in spark.table(str(out)).collect()}
 
     events = played(spark, what, tmp_path)
-    found, told_ = counted(), Counter(each["event"] for each in events)
-    assert (len(found), set(found.values())) == (15, {60}), found
+    result, told_ = counted(), Counter(each["event"] for each in events)
+    assert (len(result), set(result.values())) == (15, {60}), result
     assert told_["batch"] >= 3, "no batch has all of them"
     assert told_["begun_with_everything"] == 1
     # Later the watermark moves: a window that it has passed counts no more.
@@ -284,7 +284,7 @@ def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
         write(frame(spark, more), number)
         events = played(spark, what, tmp_path)
         assert "watermark" not in str([each.get("why") for each in events])
-    assert {at: n for at, n in counted().items() if at in found} == found
+    assert {at: n for at, n in counted().items() if at in result} == result
 
 
 @dataclass
@@ -332,9 +332,9 @@ def test_rows_of_the_second_stream_alone_are_there_once_after_a_kill(
     sides.put(1, range(100, 105), range(102, 108))  # moves the watermark: rows of the first come out
     played(spark, what, tmp_path, dies=3)
     played(spark, what, tmp_path)
-    found = Counter((r["_id"], r["flight"], r["other"]) for r in spark.table(str(out)).collect())
-    assert {other for _, flight, other in found if flight is None} >= {10, 11, 12, 13, 14}
-    assert set(found.values()) == {1}
+    rows = Counter((r["_id"], r["flight"], r["other"]) for r in spark.table(str(out)).collect())
+    assert {other for _, flight, other in rows if flight is None} >= {10, 11, 12, 13, 14}
+    assert set(rows.values()) == {1}
 
 
 def distinct(records: DataFrame) -> DataFrame:

@@ -114,8 +114,8 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
     # Commits name what is read, by which a second owner of a table is known.
     assert lander.checkpoint.source == director.checkpoint.source != ""
     for legs in (lander.guard.replayed, director.replayed):
-        found = [[each.name for each in leg.sources] for leg in legs]
-        assert found == [["gifts", "orders"], ["web"], ["bags"]]
+        result = [[each.name for each in leg.sources] for leg in legs]
+        assert result == [["gifts", "orders"], ["web"], ["bags"]]
         assert [leg.checkpoint.place for leg in legs] == [0, 1, 2]
     for query in (first, second):
         assert query.rows.isStreaming

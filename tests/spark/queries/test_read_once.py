@@ -38,16 +38,16 @@ def run(pipe: Pipeline, handle: Callable[[DataFrame, int], None] | None = None) 
 @pytest.fixture
 def persisted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
     """Everything that was asked to be held."""
-    found: list[DataFrame] = []
+    result: list[DataFrame] = []
     frames = type(spark.range(0))  # of Spark 4 a class below DataFrame
     persist = frames.persist
 
     def noting(rows: DataFrame, *level: Any) -> DataFrame:
-        found.append(rows)
+        result.append(rows)
         return persist(rows, *level)
 
     monkeypatch.setattr(frames, "persist", noting)
-    return found
+    return result
 
 
 def test_one_reader_one_read_and_nothing_is_held(

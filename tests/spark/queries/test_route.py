@@ -136,29 +136,29 @@ def test_no_record_crashes_or_is_dropped(
         for name, decoder in decoders.items()
     }
     for row, (origin, payload) in zip(rows, batch, strict=True):
-        found, route = out[row[0]], ROUTES.get(origin)
-        assert found["_route"] == route
+        result, route = out[row[0]], ROUTES.get(origin)
+        assert result["_route"] == route
         if route is None:
-            assert (found["_stage"], found["_error"]) == ("route", f"no route for {origin[1]}")
-            assert found["_bytes"] == (None if payload is None else bytearray(payload))
-            assert not any(found[name] for name in ROUTES.values())
+            assert (result["_stage"], result["_error"]) == ("route", f"no route for {origin[1]}")
+            assert result["_bytes"] == (None if payload is None else bytearray(payload))
+            assert not any(result[name] for name in ROUTES.values())
             continue
         wanted = alone["f" if route == "flights" else "c"][row[0]]
-        assert [found[c] for c in ("_bytes", "_stage", "_error")] == [
+        assert [result[c] for c in ("_bytes", "_stage", "_error")] == [
             wanted[c] for c in ("_bytes", "_stage", "_error")
         ]
         for name in ROUTES.values():
-            if name != route or found["_error"] is not None:
-                assert found[name] is None
+            if name != route or result["_error"] is not None:
+                assert result[name] is None
             else:
-                assert found[name].asDict() == {k: wanted[k] for k in found[name].asDict()}
+                assert result[name].asDict() == {k: wanted[k] for k in result[name].asDict()}
 
 
 def test_legs_are_put_together_in_an_order_of_their_own() -> None:
     other = KafkaSource("bags", "bags", "other", "earliest", 100, 3600)
-    found = group_sources([SHOP, WEB, other, CLICKS, FLIGHTS])
-    assert found == ((FLIGHTS, CLICKS), (WEB,), (other,), (SHOP,))
-    assert group_sources([FLIGHTS, CLICKS, other, WEB, SHOP]) == found
+    result = group_sources([SHOP, WEB, other, CLICKS, FLIGHTS])
+    assert result == ((FLIGHTS, CLICKS), (WEB,), (other,), (SHOP,))
+    assert group_sources([FLIGHTS, CLICKS, other, WEB, SHOP]) == result
 
 
 class Landing:

@@ -34,15 +34,15 @@ def visits(clicks: Iterable[Click]) -> set[Visit]:
     by_visitor: dict[str, list[tuple[datetime, str]]] = defaultdict(list)
     for visitor, page, at in clicks:
         by_visitor[visitor].append((at, page))
-    found: set[Visit] = set()
+    result: set[Visit] = set()
     for visitor, mine in by_visitor.items():
         visit: list[tuple[datetime, str]] = []
         for at, page in [*sorted(mine), (datetime.max.replace(tzinfo=EPOCH.tzinfo), "")]:
             if visit and at - visit[-1][0] >= GAP:
-                found.add((visitor, visit[0][0], visit[-1][0], len(visit), len({p for _, p in visit})))
+                result.add((visitor, visit[0][0], visit[-1][0], len(visit), len({p for _, p in visit})))
                 visit = []
             visit.append((at, page))
-    return found
+    return result
 
 
 def shop_hours(seed: int, hours: int) -> list[list[Click]]:
@@ -75,10 +75,10 @@ class Visits(Pipeline):
         self._landed = 0
 
     def settings(self) -> Any:
-        found = super().settings()
-        [query] = found.queries
+        result = super().settings()
+        [query] = result.queries
         changed = query.__class__(**{**vars(query), "transform": "pipelines.clicks.transforms:visits"})
-        return found.__class__(**{**vars(found), "queries": (changed,)})
+        return result.__class__(**{**vars(result), "queries": (changed,)})
 
     def click(self, clicks: Iterable[Click]) -> None:
         payloads = [

@@ -297,8 +297,8 @@ def test_two_streams_are_joined_once(
     pipe.derive()
     pipe.land_other(frame(spark, kafka_rows(1, 5, [good(1)])), 1)
     pipe.derive()
-    found = {r["_id"]: (r["flight"], r["other_delay"]) for r in pipe.rows()}
-    assert found == {
+    result = {r["_id"]: (r["flight"], r["other_delay"]) for r in pipe.rows()}
+    assert result == {
         "flights-topic/0/1+flights-topic/1/0": (2, 1.0),
         "flights-topic/0/0+flights-topic/1/5": (1, 0.5),
     }
@@ -368,9 +368,9 @@ def test_keys_that_json_writes_alike_have_their_own_identities(spark: SparkSessi
         "('414738', '2026-01-01 00:00:00.000001'), ('414738', '2026-01-01 00:00:00.000002'), "
         "(NULL, '2026-01-01 00:00:00') AS (bytes, at)"
     )
-    found = [r[0] for r in keys.select(result_identity(keys.schema, ("key", "at"))).collect()]
+    rows = [r[0] for r in keys.select(result_identity(keys.schema, ("key", "at"))).collect()]
     midnight = '"at":"2026-01-01T00:00:00.000'
-    assert found == [
+    assert rows == [
         f'{{"key (base64)":"AIE=",{midnight}000"}}',
         f'{{"key (base64)":"AII=",{midnight}000"}}',
         f'{{"key":"\ufffd",{midnight}"}}',

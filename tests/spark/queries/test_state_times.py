@@ -56,11 +56,11 @@ class Timed(Pipeline):
         self.land_other = lander(spark, self.other, Events(), ddl=ddl)
 
     def settings(self) -> Any:
-        found = super().settings()
-        [query] = found.queries
+        result = super().settings()
+        [query] = result.queries
         name = f"{__name__}:{self.function}"
-        return found.__class__(
-            **{**vars(found), "queries": (query.__class__(**{**vars(query), "transform": name}),)}
+        return result.__class__(
+            **{**vars(result), "queries": (query.__class__(**{**vars(query), "transform": name}),)}
         )
 
     def measured(self) -> list[dict[str, float]]:

@@ -101,9 +101,9 @@ def test_rows_are_replaced_in_files_that_hold_other_hours_too(pipe: Pipeline) ->
     for _ in range(2):
         pipe.spark.sql(f"UPDATE {pipe.sink} SET twice = -1")  # noqa: S608 - our own names
         backfill(pipe, since, until, replaces=True)
-        found = {row["flight"]: row["twice"] for row in pipe.written().collect()}
-        assert len(found) == pipe.written().count()
-        assert found == {n: 2 * n for n in (*range(12), *range(13, 19))} | dict.fromkeys(before, -1)
+        rows = {row["flight"]: row["twice"] for row in pipe.written().collect()}
+        assert len(rows) == pipe.written().count()
+        assert rows == {n: 2 * n for n in (*range(12), *range(13, 19))} | dict.fromkeys(before, -1)
         pipe.spark.sql(
             f"CALL lake.system.rewrite_data_files(table => '{pipe.sink}', options => map('rewrite-all', 'true'))"
         )
@@ -119,10 +119,10 @@ def test_an_hour_in_which_nothing_landed_is_left_as_it_is(pipe: Pipeline) -> Non
 
 def test_steps_make_up_the_range() -> None:
     since = datetime(2026, 11, 21, 8, 40, tzinfo=UTC)
-    found = list(
+    result = list(
         backfill_steps(BackfillRequest("q", since, since + timedelta(hours=2, minutes=30)), STEP, whole=True)
     )
-    assert [(a.hour, a.minute, b.hour, b.minute) for a, b in found] == [
+    assert [(a.hour, a.minute, b.hour, b.minute) for a, b in result] == [
         (8, 40, 9, 0),
         (9, 0, 10, 0),
         (10, 0, 11, 0),

@@ -126,8 +126,8 @@ def test_a_record_that_claims_another_time_neither_stops_a_refill_nor_ends_it_ea
     assert [(r["_id"], r["_stage"]) for r in rows.select("_id", "_stage").collect()] == [
         (f"odd-times/0/{n}", "timestamp") for n in (2, 6)
     ]
-    found = [r["flight"] for r in spark.table(str(landing)).select("flight").collect()]
-    assert sorted(n for n in found if n is not None) == [n for n in range(60) if n not in (2, 6)]
+    result = [r["flight"] for r in spark.table(str(landing)).select("flight").collect()]
+    assert sorted(n for n in result if n is not None) == [n for n in range(60) if n not in (2, 6)]
 
 
 def test_a_streams_range_lands_with_the_identities_of_its_connector(

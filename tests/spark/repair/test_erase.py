@@ -26,9 +26,9 @@ from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.base import LETTER
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.batches import Events, log_offsets
-from tests.spark.erasing import DDL, WHERE, ZOE, Shop, of_zoe, order
+from tests.spark.erasure_shop import DDL, WHERE, ZOE, Shop, of_zoe, order
+from tests.spark.maintained_table import Names, snapshots
 from tests.spark.sink_rows import none_refused
-from tests.spark.upkept import Names, snapshots
 
 BROKEN = f'{{"customer": "{ZOE}", "amount": '.encode()
 NEIGHBOUR = b'{"customer": "my-zoe@example.org", "amount": '
@@ -124,9 +124,9 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     assert [r["_stage"] for r in errors.select("_stage").distinct().collect()] == ["erased"]
 
     (record,) = (warehouse / "tests" / "_erasures" / "shop").glob("e1.json")
-    found = json.loads(record.read_text())
-    assert (found["by"], "condition" in found, len(found["condition_sha256"])) == ("me", False, 64)
-    assert found["tables"][str(shop.landing)]["snapshots"]
+    result = json.loads(record.read_text())
+    assert (result["by"], "condition" in result, len(result["condition_sha256"])) == ("me", False, 64)
+    assert result["tables"][str(shop.landing)]["snapshots"]
     assert snapshots(spark, shop.sink) < 8
 
 
@@ -262,8 +262,8 @@ def test_what_is_no_condition(spark: SparkSession, where: str, said: str) -> Non
 )
 def test_what_is_wrong_with_a_condition_on_a_table(spark: SparkSession, where: str, said: str | None) -> None:
     schema = spark.createDataFrame([], "customer STRING, amount INT").schema
-    found = Condition(spark, where).problem(schema)
-    assert found is None if said is None else re.search(said, found or ""), found
+    result = Condition(spark, where).problem(schema)
+    assert result is None if said is None else re.search(said, result or ""), result
 
 
 def test_a_wrong_condition_is_told_for_all_tables_and_nothing_begins(

@@ -56,9 +56,9 @@ class Landed:
 
     def rows(self) -> dict[str, Row]:
         rows = self.spark.table(str(self.table)).collect()
-        found = {r["_id"]: r for r in rows}
-        assert len(found) == len(rows), "an identity is there twice"
-        return found
+        result = {r["_id"]: r for r in rows}
+        assert len(result) == len(rows), "an identity is there twice"
+        return result
 
     def snapshots(self) -> int:
         return self.spark.table(f"{self.table}.snapshots").count()

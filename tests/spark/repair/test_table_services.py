@@ -18,9 +18,7 @@ from millrace.etl.maintenance.table_services import Compaction, Expiry, OrphanFi
 from millrace.etl.record import tables
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.batches import Events
-from tests.spark.queries.test_derive import Pipeline
-from tests.spark.sink_rows import none_refused
-from tests.spark.upkept import (
+from tests.spark.maintained_table import (
     NOW,
     Names,
     begin,
@@ -32,6 +30,8 @@ from tests.spark.upkept import (
     snapshots,
     wanted,
 )
+from tests.spark.queries.test_derive import Pipeline
+from tests.spark.sink_rows import none_refused
 
 pytestmark = [pytest.mark.usefixtures("forgetful"), pytest.mark.slow]
 

@@ -25,10 +25,10 @@ from millrace.etl.sinks.dynamodb import DynamoDbSink, ItemWriter, ResultWriter
 from millrace.etl.sinks.kinesis import KinesisSink, RecordWriter
 from millrace.etl.sources.kinesis.tail import StreamTail
 from tests import kinesalite
-from tests.faults import held
+from tests.faults import sink_contents
 from tests.faults.services import moto
 from tests.kinesalite import Kinesalite
-from tests.spark import faulty
+from tests.spark import faulty_proxy
 from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 
 REGION = "us-east-1"
@@ -215,8 +215,8 @@ def make_stream(kinesis: Kinesalite, name: str, shards: int) -> None:
 
 
 def records(kinesis: Kinesalite, stream: str) -> list[dict[str, Any]]:
-    found = held.records(kinesis.client(), stream)
-    return [{"key": record["PartitionKey"], **json.loads(record["Data"])} for record in found]
+    result = sink_contents.records(kinesis.client(), stream)
+    return [{"key": record["PartitionKey"], **json.loads(record["Data"])} for record in result]
 
 
 @pytest.mark.faults
@@ -238,11 +238,11 @@ def test_records_that_come_again_are_put_where_the_stream_lacks_them(
     two = stream_sink(kinesis, "again", key="gate")
     assert two.write(batch, place(0, notes=tmp_path), none_refused) == WriteCounts(700, 0)
     assert two.write(rows(spark, [row(700)]), place(1, notes=tmp_path), none_refused) == WriteCounts(1, 1)
-    found = records(kinesis, "again")
-    assert Counter((r["_source"], r["_id"]) for r in found) == Counter(
+    result = records(kinesis, "again")
+    assert Counter((r["_source"], r["_id"]) for r in result) == Counter(
         ("flights", f"flights-topic/0/{n}") for n in range(701)
     )
-    assert {r["key"] for r in found if r["flight"] == 7} == {"7"}
+    assert {r["key"] for r in result if r["flight"] == 7} == {"7"}
     # A new checkpoint puts again what it reads again, and skips nothing that is new.
     again = rows(spark, [row(1), row(701)])
     fresh = place(0, "run-2", tmp_path / "other")
@@ -283,7 +283,7 @@ def test_a_task_that_comes_again_puts_nothing_twice(
 @pytest.mark.slow
 def test_a_request_whose_answer_is_lost_puts_nothing_twice(kinesis: Kinesalite) -> None:
     make_stream(kinesis, "answers", 2)
-    with faulty.before(kinesis.endpoint) as faults:
+    with faulty_proxy.before(kinesis.endpoint) as faults:
         faults.share, faults.kinds = 0.6, ("lost", "failed")
         tail = StreamTail("answers", REGION, faults.endpoint)
         writer = RecordWriter(tail.client(), Backoff("the stream", first=0.01), tail, 10_000, once=True)
@@ -336,14 +336,14 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
 ) -> None:
     batch = rows(spark, [row(n) for n in range(500)])
     table = make_table(dynamodb, "busy", "_id", "_source")
-    with faulty.before(dynamodb) as faults:
+    with faulty_proxy.before(dynamodb) as faults:
         assert table_sink(faults.endpoint, "busy").write(batch, place(0), none_refused) == WriteCounts(
             500, 500
         )
         assert {"part", "refused", "failed", "cut", "passed"} <= faults.done.keys()
     assert sorted(i["flight"] for i in table.scan()["Items"]) == list(range(500))
     totals = make_table(dynamodb, "busy-totals", "_id")
-    with faulty.before(dynamodb) as faults:
+    with faulty_proxy.before(dynamodb) as faults:
         faults.kinds = ("refused", "failed", "cut", "lost")
         many = {f"{n:03}": n for n in range(300)}
         one = table_sink(faults.endpoint, "busy-totals")
@@ -352,7 +352,7 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
         assert {"refused", "failed", "cut", "lost", "passed"} <= faults.done.keys()
     assert {i["carrier"]: int(i["flights"]) for i in totals.scan()["Items"]} == many
     make_stream(kinesis, "busy", 1)
-    with faulty.before(kinesis.endpoint) as faults:
+    with faulty_proxy.before(kinesis.endpoint) as faults:
         settings = KinesisSinkSettings("busy", REGION, None, 100_000)
         one = KinesisSink(settings, faults.endpoint)
         for number in range(2):
@@ -373,7 +373,7 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: ty
     )  # fmt: skip
     form = ItemForm.of(StructType().add("_id", "string"))
     record = Record('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
-    with faulty.before(dynamodb) as faults:
+    with faulty_proxy.before(dynamodb) as faults:
         faults.share = 1.0
         client = aws.client("dynamodb", REGION, faults.endpoint)
         writer = kind(client, backoff, "busy", form)

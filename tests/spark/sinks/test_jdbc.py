@@ -63,11 +63,11 @@ def test_types_are_postgres_own_and_a_replay_writes_nothing(spark: SparkSession,
         "late": "bool", "gate": "int2", "day": "date", "at": "timestamptz", "raw": "bytea", "tags": "jsonb",
         "seat": "jsonb",
     }  # fmt: skip
-    found = server.run(
+    result = server.run(
         "SET timezone = 'UTC'; SELECT carrier, miles, delay, price, late, gate, day, at, raw, tags->>1, "
         "seat->>'letter' FROM shop.typed WHERE flight = 3"
     )
-    assert found == [
+    assert result == [
         ["ÄA", "1099511627779", "0.75", "3.25", "t", "3", "2026-01-01", "2026-01-01 12:00:03.123456+00",
          "\\x00ff", "b", "C"]
     ]  # fmt: skip

@@ -21,7 +21,7 @@ from millrace.etl.sinks.delivery.end_positions import TASK_RETRIED
 from millrace.etl.sinks.delivery.kafka_tail import TopicTail
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults import held
+from tests.faults import sink_contents
 from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 
 
@@ -38,7 +38,7 @@ def messages(broker: Kafka, topic: str) -> list[dict[str, Any]]:
             "headers": {name: value.decode() for name, value in message.headers()},
             "value": None if message.value() is None else json.loads(message.value()),
         }
-        for message in held.messages(broker.bootstrap, topic)
+        for message in sink_contents.messages(broker.bootstrap, topic)
     ]
 
 
@@ -89,10 +89,10 @@ def test_a_broken_batch_that_comes_again_writes_what_the_topic_lacks(
     two = sink(broker, "again", key="carrier")
     assert two.write(batch, place(1, notes=tmp_path), none_refused) == WriteCounts(20, 0)
     assert two.write(rows(spark, [row(20)]), place(2, notes=tmp_path), none_refused) == WriteCounts(1, 1)
-    found = messages(broker, "again")
-    identities = Counter(m["headers"]["millrace-id"] for m in found)
+    result = messages(broker, "again")
+    identities = Counter(m["headers"]["millrace-id"] for m in result)
     assert identities == Counter(f"flights-topic/0/{n}" for n in [*range(21), *range(100, 105)])
-    assert {m["headers"]["millrace-batch"] for m in found if m["value"]["flight"] < 20} == {"run-1/1"}
+    assert {m["headers"]["millrace-batch"] for m in result if m["value"]["flight"] < 20} == {"run-1/1"}
     # A new checkpoint writes again what it reads again, and skips nothing that is new.
     fresh = place(0, "run-2", tmp_path / "other")
     assert sink(broker, "again").write(batch, fresh, none_refused) == WriteCounts(20, 20)

@@ -18,9 +18,9 @@ from millrace.etl.repair.erase import Erasure
 from millrace.sandbox.programs.kafka import Kafka
 from tests.faults.jobs import COMPUTED
 from tests.spark.batches import Events
+from tests.spark.maintained_table import compact
 from tests.spark.sinks.test_unknown_commits import CATALOG, Commits, Keyed, _numbers
 from tests.spark.sinks.test_unknown_commits import commits as commits
-from tests.spark.upkept import compact
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 

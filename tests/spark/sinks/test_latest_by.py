@@ -71,9 +71,9 @@ class Customers(Job):
 
     def held(self) -> dict[int, str]:
         rows = self.spark.table(self._full("out")).collect()
-        found = {row["customer"]: row["text"] for row in rows}
-        assert len(found) == len(rows), f"a customer twice: {rows}"
-        return found
+        result = {row["customer"]: row["text"] for row in rows}
+        assert len(result) == len(rows), f"a customer twice: {rows}"
+        return result
 
 
 @pytest.fixture

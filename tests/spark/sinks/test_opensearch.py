@@ -16,8 +16,8 @@ from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.python_tasks import Record
 from millrace.etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink
+from tests.http_servers import Handler, served
 from tests.opensearch import MOST_BYTES, OpenSearch
-from tests.serving import Handler, served
 from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 
 _numbers = itertools.count()

@@ -52,10 +52,10 @@ def test_a_name_with_a_dot_is_one_column_when_rows_are_looked_up(spark: SparkSes
     one.prepare(spark, batch.schema)
     assert one.write(batch.where("flight < 2"), place(0), none_refused) == WriteCounts(2, 2)
     assert one.write(batch, place(0, "run-2"), none_refused) == WriteCounts(3, 1)
-    found = (
+    result = (
         spark.read.parquet(*committed_files(spark, str(tmp_path))).select("`seat.row`", "seat.row").collect()
     )
-    assert sorted(map(tuple, found)) == [(n, n) for n in range(3)]
+    assert sorted(map(tuple, result)) == [(n, n) for n in range(3)]
 
 
 @pytest.mark.faults

@@ -26,7 +26,7 @@ from tests.faults.services import moto
 from tests.opensearch import OpenSearch
 from tests.postgres import Postgres
 from tests.spark.batches import EPOCH
-from tests.spark.ordered import History, frame_of
+from tests.spark.key_histories import History, frame_of
 from tests.spark.sink_rows import none_refused, place
 from tests.spark.sinks.test_dynamodb_kinesis import credentials as credentials
 from tests.spark.sinks.test_dynamodb_kinesis import make_table, table_sink
@@ -156,9 +156,9 @@ def test_a_kept_delete_goes_when_it_is_too_old(
         older = latest(frame_of(spark, [{**record, "_position": "0".zfill(20), "_deleted": False}]))
         rows = kept.without_older(older.drop("_lanes")).persist()
         kept.keep(rows)
-        found = rows.count()
+        result = rows.count()
         rows.unpersist()
-        return found
+        return result
 
     kept.without_older(latest(frame_of(spark, [record])))
     kept.keep(latest(frame_of(spark, [record])).drop("_lanes"))
@@ -181,12 +181,12 @@ def test_a_column_that_orders_sorts_as_its_values(spark: SparkSession, kind: str
     value = cast.get(kind, "v / 8" if "3" in kind else "v")
     rows = spark.createDataFrame(values, "v BIGINT").selectExpr(f"try_cast({value} AS {kind}) AS v")
     prefix = order_prefix(rows.schema, "v", "t")
-    found = [tuple(r) for r in rows.select("v", prefix.alias("p")).collect()]
-    known = sorted((v, p) for v, p in found if v is not None)
+    result = [tuple(r) for r in rows.select("v", prefix.alias("p")).collect()]
+    known = sorted((v, p) for v, p in result if v is not None)
     assert len(known) > 3
     assert [p for _, p in known] == sorted(p for _, p in known)
-    assert len({len(p) for _, p in found}) == 1
-    assert all(p <= known[0][1] for v, p in found if v is None)
+    assert len({len(p) for _, p in result}) == 1
+    assert all(p <= known[0][1] for v, p in result if v is None)
 
 
 def test_a_column_decides_before_the_position(spark: SparkSession) -> None:

@@ -81,11 +81,11 @@ def test_what_a_service_says_of_a_row_it_refuses_has_nothing_of_redacted_fields(
         settings = JdbcSinkSettings(server.url, "shop.people", "arn:of:a:secret", "us-east-1", 1, "off")
         jdbc = JdbcSink(settings, lambda: ("writer", "own"))
         jdbc.prepare(spark, compose.schema(spark, letters, "gates"))
-        found = OpenSearchSink(OpenSearchSinkSettings(domain.endpoint, index, "us-east-1"))
+        result = OpenSearchSink(OpenSearchSinkSettings(domain.endpoint, index, "us-east-1"))
         DirectBatchWriter(
             "people",
             router,
-            (DirectRoute("gates", "gates", compose, jdbc), DirectRoute("clicks", "web", compose, found)),
+            (DirectRoute("gates", "gates", compose, jdbc), DirectRoute("clicks", "web", compose, result)),
             IcebergSink(letters),
             (ReplayedLeg((GATES,), places[0]), ReplayedLeg((WEB,), places[1])),
             places[0],

@@ -98,8 +98,8 @@ def test_so_are_they_before_a_message_is_sent(spark: SparkSession, column: str) 
         KafkaSinkSettings("topic", "main", None, 1_000_000),
         Connection(None, "x:1", "none"),
     )
-    found = sink.messages(odd(spark, TAKEN | REFUSED, column)).select("_id", "_refused").collect()
-    assert {row["_id"] for row in found if row["_refused"]} == {f"flights-topic/0/{n}" for n in REFUSED}
+    result = sink.messages(odd(spark, TAKEN | REFUSED, column)).select("_id", "_refused").collect()
+    assert {row["_id"] for row in result if row["_refused"]} == {f"flights-topic/0/{n}" for n in REFUSED}
 
 
 class Taken:
@@ -130,16 +130,16 @@ def test_a_refused_row_is_read_back_from_its_letter(spark: SparkSession) -> None
     batch = odd(spark, TAKEN | REFUSED, "at")
     shape = batch.select("flight", "at").schema
     read = batch.select(F.from_json(text_of(batch), shape, dict(JSON_OPTIONS)).alias("row"))
-    found = read.selectExpr("row.flight", "string(date(row.at))").collect()
-    assert dict(map(tuple, found)) == TAKEN | REFUSED
+    result = read.selectExpr("row.flight", "string(date(row.at))").collect()
+    assert dict(map(tuple, result)) == TAKEN | REFUSED
 
 
 def test_tables_hold_every_time_as_it_is(spark: SparkSession, table: Callable[[str], Table]) -> None:
     name, batch = table("odd"), odd(spark, TAKEN | REFUSED, "at")
     tables.ensure(spark, name, batch.schema, time="at")
     assert IcebergSink(name).append(batch, None).written == 9
-    found = spark.table(str(name)).selectExpr("flight", "string(date(at))")
-    assert dict(map(tuple, found.collect())) == TAKEN | REFUSED
+    result = spark.table(str(name)).selectExpr("flight", "string(date(at))")
+    assert dict(map(tuple, result.collect())) == TAKEN | REFUSED
 
 
 def test_files_hold_every_time_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_files_hold_every_time_as_it_is(spark: SparkSession, tmp_path: Path) -> 
         batch = odd(spark, TAKEN | REFUSED, column)
         sink.prepare(spark, batch.schema)
         assert sink.write(batch, place(0), none_refused).written == 9
-        found = spark.read.parquet(str(tmp_path / column)).selectExpr("flight", f"string(date({column}))")
-        assert dict(map(tuple, found.collect())) == TAKEN | REFUSED
+        result = spark.read.parquet(str(tmp_path / column)).selectExpr("flight", f"string(date({column}))")
+        assert dict(map(tuple, result.collect())) == TAKEN | REFUSED
 
 
 def test_a_time_without_zone_keeps_its_microseconds(spark: SparkSession) -> None:

@@ -199,8 +199,8 @@ def test_results_that_a_table_was_joined_to_take_the_place_of_others(
         )
         rows = batch.join(F.broadcast(spark.table(str(names))), "_id", "left")
         assert sink.write(rows, None, none_refused).written == 3
-        found = {row["_id"]: row["name"] for row in spark.table(str(results)).collect()}
-        assert found == {"0": None, "1": name, "2": None}
+        result = {row["_id"]: row["name"] for row in spark.table(str(results)).collect()}
+        assert result == {"0": None, "1": name, "2": None}
 
 
 def test_of_two_merges_of_results_one_commits_and_the_other_fails(

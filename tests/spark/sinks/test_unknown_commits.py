@@ -13,7 +13,7 @@ from millrace.sandbox.programs.kafka import Kafka
 from tests import rest_catalog
 from tests.faults import bucket
 from tests.faults.bucket import Faults
-from tests.faults.crashed import PORTION, portion
+from tests.faults.crashed_job import PORTION, portion
 from tests.faults.in_process import Job
 
 pytestmark = pytest.mark.slow

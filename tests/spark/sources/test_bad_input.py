@@ -14,7 +14,7 @@ from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.etl.queries.land import Lander
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
-from tests.faults import bad
+from tests.faults import bad_records
 from tests.spark.batches import EPOCH, KAFKA, KINESIS, Events, frame, lander
 from tests.spark.formats.test_decode import records
 
@@ -49,13 +49,13 @@ SOURCES: dict[str, tuple[KafkaSource | KinesisSource, Callable[[int, str | None,
 def landing_of(
     spark: SparkSession, table: Table, events: Events, source: KafkaSource | KinesisSource
 ) -> Lander:
-    return lander(spark, table, events, source=source, ddl=bad.DDL)
+    return lander(spark, table, events, source=source, ddl=bad_records.DDL)
 
 
 def rows_of(spark: SparkSession, table: Table) -> dict[str, Any]:
-    found = spark.table(str(table)).select("_id", "_key", "_bytes", "_stage", "_error").collect()
-    assert len(found) == len({r["_id"] for r in found})
-    return {r["_id"]: r for r in found}
+    rows = spark.table(str(table)).select("_id", "_key", "_bytes", "_stage", "_error").collect()
+    assert len(rows) == len({r["_id"] for r in rows})
+    return {r["_id"]: r for r in rows}
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -63,9 +63,9 @@ def test_the_whole_list_lands(spark: SparkSession, table: Names, name: str) -> N
     source, row = SOURCES[name]
     landing, events = table("landing"), Events()
     write = landing_of(spark, landing, events, source)
-    spoiled, taken = list(bad.spoiled()), list(bad.taken())
+    spoiled, taken = list(bad_records.spoiled()), list(bad_records.taken())
     sent = [(p, stage) for _, p, stage in spoiled] + [(p, None) for _, p, _ in taken]
-    keys = [None, "", *bad.KEYS]
+    keys = [None, "", *bad_records.KEYS]
     rows = [row(n, keys[n % len(keys)], p) for n, (p, _) in enumerate(sent)]
     # A batch of bad records only, an empty one, one of all kinds, and that one again.
     for batch, accounted in (
@@ -76,9 +76,9 @@ def test_the_whole_list_lands(spark: SparkSession, table: Names, name: str) -> N
     ):
         write(frame(spark, batch), 0)
         assert events.accounts() == accounted
-    found = rows_of(spark, landing)
+    result = rows_of(spark, landing)
     for sent_row, (payload, stage) in zip(rows, sent, strict=True):
-        kept = found[sent_row[0]]
+        kept = result[sent_row[0]]
         assert kept["_stage"] == stage
         assert kept["_key"] == sent_row[4]
         if stage is None:
@@ -115,9 +115,9 @@ def test_any_records_land_once_good_or_kept(spark: SparkSession, table: Names, n
         assert good + bad_ones == landed
 
     batches()
-    found = rows_of(spark, landing)
-    assert found.keys() == sent.keys()
-    for identity, kept in found.items():
+    result = rows_of(spark, landing)
+    assert result.keys() == sent.keys()
+    for identity, kept in result.items():
         if kept["_error"] is not None:
             assert kept["_bytes"] == sent[identity][7]
             assert kept["_stage"] in ("decode", "schema")

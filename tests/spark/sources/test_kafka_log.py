@@ -174,11 +174,11 @@ def _records(broker: Kafka, topic: str) -> int:
         {"bootstrap.servers": broker.bootstrap, "group.id": "count", "enable.partition.eof": True}
     )
     reader.assign([TopicPartition(topic, part, 0) for part in (0, 1)])
-    ended = found = 0
+    ended = result = 0
     while ended < 2:
         message = reader.poll(10)
         assert message is not None
         ended += message.error() is not None
-        found += message.error() is None
+        result += message.error() is None
     reader.close()
-    return found
+    return result

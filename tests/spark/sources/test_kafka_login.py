@@ -27,7 +27,7 @@ from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import login
 from tests.faults import jobs
 from tests.faults.services import moto
-from tests.guarded import PASSWORD, Guarded
+from tests.secured_kafka import PASSWORD, Guarded
 from tests.spark.sink_rows import none_refused, place, row, rows
 from tests.tls import Authority
 

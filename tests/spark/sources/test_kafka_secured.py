@@ -23,10 +23,10 @@ from millrace.lifecycle.account import kafka_access
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import Process
 from millrace.sandbox.programs.local_driver import events
-from tests import guarded
+from tests import secured_kafka
 from tests.faults import jobs, stage
 from tests.faults.services import moto
-from tests.guarded import Guarded
+from tests.secured_kafka import Guarded
 from tests.spark import clusters
 
 ROOT = Path(__file__).parents[3]
@@ -126,23 +126,23 @@ def sent_on(place: Place, topics: list[str]) -> dict[str, set[int]]:
     }
     consumer = Consumer(settings)
     consumer.subscribe(topics)
-    found: dict[str, set[int]] = {topic: set() for topic in topics}
+    result: dict[str, set[int]] = {topic: set() for topic in topics}
     try:
-        while any(len(each) < RECORDS for each in found.values()):
+        while any(len(each) < RECORDS for each in result.values()):
             message = consumer.poll(240)
-            assert message is not None, found
+            assert message is not None, result
             if not message.error():
-                found[message.topic()].add(json.loads(message.value())["n"])
+                result[message.topic()].add(json.loads(message.value())["n"])
     finally:
         consumer.close()
-    return found
+    return result
 
 
 def secrets_of(place: Place) -> set[str]:
     """Texts that nobody may find: as they are, and as JSON, Java or a log would have them; a key by each of its lines."""
-    found = {guarded.PASSWORD, json.dumps(guarded.PASSWORD)[1:-1], "ter2"}
+    result = {secured_kafka.PASSWORD, json.dumps(secured_kafka.PASSWORD)[1:-1], "ter2"}
     key = place.held["mutual-tls"]["privateKey"]
-    return found | {line for line in key.splitlines() if line and "-----" not in line}
+    return result | {line for line in key.splitlines() if line and "-----" not in line}
 
 
 def written(home: Path) -> dict[Path, str]:
@@ -165,7 +165,7 @@ def test_each_way_lands_and_sends_and_leaves_no_secret_behind(place: Place, tmp_
         producer.produce(f"in-{kind}", key="odd", value="no json")
     assert producer.flush(30) == 0
     with job(place, tmp_path, place.arns) as process:
-        found = sent_on(place, [f"out-{kind}" for kind in KINDS])
+        result = sent_on(place, [f"out-{kind}" for kind in KINDS])
         landed: dict[str, int] = {}
         process.wait_until(
             lambda: (
@@ -176,7 +176,7 @@ def test_each_way_lands_and_sends_and_leaves_no_secret_behind(place: Place, tmp_
         )
         process.popen.send_signal(signal.SIGTERM)
         process.popen.wait(120)
-    assert found == {f"out-{kind}": set(range(RECORDS)) for kind in KINDS}
+    assert result == {f"out-{kind}": set(range(RECORDS)) for kind in KINDS}
     assert not [each for each in events(process) if each["event"] in ("failed", "retrying", "lag_unwritten")]
     files = written(tmp_path)
     [log] = [text for path, text in files.items() if path.parent.name == "events"]
@@ -187,11 +187,11 @@ def test_each_way_lands_and_sends_and_leaves_no_secret_behind(place: Place, tmp_
 
 
 def counted(process: Process) -> dict[str, int]:
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for each in events(process):
         if each["event"] == "batch":
-            found[each["query"]] = found.get(each["query"], 0) + each["read"]
-    return found
+            result[each["query"]] = result.get(each["query"], 0) + each["read"]
+    return result
 
 
 PROGRAM = """
@@ -246,5 +246,5 @@ def test_the_command_line_signs_in_by_the_same_secret(kind: str, place: Place) -
     theirs = ExternalCluster(kind="external", bootstrap_servers=servers, authentication=login)
     model = load("minimal", root=ROOT).model_copy(update={"kafka": {"theirs": theirs}})
     names = Names(model, "111122223333")
-    found = AdminClient(dict(kafka_access.settings(names, "theirs", place.client))).list_topics(timeout=60)
-    assert f"seen-{kind}" in found.topics
+    result = AdminClient(dict(kafka_access.settings(names, "theirs", place.client))).list_topics(timeout=60)
+    assert f"seen-{kind}" in result.topics

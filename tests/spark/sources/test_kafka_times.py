@@ -160,21 +160,21 @@ def test_times_far_off_do_not_open_a_writer_for_each_day(
     files = spark.table(f"{job._full('landed')}.files").count()
     batches = sum(each["event"] == "batch" for each in job.events)
     assert files <= 2 * batches * (33 + 57)
-    found = {
+    rows = {
         row["n"]: row
         for row in spark.table(job._full("landed"))
         .withColumn("at", F.expr("unix_millis(_arrived_at)"))
         .collect()
     }
-    assert [found[n]["at"] for n in range(31)] == past[:31]
-    assert len(found[0]["_headers"]) == 1
-    year = found[999]["_arrived_at"]
+    assert [rows[n]["at"] for n in range(31)] == past[:31]
+    assert len(rows[0]["_headers"]) == 1
+    year = rows[999]["_arrived_at"]
     assert (year.month, year.day) == (1, 1)
     for n, at in ((999, past[999]), (1000, future[0]), (2000, odd[0]), (2001, odd[1])):
-        assert bytes(found[n]["_headers"][-1]["value"]).decode() == str(at)
-    assert begun <= found[1000]["at"] <= now()
-    assert begun <= found[2001]["at"] <= now()
-    assert found[2002]["at"] == odd[2]
+        assert bytes(rows[n]["_headers"][-1]["value"]).decode() == str(at)
+    assert begun <= rows[1000]["at"] <= now()
+    assert begun <= rows[2001]["at"] <= now()
+    assert rows[2002]["at"] == odd[2]
     job.drop()
 
 

@@ -103,8 +103,8 @@ def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
     guard.tails = tail(good(2), one, two[:4], forged)
     write(frame(spark, []), 1)
     landed = spark.table(str(landing)).orderBy("_position").collect()
-    found = [(r["_id"], bytes(r["_key"]), r["flight"], r["_stage"]) for r in landed]
-    assert found == [
+    result = [(r["_id"], bytes(r["_key"]), r["flight"], r["_stage"]) for r in landed]
+    assert result == [
         ("flights-stream/1", b"k", 1, None),
         ("flights-stream/2", b"k", 2, None),
         ("flights-stream/3", b"a", 3, None),

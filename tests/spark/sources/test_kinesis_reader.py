@@ -80,10 +80,10 @@ class Reading:
         )
 
         def keep(batch: DataFrame, number: int) -> None:
-            found = [
+            result = [
                 (r["_position"], bytes(r["payload"])) for r in batch.select("_position", "payload").collect()
             ]
-            self.batches.setdefault(number, []).append(sorted(found))
+            self.batches.setdefault(number, []).append(sorted(result))
 
         self.query = (
             rows.writeStream.foreachBatch(keep)

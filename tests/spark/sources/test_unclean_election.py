@@ -62,10 +62,10 @@ def await_leader(cluster: Cluster, topic: str, leader: int) -> None:
 
     def reached() -> bool:
         try:
-            found = cluster.admin().list_topics(topic, timeout=5).topics[topic]
+            result = cluster.admin().list_topics(topic, timeout=5).topics[topic]
         except KafkaException:
             return False
-        return all((each.leader, each.isrs) == (leader, [leader]) for each in found.partitions.values())
+        return all((each.leader, each.isrs) == (leader, [leader]) for each in result.partitions.values())
 
     wait_until(reached, seconds=60, what=f"broker {leader} leads alone", poll_seconds=0.3)
 

@@ -35,7 +35,7 @@ def points(
 ) -> list[Point]:
     """Batches with relative errors of their own (``noise``) and of their run (``drift``), both log-normal."""
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     group = 0
     for _ in range(repetitions):
         for limit, partitions in cells:
@@ -46,9 +46,9 @@ def points(
                 work = limit * per_record * run
                 logs = rng.normal(0, uneven, partitions)
                 deviations = tuple(float(x) for x in logs - logs.mean())
-                found.append(Point(limit, partitions, cores, duration, work, deviations, group, limit))
+                result.append(Point(limit, partitions, cores, duration, work, deviations, group, limit))
             group += 1
-    return found
+    return result
 
 
 A, WAVE, B = 0.25, 0.02, 30e-6

@@ -12,35 +12,35 @@ from tests.unit.benchmark.made import points
 
 
 def test_known_costs_come_out_and_lie_within_their_intervals() -> None:
-    found = fit_model(points(overhead=0.3, wave=0.02, per_record=20e-6))
-    assert found.wave is not None
-    for estimate, truth in ((found.overhead, 0.3), (found.wave, 0.02), (found.per_record, 20e-6)):
+    result = fit_model(points(overhead=0.3, wave=0.02, per_record=20e-6))
+    assert result.wave is not None
+    for estimate, truth in ((result.overhead, 0.3), (result.wave, 0.02), (result.per_record, 20e-6)):
         assert estimate.low <= estimate.value <= estimate.high
         assert estimate.low <= truth <= estimate.high
-    assert found.per_record.value == pytest.approx(20e-6, rel=0.05)
-    assert found.batches == 216
-    assert not found.robust
-    assert not found.disturbed
+    assert result.per_record.value == pytest.approx(20e-6, rel=0.05)
+    assert result.batches == 216
+    assert not result.robust
+    assert not result.disturbed
 
 
 def test_one_partition_keeps_the_wave_in_the_overhead() -> None:
-    found = fit_model(points(overhead=0.3, wave=0.1, cells=((1000, 1), (8000, 1), (64000, 1))))
-    assert found.wave is None
-    assert found.overhead.value == pytest.approx(0.4, rel=0.1)
-    assert found.unevenness is None
+    result = fit_model(points(overhead=0.3, wave=0.1, cells=((1000, 1), (8000, 1), (64000, 1))))
+    assert result.wave is None
+    assert result.overhead.value == pytest.approx(0.4, rel=0.1)
+    assert result.unevenness is None
 
 
 def test_uneven_tasks_are_told_by_their_deviation() -> None:
-    found = fit_model(points(uneven=0.25, batches=40)).unevenness
-    assert found is not None
-    assert found.low <= 0.25 <= found.high
-    assert found.value == pytest.approx(0.25, rel=0.1)
+    result = fit_model(points(uneven=0.25, batches=40)).unevenness
+    assert result is not None
+    assert result.low <= 0.25 <= result.high
+    assert result.value == pytest.approx(0.25, rel=0.1)
 
 
 def test_nothing_costs_less_than_nothing() -> None:
-    found = fit_model(points(overhead=0.0, wave=0.0, noise=0.2))
-    assert found.wave is not None
-    assert min(found.overhead.low, found.wave.low, found.per_record.low) >= 0
+    result = fit_model(points(overhead=0.0, wave=0.0, noise=0.2))
+    assert result.wave is not None
+    assert min(result.overhead.low, result.wave.low, result.per_record.low) >= 0
 
 
 def test_one_limit_tells_nothing() -> None:
@@ -55,10 +55,10 @@ def test_far_off_batches_do_not_carry_the_fit_away() -> None:
     for i in rng.choice(len(spoiled), size=20, replace=False):
         one = spoiled[i]
         spoiled[i] = type(one)(**{**one.__dict__, "duration": one.duration * 8})
-    found = fit_model(spoiled)
-    assert found.robust
-    assert found.per_record.value == pytest.approx(20e-6, rel=0.1)
-    assert found.overhead.value == pytest.approx(0.3, rel=0.15)
+    result = fit_model(spoiled)
+    assert result.robust
+    assert result.per_record.value == pytest.approx(20e-6, rel=0.1)
+    assert result.overhead.value == pytest.approx(0.3, rel=0.15)
 
 
 def test_the_largest_limit_is_foretold_by_the_others() -> None:
@@ -79,11 +79,11 @@ def test_repetitions_that_disagree_are_evidence_against_the_run() -> None:
     made = points(drift=0.0)
     last = max(p.group for p in made)
     slow = [type(p)(**{**p.__dict__, "work": p.work * 1.4}) if p.group == last else p for p in made]
-    (found,) = fit_model(slow).disturbed
-    assert found.limit == 64000
-    assert found.partitions == 4
-    assert found.moved == pytest.approx(0.4, abs=0.01)
-    assert "40% apart" in str(found)
+    (result,) = fit_model(slow).disturbed
+    assert result.limit == 64000
+    assert result.partitions == 4
+    assert result.moved == pytest.approx(0.4, abs=0.01)
+    assert "40% apart" in str(result)
 
 
 @settings(max_examples=8)
@@ -99,6 +99,6 @@ def test_predictions_are_near_whatever_the_costs(
     fitting_points = points(overhead=overhead, wave=wave, per_record=per_record, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "RESAMPLES", 20)
-        found = fit_model(fitting_points)
+        result = fit_model(fitting_points)
     exact = overhead + 2 * (wave + per_record * 30_000 / 4)
-    assert found.duration(30_000, 4, 2) == pytest.approx(exact, rel=0.12)
+    assert result.duration(30_000, 4, 2) == pytest.approx(exact, rel=0.12)

@@ -24,9 +24,9 @@ def slowed(whole: Measurements, *cells: tuple[int, int]) -> Measurements:
 
 
 def test_a_setting_that_disagrees_is_planned_again_with_all_its_repetitions() -> None:
-    found = disagreeing_settings(slowed(session(2), (2000, 1)), QUERIES)
-    assert {(each.limit, each.partitions) for each in found} == {(2000, 1)}
-    again = schedule_again(RUNS, found)
+    result = disagreeing_settings(slowed(session(2), (2000, 1)), QUERIES)
+    assert {(each.limit, each.partitions) for each in result} == {(2000, 1)}
+    again = schedule_again(RUNS, result)
     planned = [(run.limit, run.partitions, run.repetition) for run in again[1:]]
     # The largest that agrees is measured beside it.
     assert sorted(planned) == [(limit, count, n) for limit, count in ((2000, 1), (8000, 2)) for n in range(3)]
@@ -51,8 +51,8 @@ def measured_again(found: list[Disturbance], whole: Measurements) -> Measurement
 
 def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
     whole = slowed(session(2), (2000, 1))
-    found = disagreeing_settings(whole, QUERIES)
-    mended = with_repeated_runs(whole, measured_again(found, session(2)), found)
+    result = disagreeing_settings(whole, QUERIES)
+    mended = with_repeated_runs(whole, measured_again(result, session(2)), result)
     assert disagreeing_settings(mended, QUERIES) == []
     assert mended.settings["measured_again"] == "2000 over 1"
     assert mended.settings["measured_again_beside"] == "8000 over 2"
@@ -68,8 +68,8 @@ def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
 
 def test_what_disagrees_once_more_is_evidence_still() -> None:
     whole = slowed(session(2), (2000, 1))
-    found = disagreeing_settings(whole, QUERIES)
-    assert disagreeing_settings(with_repeated_runs(whole, measured_again(found, whole), found), QUERIES)
+    result = disagreeing_settings(whole, QUERIES)
+    assert disagreeing_settings(with_repeated_runs(whole, measured_again(result, whole), result), QUERIES)
 
 
 @pytest.mark.parametrize("repetitions", [2, 3])
@@ -90,12 +90,12 @@ def test_a_machine_that_has_become_quicker_or_slower_meanwhile_is_told(
             )
         }
     )
-    found = disagreeing_settings(whole, QUERIES)
-    assert {(each.limit, each.partitions) for each in found} == {(2000, 1)}
-    mended = with_repeated_runs(whole, measured_again(found, second), found)
+    result = disagreeing_settings(whole, QUERIES)
+    assert {(each.limit, each.partitions) for each in result} == {(2000, 1)}
+    mended = with_repeated_runs(whole, measured_again(result, second), result)
     (told,) = {(each.limit, each.partitions) for each in disagreeing_settings(mended, QUERIES)}
     assert told == (8000, 2)
-    still = with_repeated_runs(whole, measured_again(found, first), found)
+    still = with_repeated_runs(whole, measured_again(result, first), result)
     assert disagreeing_settings(still, QUERIES) == []
 
 

@@ -14,7 +14,7 @@ from tests.unit.benchmark.made import A, B, session
 
 
 def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> None:
-    found = fit_outcome(
+    results = fit_outcome(
         [session(2, alpha=0.2), session(1)],
         ("a", "b"),
         record_bytes=300,
@@ -22,9 +22,9 @@ def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> Non
         worker="a core",
         architecture="x86_64",
     )
-    assert found.costliest == "b"
-    assert not found.disturbances
-    result = found.result
+    assert results.costliest == "b"
+    assert not results.disturbances
+    result = results.result
     assert result.core_seconds_per_record.low <= 2 * B <= result.core_seconds_per_record.high
     assert result.overhead_seconds.value == pytest.approx(A, rel=0.1)
     assert result.wave_seconds is not None
@@ -41,7 +41,7 @@ def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> Non
 
 
 def test_repetitions_apart_are_evidence() -> None:
-    found = fit_outcome(
+    result = fit_outcome(
         [session(1, slow_repetition=1.5)],
         ("a",),
         record_bytes=300,
@@ -49,8 +49,8 @@ def test_repetitions_apart_are_evidence() -> None:
         worker="a core",
         architecture="x86_64",
     )
-    assert len(found.disturbances) == 6
-    assert found.result.scaling is None
+    assert len(result.disturbances) == 6
+    assert result.result.scaling is None
 
 
 def test_two_limits_leave_none_to_hold_out() -> None:
@@ -74,15 +74,15 @@ def test_contention_comes_out_of_two_levels_and_coherence_out_of_four() -> None:
         return 5000 * cores / (1 + alpha * (cores - 1) + beta * cores * (cores - 1))
 
     two = [full(c, at(c, 0.15, 0.0), 10 * c + n) for c in (1, 2) for n in range(3)]
-    found = curve(two)
-    assert found is not None
-    assert found.contention.value == pytest.approx(0.15)
-    assert found.coherence.value == 0.0
-    assert found.share(2) == pytest.approx(1 / 1.15)
+    result = curve(two)
+    assert result is not None
+    assert result.contention.value == pytest.approx(0.15)
+    assert result.coherence.value == 0.0
+    assert result.share(2) == pytest.approx(1 / 1.15)
     four = [full(c, at(c, 0.05, 0.01), 10 * c + n) for c in (1, 2, 4, 8) for n in range(3)]
-    found = curve(four)
-    assert found is not None
-    assert (found.contention.value, found.coherence.value) == (pytest.approx(0.05), pytest.approx(0.01))
+    result = curve(four)
+    assert result is not None
+    assert (result.contention.value, result.coherence.value) == (pytest.approx(0.05), pytest.approx(0.01))
     assert curve([each for each in two if each.cores == 2]) is None
 
 
@@ -121,10 +121,10 @@ def test_a_disturbance_shows_in_runs_that_are_too_short_for_the_fit() -> None:
         return whole.model_copy(update={"runs": tuple(runs)})
 
     for left in (14, 9, 4, 2):
-        found = fit_model(*settled_points([shortened(left)], "a"))
-        assert len(found.disturbed) == 6
-        assert all(each.moved > 1.5 for each in found.disturbed)
-        assert found.left_out == (0 if left == 14 else 6)
+        result = fit_model(*settled_points([shortened(left)], "a"))
+        assert len(result.disturbed) == 6
+        assert all(each.moved > 1.5 for each in result.disturbed)
+        assert result.left_out == (0 if left == 14 else 6)
 
 
 def test_a_run_that_nothing_can_be_held_against_is_refused() -> None:

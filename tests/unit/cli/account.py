@@ -208,7 +208,7 @@ class Account:
                 if resource["Type"] == "AWS::EMRServerless::Application":
                     resource["Properties"]["Architecture"] = "OLD"  # so that it is stopped for the change
             return {"TemplateBody": template}
-        found = {"StackStatus": "CREATE_COMPLETE", "Outputs": []}
+        result = {"StackStatus": "CREATE_COMPLETE", "Outputs": []}
         if "-job-" in stack:
             values = {
                 "LaunchDocument": self.old_url(stack),
@@ -216,8 +216,8 @@ class Account:
             }
             if "ApplicationId" in template["Outputs"]:
                 values["ApplicationId"] = "00f1"
-            found["Outputs"] = [{"OutputKey": k, "OutputValue": v} for k, v in values.items()]
-        return {"Stacks": [found]}
+            result["Outputs"] = [{"OutputKey": k, "OutputValue": v} for k, v in values.items()]
+        return {"Stacks": [result]}
 
     def _states(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         if operation == "StartExecution":
@@ -247,8 +247,8 @@ class Account:
         if operation == "GetMetricStatistics":
             return {"Datapoints": []}
         now = datetime.now(UTC)
-        found = [{"Id": q["Id"], "Values": [1.0], "Timestamps": [now]} for q in params["MetricDataQueries"]]
-        return {"MetricDataResults": found}
+        result = [{"Id": q["Id"], "Values": [1.0], "Timestamps": [now]} for q in params["MetricDataQueries"]]
+        return {"MetricDataResults": result}
 
     def _logs(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         if operation == "DescribeLogGroups":
@@ -301,9 +301,9 @@ class Account:
             self.objects.pop(place, None)
         elif place not in self.objects:
             raise ClientError({"Error": {"Code": "NoSuchKey", "Message": params["Key"]}}, operation)
-        found: dict[str, Any] = {"ETag": '"1"', "LastModified": now}
+        result: dict[str, Any] = {"ETag": '"1"', "LastModified": now}
         if operation in ("GetObject", "HeadObject"):
-            found |= {"Body": io.BytesIO(self.objects[place]), "ContentLength": len(self.objects[place])}
+            result |= {"Body": io.BytesIO(self.objects[place]), "ContentLength": len(self.objects[place])}
             date = now.strftime("%a, %d %b %Y %H:%M:%S GMT")
-            found["ResponseMetadata"] = {"HTTPHeaders": {"date": date}}
-        return found
+            result["ResponseMetadata"] = {"HTTPHeaders": {"date": date}}
+        return result

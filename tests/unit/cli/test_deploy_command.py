@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     """Folders that were written; what is compared is one job that starts from the beginning and a table that grows."""
-    found: list[Path] = []
+    paths: list[Path] = []
     change = Changes((), (JobChange("clicks", "leave", "restart", ("its launch document changes",)),), {})
     names = Names(load("minimal", root=ROOT), "111122223333")
     monkeypatch.chdir(ROOT)
@@ -43,11 +43,11 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setattr(state_machine, "connect", lambda _: Aws(names, lambda _: None))
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
     monkeypatch.setattr(read_sizes, "read_sizes", lambda _: DeployedSizes())
-    monkeypatch.setattr(cdk, "synthesise", lambda _env, folder, *_, **__: found.append(folder))
+    monkeypatch.setattr(cdk, "synthesise", lambda _env, folder, *_, **__: paths.append(folder))
     monkeypatch.setattr(changes_report, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
     monkeypatch.setattr(changes_report, "refusals", lambda *_: [])
     monkeypatch.setattr(changes_report, "irreversible_upgrades", lambda *_: [])
-    return found
+    return paths
 
 
 def test_an_upgrade_tells_a_script_of_the_tables_too(synthesised: list[Path]) -> None:

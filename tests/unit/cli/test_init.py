@@ -136,7 +136,7 @@ def test_the_locks_of_a_project_are_the_clones() -> None:
     """Its parts are in the bill of materials and are asked about, as the clone's are."""
     pinned = {
         block.partition(" ")[0]: block
-        for f in ("requirements.txt", "requirements-dev.txt")
+        for f in ("requirements.txt", "toolchain/dev.txt")
         for block in blocks(ROOT / f)
     }
     for file in (ROOT / "toolchain" / "locks").iterdir():

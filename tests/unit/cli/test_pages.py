@@ -142,16 +142,16 @@ def test_numbers_are_written_as_in_a_terminal(ours, script):
 @pytest.fixture(scope="module", params=environments(ROOT))
 def planned(request) -> tuple[CheckedPlan, dict[str, Any], str]:
     environment = load(request.param, root=ROOT)
-    found = check_plan(environment, plan(environment))
-    document = plan_document(found, plan_verdict(found))
-    return found, document, drawn(html_page("plan", "plan", document))
+    result = check_plan(environment, plan(environment))
+    document = plan_document(result, plan_verdict(result))
+    return result, document, drawn(html_page("plan", "plan", document))
 
 
 def test_the_verdict_comes_first_and_says_what_the_plan_costs(planned):
-    found, _, page = planned
+    result, _, page = planned
     assert re.match(r'<main><h1>[^<]+</h1><section class="verdict ', page)
     verdict = page.split("</section>")[0]
-    assert f"{dollars(total(found.plan).value)} a month</span>" in verdict
+    assert f"{dollars(total(result.plan).value)} a month</span>" in verdict
     assert "<dt>SLA</dt>" in verdict
     assert 0 < verdict.split("</ol>")[0].count("<li>") <= 3
     assert "<dt>Next</dt><dd><code>millrace " in verdict
@@ -159,8 +159,8 @@ def test_the_verdict_comes_first_and_says_what_the_plan_costs(planned):
 
 
 def test_the_flow_has_each_stream_job_and_table_once(planned):
-    found, document, page = planned
-    environment = found.environment
+    result, document, page = planned
+    environment = result.environment
     tables = {
         (place[-1], table)
         for job in environment.jobs.values()
@@ -177,10 +177,10 @@ def test_the_flow_has_each_stream_job_and_table_once(planned):
 
 
 def test_the_flow_says_which_table_comes_from_which_and_no_count_has_the_rate_of_its_input(planned):
-    found, document, _ = planned
+    result, document, _ = planned
     boxes = {box["key"]: box for box in document["flow"]["boxes"]}
     arrows = {(each["begin"], each["end"]) for each in document["flow"]["arrows"]}
-    for name, job in found.environment.jobs.items():
+    for name, job in result.environment.jobs.items():
         landed = {query.table for query in job.queries.values() if query.kind in ("land", "route")}
         for query in job.queries.values():
             if query.kind != "derive" or query.sink.catalog_table is None:
@@ -193,21 +193,21 @@ def test_the_flow_says_which_table_comes_from_which_and_no_count_has_the_rate_of
 
 
 def test_the_tree_adds_up_and_a_stream_that_is_not_ours_has_no_price(planned):
-    found, document, page = planned
+    result, document, page = planned
     tree = page.split('<div class="tree">')[1].split("</figure>")[0]
-    assert f">{dollars(total(found.plan).value, assumed='>~$' in tree.split('</summary>')[0])}<" in tree
+    assert f">{dollars(total(result.plan).value, assumed='>~$' in tree.split('</summary>')[0])}<" in tree
     others = sum(not each["ours"] for each in document["streams"].values())
     assert tree.count(">not ours<") == others
     assert ">$0.00<" not in tree
-    lines = [line for cost in found.plan.costs.values() for line in cost if line.usd]
+    lines = [line for cost in result.plan.costs.values() for line in cost if line.usd]
     assert tree.count('class="why"') == len(lines)
 
 
 def test_a_branch_of_a_tenth_of_the_cost_is_open(planned):
-    found, _, page = planned
+    result, _, page = planned
     tree = page.split('<div class="tree">')[1].split("</figure>")[0]
-    for name in found.plan.jobs:
-        share = found.usd(f"jobs.{name}") / (total(found.plan).value or 1)
+    for name in result.plan.jobs:
+        share = result.usd(f"jobs.{name}") / (total(result.plan).value or 1)
         before = tree.split(f'<span class="name">{name}</span>')[0].rsplit("<details", 1)[1]
         assert before.startswith(" open") == (share >= 0.1)
 

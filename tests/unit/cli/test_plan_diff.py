@@ -49,8 +49,8 @@ def run(*arguments: str) -> str:
 
 
 def test_what_a_change_costs_and_which_sizes_it_moves(project: Path) -> None:
-    found = json.loads(run("--diff", "HEAD", "--json"))["differences"]
-    by_key = {each["key"]: each for each in found}
+    result = json.loads(run("--diff", "HEAD", "--json"))["differences"]
+    by_key = {each["key"]: each for each in result}
     assert list(by_key)[:3] == ["total", "streams.clicks", "jobs.clicks"]
     assert by_key["total"]["more"] == pytest.approx(by_key["total"]["after"] - by_key["total"]["before"])
     shards = by_key["streams.clicks.expected_partitions"]
@@ -146,8 +146,8 @@ def test_a_job_that_is_new_is_told_by_its_dollars(project: Path) -> None:
     document = json.loads(run("--json"))
     other = {**document, "jobs": {}}
     kept.write_text(json.dumps(other))
-    found = json.loads(run("--diff", str(kept), "--json"))["differences"]
-    assert [(each["key"], each["before"]) for each in found] == [("jobs.clicks", None)]
+    result = json.loads(run("--diff", str(kept), "--json"))["differences"]
+    assert [(each["key"], each["before"]) for each in result] == [("jobs.clicks", None)]
 
 
 @pytest.mark.parametrize(

@@ -362,9 +362,9 @@ def test_names_follow_partition_and_qualifier(tmp_path: Path) -> None:
     file = tmp_path / "plant.yaml"
     text = (ROOT / "environments/minimal.yaml").read_text().replace("project: hello", "project: plant")
     file.write_text(f"{text}\nregion: cn-north-1\ngovernance: {{qualifier: acme1, name_prefix: co}}\n")
-    found = documents(load(str(file), root=ROOT))
-    assert set(found) == {"deployer.json", "operator.json"}
-    whole = json.dumps(found)
+    result = documents(load(str(file), root=ROOT))
+    assert set(result) == {"deployer.json", "operator.json"}
+    whole = json.dumps(result)
     assert "arn:aws:" not in whole
     assert "arn:aws-cn:iam::111122223333:role/cdk-acme1-deploy-role-111122223333-cn-north-1" in whole
     assert "stack/co-plant-plant-*" in whole

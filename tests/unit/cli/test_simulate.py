@@ -26,11 +26,11 @@ def query(*arguments: str) -> dict[str, object]:
 
 
 def test_without_a_trace_every_stream_has_its_peak() -> None:
-    found = query("--for", "1h", "--fixed")
-    assert found["arrived"] == pytest.approx(10_000 * 3600)
-    assert found["within_sla"] == pytest.approx(1.0)
-    assert found["age"]["max"] <= found["sla"]  # type: ignore[index]
-    assert found["committed"] + found["waiting"] == pytest.approx(found["arrived"])  # type: ignore[operator]
+    result = query("--for", "1h", "--fixed")
+    assert result["arrived"] == pytest.approx(10_000 * 3600)
+    assert result["within_sla"] == pytest.approx(1.0)
+    assert result["age"]["max"] <= result["sla"]  # type: ignore[index]
+    assert result["committed"] + result["waiting"] == pytest.approx(result["arrived"])  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
@@ -44,9 +44,9 @@ def test_a_trace_is_what_arrives(tmp_path: Path, suffix: str) -> None:
             json.dumps({"time": time, "records_per_second": rate, "stream": "events"}) for time, rate in rows
         ]
     file.write_text("\n".join(lines) + "\n")
-    found = simulated("--trace", str(file))
-    assert found["seconds"] == 1800
-    assert found["queries"]["land-glue"]["arrived"] == pytest.approx(600 * 4100)  # type: ignore[index]
+    result = simulated("--trace", str(file))
+    assert result["seconds"] == 1800
+    assert result["queries"]["land-glue"]["arrived"] == pytest.approx(600 * 4100)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -117,23 +117,23 @@ def test_chance_is_the_seeds() -> None:
 
 def test_an_outage_and_a_reshard_show() -> None:
     calm = query("--for", "2h", "--fixed")
-    found = query("--for", "2h", "--fixed", "--outage", "30m:5m", "--reshard", "10m:24")
-    assert found["age"]["max"] > calm["age"]["max"] + 300  # type: ignore[index, operator]
+    result = query("--for", "2h", "--fixed", "--outage", "30m:5m", "--reshard", "10m:24")
+    assert result["age"]["max"] > calm["age"]["max"] + 300  # type: ignore[index, operator]
 
 
 @pytest.mark.parametrize("end", ["35m", "2h"])
 def test_most_that_waited_is_what_waited_at_the_worst(end: str) -> None:
     """Also where the end, or the end of a batch, is the worst, and no batch starts after it."""
-    found = query("--for", end, "--fixed", "--outage", "30m:1h")
-    batches = found["batches"]
-    done, most = 0.0, found["waiting"]
+    result = query("--for", end, "--fixed", "--outage", "30m:1h")
+    batches = result["batches"]
+    done, most = 0.0, result["waiting"]
     for ended, records in zip(batches["end"], batches["records"], strict=True):
         most = max(most, 10_000 * ended - done)
         done += records
-    assert found["most_waiting"] == pytest.approx(most)
-    assert found["most_waiting"] >= max(found["waiting"], *batches["waiting"])
+    assert result["most_waiting"] == pytest.approx(most)
+    assert result["most_waiting"] >= max(result["waiting"], *batches["waiting"])
     if end == "35m":
-        assert found["most_waiting"] == found["waiting"] >= 10_000 * 300
+        assert result["most_waiting"] == result["waiting"] >= 10_000 * 300
 
 
 def test_the_page_needs_no_network(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from millrace.cli.watch import status
 from millrace.lifecycle.account.deployed import NotDeployedError
 from millrace.lifecycle.jobs import state_machine
-from millrace.lifecycle.jobs.state_machine import Outcome
+from millrace.lifecycle.jobs.state_machine import ExecutionResult
 from tests.unit.cli.test_commands import millrace
 
 
@@ -18,10 +18,10 @@ from tests.unit.cli.test_commands import millrace
 def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Environment ``local``, of whose two jobs one was never deployed."""
 
-    def execute(_aws: object, job: str, _verb: str, *, progress: Callable[[str], None]) -> Outcome:
+    def execute(_aws: object, job: str, _verb: str, *, progress: Callable[[str], None]) -> ExecutionResult:
         if job == "flights":
             raise NotDeployedError("stack flights-local-job-flights is not there")
-        return Outcome(job, True, "status", "running since noon", {"state": "running"})
+        return ExecutionResult(job, True, "status", "running since noon", {"state": "running"})
 
     monkeypatch.setattr(state_machine, "connect", lambda _: None)
     monkeypatch.setattr(state_machine, "execute", execute)
@@ -38,9 +38,9 @@ def test_every_job_has_a_line_whatever_another_ones_is() -> None:
 @pytest.mark.usefixtures("deployed")
 def test_a_script_gets_one_object() -> None:
     done = millrace("status", "--env", "local", "--json")
-    found = json.loads(done.stdout)
-    assert found["departures"] == {"state": "running"}
-    assert found["flights"]["outcome"] == "not-deployed"
+    result = json.loads(done.stdout)
+    assert result["departures"] == {"state": "running"}
+    assert result["flights"]["outcome"] == "not-deployed"
 
 
 @pytest.mark.usefixtures("deployed")

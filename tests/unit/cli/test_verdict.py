@@ -341,8 +341,8 @@ def test_a_path_is_quoted_in_the_command() -> None:
 
 
 def test_the_command_stands_before_its_explanation_in_a_narrow_terminal() -> None:
-    found = plan_verdict(check_plan(environment := load("prod", root=ROOT), plan(environment)), "prod")
+    result = plan_verdict(check_plan(environment := load("prod", root=ROOT), plan(environment)), "prod")
     console = Console(width=60, record=True, file=io.StringIO(), force_terminal=True)
-    console.print(*panel(found, terminal=True))
+    console.print(*panel(result, terminal=True))
     shown = console.export_text()
-    assert shown.index(found.command) < shown.index(" ".join(found.why.split()[:4]))
+    assert shown.index(result.command) < shown.index(" ".join(result.why.split()[:4]))

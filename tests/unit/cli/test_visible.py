@@ -68,7 +68,7 @@ def in_a_terminal(*arguments: str) -> str:
         env={**os.environ, "COLUMNS": "200", "TERM": "xterm-256color"},
     ) as running:
         os.close(follower)
-        found = b""
+        result = b""
         while True:
             try:
                 piece = os.read(leader, 65536)
@@ -76,10 +76,10 @@ def in_a_terminal(*arguments: str) -> str:
                 break
             if not piece:
                 break
-            found += piece
+            result += piece
         os.close(leader)
         running.wait()
-    return found.decode()
+    return result.decode()
 
 
 def test_a_report_in_a_pipe(log):
@@ -150,8 +150,8 @@ def test_mistakes_tell_what_stands_there_visibly(where, tmp_path):
         ("advise", "--none\x1b[2J"),
         ("verb\x1b]0;x\x07",),
     ):
-        found = where(*arguments)
-        text = found if isinstance(found, str) else found[1] + found[2]
+        result = where(*arguments)
+        text = result if isinstance(result, str) else result[1] + result[2]
         assert "\x1b[2J" not in text
         assert "\x1b]" not in text
         assert "\u202e" not in text

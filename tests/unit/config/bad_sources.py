@@ -115,7 +115,7 @@ ROWS = {
         *between(reading("lag_group: lag").replace(" #!", "") + SECOND.format("")
                  .replace("partitions: []", "lag_group: lag").replace("orders_landed", "rest_landed")),
         "jobs.orders.queries.land-rest.kafka.lag_group", "lag",
-        "a group of its own: jobs.orders.queries.land-orders tells it of orders, too", None,
+        "another group: jobs.orders.queries.land-orders reports its lag of orders to this one", None,
     ),
     "a least without a delay": (
         *between(reading("min_records_per_batch: 50")), f"{ORDERS}.kafka.max_delay", "(missing)",

@@ -150,8 +150,11 @@ def test_columns_of_routes_of_avro_and_of_protobuf_are_known(project: Path) -> N
     )
     (project / "environments/shop.yaml").write_text(good)
     load("shop", root=project)
-    found = problems(project, good.replace("time: seen", "time: at").replace("[bag]}", "[bga]}", 1))
-    assert {each.key for each in found} == {f"{LAND}.routes.bags.redact[0]", f"{DERIVE}.state.watermark.time"}
+    result = problems(project, good.replace("time: seen", "time: at").replace("[bag]}", "[bga]}", 1))
+    assert {each.key for each in result} == {
+        f"{LAND}.routes.bags.redact[0]",
+        f"{DERIVE}.state.watermark.time",
+    }
 
 
 @pytest.mark.parametrize(

@@ -91,10 +91,10 @@ def test_a_mistake_is_told_with_what_is_allowed(
     written(project, cluster, authentication)
     with pytest.raises(ConfigurationError) as told:
         load("shop", root=project)
-    (found,) = told.value.problems
-    assert found.key in (f"kafka.main.authentication{key}", f"kafka.main.authentication{key or '.kind'}")
-    assert value in found.value
-    assert allowed in f"{found.allowed} {found.hint}"
+    (result,) = told.value.problems
+    assert result.key in (f"kafka.main.authentication{key}", f"kafka.main.authentication{key or '.kind'}")
+    assert value in result.value
+    assert allowed in f"{result.allowed} {result.hint}"
     assert "hunter2" not in str(told.value)
 
 

@@ -77,7 +77,7 @@ def test_a_path_works_as_well_as_a_name(project: Path) -> None:
         ("a: 1\n---\nb: 2\n", 2, "another document"),
         ("", 1, "an empty file"),
         ("- 1\n", 1, "not a mapping"),
-        ("? [a]\n: 1\n", 1, "a key that is not a plain word"),
+        ("? [a]\n: 1\n", 1, "a list or a mapping as a key; write a plain word"),
         ("<<: 5\n", 1, "<< takes a mapping"),
         ("a: " + "[" * 1000, 0, "nested too deeply"),
         (b"\xff\xfe\x00", 0, "not UTF-8"),
@@ -140,8 +140,8 @@ def test_base_is_merged_only_where_it_is_named(project: Path) -> None:
 
 def test_a_problem_names_the_file_where_the_value_stands(project: Path) -> None:
     (project / "environments" / "base.yaml").write_text("# shared\nremoval: burn\n")
-    found = problems(project, "extends: base\n" + GOOD.replace("G.1X", "G.9X"))
-    assert [(each.file, each.line, each.key) for each in found] == [
+    result = problems(project, "extends: base\n" + GOOD.replace("G.1X", "G.9X"))
+    assert [(each.file, each.line, each.key) for each in result] == [
         ("environments/base.yaml", 2, "removal"),
         ("environments/shop.yaml", GOOD.splitlines().index("    worker: G.1X") + 2, "jobs.clicks.worker"),
     ]
@@ -155,8 +155,8 @@ def test_a_duplicate_in_the_base_is_found(project: Path) -> None:
 
 @pytest.mark.parametrize("parent", ["nobody", "shop", "5", "[base]"])
 def test_a_parent_that_is_none(project: Path, parent: str) -> None:
-    found = problems(project, f"extends: {parent}\n" + GOOD)
-    assert [each.key for each in found] == ["extends"]
+    result = problems(project, f"extends: {parent}\n" + GOOD)
+    assert [each.key for each in result] == ["extends"]
 
 
 def test_two_files_that_extend_each_other(project: Path) -> None:
@@ -188,8 +188,8 @@ def test_names_that_buckets_cannot_hold(project: Path) -> None:
 
 
 def test_a_file_name_that_is_no_name(project: Path) -> None:
-    found = problems(project, GOOD, name="Shop_1")
-    assert [each.key for each in found] == ["name"]
+    result = problems(project, GOOD, name="Shop_1")
+    assert [each.key for each in result] == ["name"]
 
 
 def test_a_secret_is_never_shown(project: Path) -> None:
@@ -286,8 +286,8 @@ def test_whatever_stands_anywhere_is_a_problem_or_fine_but_never_a_crash(
     for step in path[:-1]:
         holder = holder[step]
     holder[path[-1]] = value
-    found = problems(project, json.dumps(document))  # the schema file is missing: always a problem
-    assert all(each.file == "environments/shop.yaml" and each.allowed for each in found)
+    result = problems(project, json.dumps(document))  # the schema file is missing: always a problem
+    assert all(each.file == "environments/shop.yaml" and each.allowed for each in result)
 
 
 @pytest.mark.parametrize("name", ["Prod", "prod_eu"])

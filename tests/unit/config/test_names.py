@@ -83,11 +83,11 @@ def test_names_with_the_longest_of_prefixes_are_checked_everywhere(project: Path
     text = text.replace(
         "kind: land\n        source: a", "kind: land\n        fan_out: true\n        source: a"
     )
-    found = {problem.key: problem.allowed for problem in problems(project, text, name="e" * 40)}
-    assert "a CloudFormation stack has up to 128" in found[f"jobs.{LONG}"]
-    assert "a Kinesis stream has up to 128" in found[f"streams.{LONG}"]
-    assert "a consumer of a Kinesis stream has up to 128" in found[f"jobs.{LONG}.queries.land-clicks"]
-    assert "an MSK cluster has up to 64" in found["kafka.main"]
+    result = {problem.key: problem.allowed for problem in problems(project, text, name="e" * 40)}
+    assert "a CloudFormation stack has up to 128" in result[f"jobs.{LONG}"]
+    assert "a Kinesis stream has up to 128" in result[f"streams.{LONG}"]
+    assert "a consumer of a Kinesis stream has up to 128" in result[f"jobs.{LONG}.queries.land-clicks"]
+    assert "an MSK cluster has up to 64" in result["kafka.main"]
 
 
 def test_two_queries_of_one_consumer_would_throw_each_other_off(project: Path) -> None:

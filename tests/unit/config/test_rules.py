@@ -77,7 +77,7 @@ def test_what_is_no_condition_on_one_row(text: str, said: str) -> None:
 
 
 def test_all_mistakes_at_once(project: Path) -> None:
-    found = refused(
+    result = refused(
         project,
         'known: {where: "pag IS NOT NULL"}',
         'read: {where: "page >"}',
@@ -85,15 +85,15 @@ def test_all_mistakes_at_once(project: Path) -> None:
         'odd: {where: "page > 1", action: drop}',
         more="        redact: [page]\n",
     )
-    assert found[f"{PLACE}.known.where"] == (
+    assert result[f"{PLACE}.known.where"] == (
         "a field of pipelines/shop/schemas/click.ddl: page, at",
         "did you mean page?",
     )
-    assert "cannot be parsed at column" in found[f"{PLACE}.read.where"][0]
-    assert "not redacted" in found[f"{PLACE}.hidden.where"][0]
-    assert found[f"{PLACE}.odd.action"][0] == "one of warn, dead-letter, fail"
-    assert "not redacted" in found[f"{PLACE}.odd.where"][0]
-    assert len(found) == 5
+    assert "cannot be parsed at column" in result[f"{PLACE}.read.where"][0]
+    assert "not redacted" in result[f"{PLACE}.hidden.where"][0]
+    assert result[f"{PLACE}.odd.action"][0] == "one of warn, dead-letter, fail"
+    assert "not redacted" in result[f"{PLACE}.odd.where"][0]
+    assert len(result) == 5
 
 
 def test_a_query_with_rules_has_a_metric_and_an_alarm(project: Path) -> None:

@@ -142,8 +142,8 @@ def test_no_form_that_detect_secrets_knows_is_missed() -> None:
     }
     unseen |= by_name | {"Discord Bot Token", "Private Key"}  # the last wants a whole key
     assert set(scanners) - unseen - set(known) == set()
-    found = [kind for kind, text in known.items() if list(scanners[kind]().analyze_string(text))]
-    assert len(found) >= len(known) - 2  # theirs wants a line's end behind one of these
+    result = [kind for kind, text in known.items() if list(scanners[kind]().analyze_string(text))]
+    assert len(result) >= len(known) - 2  # theirs wants a line's end behind one of these
     assert all(_has_form(text) for text in known.values())
 
 

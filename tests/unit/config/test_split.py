@@ -72,8 +72,8 @@ def test_what_is_written_is_loaded_and_checked(project: Path) -> None:
     written(project, split, "two")
     environment = load("two", root=project)
     assert set(environment.jobs) == {"clicks", "orders-1", "orders-2"}
-    found = [environment.jobs[name].queries["land-orders"].kafka for name in split.names]
-    assert [each.partitions for each in found if each is not None] == [(0, 1), (2, 3)]
+    result = [environment.jobs[name].queries["land-orders"].kafka for name in split.names]
+    assert [each.partitions for each in result if each is not None] == [(0, 1), (2, 3)]
 
 
 def test_lists_that_were_changed_by_hand_are_refused(project: Path) -> None:

@@ -44,8 +44,8 @@ def test_all_that_does_not_go_with_runs_is_told_at_once(project: Path) -> None:
         KAFKA_QUERY,
         KAFKA_QUERY + "        start: latest\n        kafka: {min_records_per_batch: 5, max_delay: 9s}\n",
     )
-    found = problems(project, bad)
-    assert {key: value for key, (value, _) in found.items()} == {
+    result = problems(project, bad)
+    assert {key: value for key, (value, _) in result.items()} == {
         "jobs.clicks.worker": "G.025X",
         "jobs.clicks.run_every": "90s",
         f"{CLICKS}.land-clicks.trigger": "5s",
@@ -53,8 +53,8 @@ def test_all_that_does_not_go_with_runs_is_told_at_once(project: Path) -> None:
         f"{CLICKS}.land-clicks.start": "latest",
         "jobs.orders.queries.land-orders.kafka.min_records_per_batch": "5",
     }
-    assert found["jobs.clicks.run_every"][1] == "whole minutes, 5 minutes to a day"
-    assert "streaming jobs only" in found["jobs.clicks.worker"][1]
+    assert result["jobs.clicks.run_every"][1] == "whole minutes, 5 minutes to a day"
+    assert "streaming jobs only" in result["jobs.clicks.worker"][1]
 
 
 @pytest.mark.parametrize("lands", [True, False])
@@ -64,6 +64,6 @@ def test_a_run_derives_what_it_has_landed_itself(project: Path, lands: bool) -> 
     apart = GOOD.replace(derive, "") + derive
     if not lands:
         apart = apart.replace("    engine: emr\n", "    engine: emr\n    run_every: 10m\n    latency: 20m\n")
-    found = problems(project, in_turns("10m", apart) if lands else apart)
-    assert list(found) == ["jobs.orders.queries.count-clicks.source"]
+    result = problems(project, in_turns("10m", apart) if lands else apart)
+    assert list(result) == ["jobs.orders.queries.count-clicks.source"]
     assert problems(project, apart.replace("    run_every: 10m\n", "")) == {}

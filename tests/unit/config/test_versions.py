@@ -60,8 +60,10 @@ def test_the_locked_jars_are_those_of_the_line(line: SparkLine) -> None:
 
 def test_sets_that_hold_no_scala_serve_every_line() -> None:
     locked = json.loads((ROOT / "toolchain" / "jars.lock.json").read_text())
-    for name, found in locked.items():
-        of_spark = any(each["name"].endswith(("_2.12", "_2.13")) for each in found) and name != "kafka-broker"
+    for name, result in locked.items():
+        of_spark = (
+            any(each["name"].endswith(("_2.12", "_2.13")) for each in result) and name != "kafka-broker"
+        )
         assert of_spark == (name.rpartition("-4.")[0] in BY_LINE or name in BY_LINE), name
 
 

@@ -112,10 +112,10 @@ def test_null_removes_what_the_base_has(project: Path) -> None:
 
 def test_null_where_the_base_has_nothing_is_a_mistake(project: Path) -> None:
     (project / "environments" / "base.yaml").write_text(GOOD)
-    found = problems(
+    result = problems(
         project, "extends: base\nstreams: {clicks: {retenton: null}}\njobs: {other: null}\n", "small"
     )
-    assert {each.key for each in found} == {"streams.clicks.retenton", "jobs.other"}
+    assert {each.key for each in result} == {"streams.clicks.retenton", "jobs.other"}
 
 
 def test_what_null_removes_and_others_need_is_told_as_missing(project: Path) -> None:

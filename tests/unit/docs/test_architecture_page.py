@@ -32,8 +32,8 @@ def file_of(module: str) -> str | None:
         if module == package or module.startswith(f"{package}."):
             module = folder + module.removeprefix(package)
     path = module.replace(".", "/")
-    found = (f"{path}.py", f"{path}/__init__.py")
-    return next((each for each in found if (ROOT / each).is_file()), None)
+    result = (f"{path}.py", f"{path}/__init__.py")
+    return next((each for each in result if (ROOT / each).is_file()), None)
 
 
 def package_of(file: str) -> list[str]:
@@ -46,15 +46,15 @@ def imported(file: str) -> Iterator[str]:
     """Files that a file imports; through a package's own file also those that the names come from."""
     for node in ast.walk(ast.parse((ROOT / file).read_text())):
         if isinstance(node, ast.Import):
-            found = [(alias.name, "") for alias in node.names]
+            result = [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             home = package_of(file)
             above = home[: len(home) - node.level + 1] if node.level else []
             module = ".".join([*above, *filter(None, [node.module])])
-            found = [(module, alias.name) for alias in node.names]
+            result = [(module, alias.name) for alias in node.names]
         else:
             continue
-        for module, name in found:
+        for module, name in result:
             whole = file_of(f"{module}.{name}") if name else None
             target = whole or file_of(module)
             if target is None:
@@ -101,12 +101,12 @@ def reached(file: str) -> set[str]:
 def loose(files: list[str]) -> list[str]:
     """Those that no file before them leads to."""
     known: set[str] = set()
-    found = []
+    result = []
     for place, file in enumerate(files):
         if place and file not in known:
-            found.append(file)
+            result.append(file)
         known |= reached(file)
-    return found
+    return result
 
 
 @pytest.mark.parametrize("title", WALKS)

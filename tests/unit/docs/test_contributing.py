@@ -32,13 +32,13 @@ def test_the_files_of_a_list_are_there(heading: str) -> None:
 
 
 def hooks() -> list[dict[str, Any]]:
-    found = YAML(typ="safe").load((ROOT / ".pre-commit-config.yaml").read_text())
-    assert [each["repo"] for each in found["repos"]] == ["local"]
-    return [hook for each in found["repos"] for hook in each["hooks"]]
+    result = YAML(typ="safe").load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [each["repo"] for each in result["repos"]] == ["local"]
+    return [hook for each in result["repos"] for hook in each["hooks"]]
 
 
 def test_hooks_start_pinned_programs() -> None:
-    pins = (ROOT / "requirements-dev.txt").read_text()
+    pins = (ROOT / "toolchain/dev.txt").read_text()
     packages = {"ruff": "ruff", "lint-imports": "import-linter", "python": "pytest"}
     assert {hook["id"] for hook in hooks()} >= {"ruff", "format", "imports"}
     for hook in hooks():

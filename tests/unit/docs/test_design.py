@@ -45,8 +45,8 @@ def test_every_citation_leads_to_a_section() -> None:
     files = [ROOT / name for name in listed.stdout.split("\0") if Path(name).suffix in SUFFIXES]
     texts = [file for file in files if file.is_file() and file != Path(__file__)]
     assert sum(len(CITATION.findall(file.read_text(encoding="utf-8"))) for file in texts) > 100
-    found = {str(file.relative_to(ROOT)): lost(file) for file in texts}
-    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+    result = {str(file.relative_to(ROOT)): lost(file) for file in texts}
+    assert {name: wrong for name, wrong in result.items() if wrong} == {}
 
 
 def test_each_page_and_each_earlier_number_is_in_the_index() -> None:

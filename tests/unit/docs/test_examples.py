@@ -17,6 +17,6 @@ SHOWING = [path for path in files(list(PRODUCT)) if "\n    >>> " in (ROOT / path
 def test_an_example_comes_to_what_it_shows(path: Path) -> None:
     # The core has one name, under which all import it.
     top = () if path.parts[0] == "millrace" else ("millrace",)
-    found = doctest.testmod(importlib.import_module(".".join((*top, *path.with_suffix("").parts))))
-    assert found.attempted > 0
-    assert found.failed == 0
+    result = doctest.testmod(importlib.import_module(".".join((*top, *path.with_suffix("").parts))))
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -27,7 +27,18 @@ pytestmark = pytest.mark.slow
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--quiet",
+            "--config-file",
+            "toolchain/mkdocs.yml",
+            "--site-dir",
+            str(folder),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -45,9 +56,9 @@ def test_the_reference_has_each_key_and_each_command(site: Path) -> None:
         for key in model.get("properties", {}):
             assert f"<code>{key}</code>" in page
     page = (site / "reference" / "commands.html").read_text()
-    found = list(commands())
-    assert len(found) > 30
-    for words, command in found:
+    result = list(commands())
+    assert len(result) > 30
+    for words, command in result:
         assert f">{words}<" in page
         for parameter in command.params:
             assert all(f"<code>{option}</code>" in page for option in parameter.opts if option[:2] == "--")

@@ -120,7 +120,7 @@ class Stream:
         index = max(index, self.trimmed.get(shard, 0))
         # A call gives what it likes of what there is, and sometimes nothing.
         upto = min(len(self.records_of[shard]), index + self.choose.randint(0, limit))
-        found, left = self.records_of[shard][index:upto], len(self.records_of[shard]) - upto
+        result, left = self.records_of[shard][index:upto], len(self.records_of[shard]) - upto
         ended = shard in self.closed and not left
         return {
             "Records": [
@@ -130,7 +130,7 @@ class Stream:
                     "Data": data,
                     "ApproximateArrivalTimestamp": datetime.fromtimestamp(at / 1000, UTC),
                 }
-                for number, data, at in found
+                for number, data, at in result
             ],
             "MillisBehindLatest": left,
             **({} if ended else {"NextShardIterator": json.dumps([shard, upto])}),
@@ -148,28 +148,28 @@ def planner(
 
 def through_the_log(offset: Offset) -> Offset:
     """As Spark hands an offset back after a restart."""
-    found: Offset = json.loads(json.dumps(offset))
-    return found
+    result: Offset = json.loads(json.dumps(offset))
+    return result
 
 
 def read(stream: Stream, start: Offset, end: Offset) -> list[str]:
     """Numbers of the records that a batch's tasks read."""
-    found = []
+    result = []
     for asked in ranges(through_the_log(start), through_the_log(end)):
-        found += [row[3] for row in read_range(stream, asked, sleep=lambda _: None)]
-    return found
+        result += [row[3] for row in read_range(stream, asked, sleep=lambda _: None)]
+    return result
 
 
 def drained(stream: Stream, planning: BatchPlanner, begin: Offset) -> list[tuple[Offset, Offset]]:
     """Batches up to the stream's end."""
-    found, quiet = [], 0
+    result, quiet = [], 0
     while quiet < 20:
         end = planning.latest()
         quiet = quiet + 1 if end == begin else 0
         if end != begin:
-            found.append((begin, end))
+            result.append((begin, end))
         begin = end
-    return found
+    return result
 
 
 EVENTS = st.lists(
@@ -210,8 +210,8 @@ def test_every_record_is_in_one_batch_and_a_replay_is_the_same(
             assert read(stream, start, end) == held
     for start, end in drained(stream, planning, begin):
         batches.append((start, end, read(stream, start, end)))
-    found = [number for _, _, held in batches for number in held]
-    assert sorted(found) == stream.all()
+    result = [number for _, _, held in batches for number in held]
+    assert sorted(result) == stream.all()
     for start, end, _ in batches:
         assert all(each.records <= 7 for each in ranges(start, end))
         # The core's guard sees the connectors' shape.
@@ -279,8 +279,8 @@ def test_a_batch_goes_on_from_what_a_connector_wrote() -> None:
     planning.resume({"metadata": {"streamName": "flights", "batchId": "7"}, shard: entry})
     begin = planning.latest()
     first = read(stream, {"metadata": {}, shard: entry}, begin)
-    found = first + [n for start, end in drained(stream, planning, begin) for n in read(stream, start, end)]
-    assert sorted(found) == sorted(numbers[4:])
+    result = first + [n for start, end in drained(stream, planning, begin) for n in read(stream, start, end)]
+    assert sorted(result) == sorted(numbers[4:])
 
 
 def test_what_was_trimmed_between_plan_and_read_is_told() -> None:

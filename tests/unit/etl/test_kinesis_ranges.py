@@ -22,10 +22,10 @@ def test_a_shard_that_lags_and_those_that_do_not() -> None:
 
 def test_many_shards_that_lag_are_put_together_where_they_are_nearest() -> None:
     steps = [n * 100 for n in range(20)] + [1005 + 5]
-    found = ranges_after(steps, 5, 10_000)
-    assert len(found) == MOST_RANGES
-    assert found[-1] == (10_000, None)
-    assert found[0][0] == 0
+    result = ranges_after(steps, 5, 10_000)
+    assert len(result) == MOST_RANGES
+    assert result[-1] == (10_000, None)
+    assert result[0][0] == 0
 
 
 @given(
@@ -34,15 +34,15 @@ def test_many_shards_that_lag_are_put_together_where_they_are_nearest() -> None:
     st.integers(0, 2100),
 )
 def test_every_step_is_covered_as_far_as_it_may_go_on(steps: list[int], further: int, recent: int) -> None:
-    found = ranges_after(steps, further, recent)
-    assert 1 <= len(found) <= MOST_RANGES
+    result = ranges_after(steps, further, recent)
+    assert 1 <= len(result) <= MOST_RANGES
 
     def covered(step: int) -> bool:
-        return any(begin <= step and (end is None or step < end) for begin, end in found)
+        return any(begin <= step and (end is None or step < end) for begin, end in result)
 
     assert covered(recent)
     assert covered(10_000)
     assert all(covered(step + n) for step in steps for n in (0, further))
-    ends = [edge for each in found for edge in each]
+    ends = [edge for each in result for edge in each]
     assert ends[-1] is None
     assert all(a < b for a, b in pairwise(ends) if a is not None and b is not None)

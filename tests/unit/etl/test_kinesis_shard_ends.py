@@ -65,13 +65,13 @@ def test_the_last_record_of_each_shard_is_its_end(shards: dict[str, list[float]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(closed_shards, "PAUSE_SECONDS", 0)
         stream = Stream(shards)
-        found = shard_ends.last_records(stream, SOURCE, [Shard(shard, (), False) for shard in shards], NOW)
+        result = shard_ends.last_records(stream, SOURCE, [Shard(shard, (), False) for shard in shards], NOW)
     wanted = {
         shard: before[-1]
         for shard, records in stream.held.items()
         if (before := [r for r in records if r["ApproximateArrivalTimestamp"] < NOW])
     }
-    assert {shard: at for shard, (at, _) in found.items()} == {
+    assert {shard: at for shard, (at, _) in result.items()} == {
         s: r["SequenceNumber"] for s, r in wanted.items()
     }
 
@@ -79,14 +79,14 @@ def test_the_last_record_of_each_shard_is_its_end(shards: dict[str, list[float]]
 def test_what_came_before_the_start_of_the_query_is_no_end() -> None:
     started = replace(SOURCE, start="2026-11-27T11:00:00Z")
     shards = [Shard("idle", (), False), Shard("busy", (), False)]
-    found = shard_ends.last_records(Stream({"idle": [7200.0], "busy": [7200.0, 60.0]}), started, shards, NOW)
-    assert found == {"busy": ("2", NOW - timedelta(seconds=60))}
+    result = shard_ends.last_records(Stream({"idle": [7200.0], "busy": [7200.0, 60.0]}), started, shards, NOW)
+    assert result == {"busy": ("2", NOW - timedelta(seconds=60))}
 
 
 def test_a_closed_shard_whose_records_have_expired_has_no_end() -> None:
     shards = [Shard("s1", (), True), Shard("s2", (), False)]
-    found = shard_ends.last_records(Stream({"s1": [], "s2": [3.0]}, gone="s1"), SOURCE, shards, NOW)
-    assert found == {"s2": ("1", NOW - timedelta(seconds=3))}
+    result = shard_ends.last_records(Stream({"s1": [], "s2": [3.0]}, gone="s1"), SOURCE, shards, NOW)
+    assert result == {"s2": ("1", NOW - timedelta(seconds=3))}
 
 
 def test_a_position_of_the_log_is_an_end_that_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:

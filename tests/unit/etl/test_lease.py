@@ -77,9 +77,9 @@ def place(s3: Any, request: pytest.FixtureRequest) -> str:
 
 
 def own(place: str, run: str = "run", told: list[Any] | None = None) -> lease.Lease:
-    found = lease.lease_of(place, run, (os.getpid(),), (told if told is not None else []).append)
-    assert found is not None
-    return found
+    result = lease.lease_of(place, run, (os.getpid(),), (told if told is not None else []).append)
+    assert result is not None
+    return result
 
 
 def holding(place: str, run: str, *renew_seconds: str) -> subprocess.Popen[str]:

@@ -57,8 +57,8 @@ def made(
 ) -> Manifest:
     job = settings.parse({**SETTINGS, "engine": engine, "queries": [with_route(query)]})
     conf = {manifest.PARTITIONS: partitions}.get
-    found = manifest.manifest_of(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
-    return dataclasses.replace(found, operators=operators)
+    result = manifest.manifest_of(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
+    return dataclasses.replace(result, operators=operators)
 
 
 LANDED = LAND
@@ -81,7 +81,7 @@ REFUSED = {
     "a topic in the stream's place": (made(STREAMED), made(LANDED), "source 1 was kinesis"),
     "another topic": (made(LANDED), made({**LAND, "source": topic("other")}), "what is unread of flights would be passed"),
     "a topic gone": (made(routed("a", "b")), made(routed("a")), "what is unread of b"),
-    "another connection": (made(LANDED), dataclasses.replace(made(LANDED), legs=(manifest.Leg("kafka", "d"),)), "source 1"),
+    "another connection": (made(LANDED), dataclasses.replace(made(LANDED), legs=(manifest.ManifestLeg("kafka", "d"),)), "source 1"),
     "one source more": (
         made(routed("a")),
         made({**routed("a"), "routes": [*routed("a")["routes"], {**ROUTE, "name": "b", "origin": "shop-clicks", "source": KINESIS}]}),
@@ -116,8 +116,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_checkpoint_that_would_be_misread_is_refused(name: str) -> None:
     old, new, said = REFUSED[name]
-    found = manifest.incompatible_changes(manifest.changes(old, new))
-    assert any(said in str(change) for change in found), found
+    result = manifest.incompatible_changes(manifest.changes(old, new))
+    assert any(said in str(change) for change in result), result
 
 
 CONTINUED = {
@@ -148,10 +148,10 @@ CONTINUED = {
 @pytest.mark.parametrize("name", CONTINUED)
 def test_what_a_checkpoint_can_bear_is_no_reason_to_stop(name: str) -> None:
     old, new, said = CONTINUED[name]
-    found = manifest.changes(old, new)
-    assert manifest.incompatible_changes(found) == ()
-    assert len(found) == len(said)
-    for change, text in zip(found, said, strict=True):
+    result = manifest.changes(old, new)
+    assert manifest.incompatible_changes(result) == ()
+    assert len(result) == len(said)
+    for change, text in zip(result, said, strict=True):
         assert text in str(change)
 
 

@@ -62,14 +62,14 @@ OF_QUERY = [{"Name": "job", "Value": JOB}, {"Name": "query", "Value": "land"}]
 
 
 def test_a_datum_says_whose_it_is_and_in_which_unit() -> None:
-    found = data(sample(InputRows=5, BatchDuration=1.23456, Triggers=1))
-    assert [(d["MetricName"], d["Unit"], d["Values"], d["Counts"]) for d in found] == [
+    result = data(sample(InputRows=5, BatchDuration=1.23456, Triggers=1))
+    assert [(d["MetricName"], d["Unit"], d["Values"], d["Counts"]) for d in result] == [
         ("InputRows", "Count", [5], [1]),
         ("BatchDuration", "Seconds", [1.235], [1]),
         ("Triggers", "Count", [1], [1]),
     ]
-    assert all(d["Dimensions"] == OF_QUERY for d in found)
-    assert {d["Timestamp"].timestamp() for d in found} == {1000}
+    assert all(d["Dimensions"] == OF_QUERY for d in result)
+    assert {d["Timestamp"].timestamp() for d in result} == {1000}
 
 
 def test_what_concerns_the_job_has_no_query() -> None:
@@ -78,13 +78,13 @@ def test_what_concerns_the_job_has_no_query() -> None:
 
 
 def test_batches_of_a_query_and_a_minute_share_a_datum() -> None:
-    found = data(
+    result = data(
         sample(at=960, InputRows=5),
         sample("derive", InputRows=7),
         sample(at=1019, batch=2, InputRows=5),
         sample(at=1020, batch=3, InputRows=6),
     )
-    assert [(d["Dimensions"][1]["Value"], values(d), d["Timestamp"].timestamp()) for d in found] == [
+    assert [(d["Dimensions"][1]["Value"], values(d), d["Timestamp"].timestamp()) for d in result] == [
         ("land", [5, 5], 1019),
         ("derive", [7], 1000),
         ("land", [6], 1020),
@@ -105,9 +105,11 @@ def test_ages_keep_their_weights_and_the_oldest() -> None:
 
 
 def test_ages_of_many_batches_are_several_data() -> None:
-    found = named(data(aged(), aged(Sketch(tuple((n + 0.5, 1.0) for n in range(1000)), 1000.5))), "RecordAge")
-    assert max(len(datum["Values"]) for datum in found) == cloudwatch.MOST_VALUES
-    ages = [age for datum in found for age in values(datum)]
+    result = named(
+        data(aged(), aged(Sketch(tuple((n + 0.5, 1.0) for n in range(1000)), 1000.5))), "RecordAge"
+    )
+    assert max(len(datum["Values"]) for datum in result) == cloudwatch.MOST_VALUES
+    ages = [age for datum in result for age in values(datum)]
     assert (len(ages), max(ages)) == (2002, 1000.5)
     for q in (50, 95, 99):
         assert np.percentile(ages, q) == pytest.approx(q * 10, abs=1)
@@ -207,8 +209,8 @@ def test_every_start_is_told_to_cloudwatch(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
         assert opened({}, tmp_path, region="eu-west-1") == []
-        found = boto3.client("cloudwatch", region_name="eu-west-1").list_metrics()["Metrics"]
-    assert found == [
+        result = boto3.client("cloudwatch", region_name="eu-west-1").list_metrics()["Metrics"]
+    assert result == [
         {"Namespace": f"Millrace/{JOB}", "MetricName": "Starts", "Dimensions": OF_QUERY[:1]},
     ]
 

@@ -148,9 +148,9 @@ def test_drain_time_is_the_backlog_over_what_is_spare() -> None:
 def test_a_limit_that_is_hit_is_counted_in_a_row() -> None:
     meter = TriggerMeter("land", KAFKA)
     told = [kafka((1,), (9,)), kafka((2,), (9,)), kafka((9,), (9,)), kafka((10,), (20,))]
-    found = [meter.measure(each, None, 0).values for each in told]
-    assert [v["LimitedBatches"] for v in found] == [1, 1, 0, 1]
-    assert [v["LimitedInARow"] for v in found] == [1, 2, 0, 1]
+    result = [meter.measure(each, None, 0).values for each in told]
+    assert [v["LimitedBatches"] for v in result] == [1, 1, 0, 1]
+    assert [v["LimitedInARow"] for v in result] == [1, 2, 0, 1]
 
 
 def test_a_kinesis_batch_is_limited_when_every_shard_is() -> None:

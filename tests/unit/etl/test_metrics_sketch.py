@@ -22,9 +22,9 @@ def rank_of(value: float, values: np.ndarray) -> tuple[float, float]:
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=150), st.floats(0, 1))
 def test_a_quantile_of_all_values_lies_at_its_rank(values: list[float], q: float) -> None:
-    found = of(values).quantile(q)
-    assert min(values) <= found <= max(values)
-    below, not_above = rank_of(found, np.array(values))
+    result = of(values).quantile(q)
+    assert min(values) <= result <= max(values)
+    below, not_above = rank_of(result, np.array(values))
     one = 1 / len(values)
     assert below - one <= q <= not_above + one
 

@@ -26,11 +26,11 @@ def histories() -> st.SearchStrategy[list[Sent]]:
 
 
 def _placed(steps: list[tuple[str, int, int]]) -> list[Sent]:
-    at, found = {"a": 0, "b": 100}, []
+    at, results = {"a": 0, "b": 100}, []
     for lane, step, time in steps:
         at[lane] += step
-        found.append((lane, at[lane], time))
-    return found
+        results.append((lane, at[lane], time))
+    return results
 
 
 def tuples(history: list[Sent]) -> dict[Sent, tuple[int, str, int]]:

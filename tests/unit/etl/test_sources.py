@@ -42,7 +42,7 @@ def test_commits_name_streams_topics_and_partitions_whatever_their_order() -> No
         reading = KafkaReading(partitions=partitions or None)
         return dataclasses.replace(TOPIC, reading=reading, connection=connection)
 
-    found = [
+    result = [
         sources_digest(job, sources)
         for sources in (
             [TOPIC],
@@ -53,10 +53,10 @@ def test_commits_name_streams_topics_and_partitions_whatever_their_order() -> No
             [part(connection="theirs")],
         )
     ]
-    assert len(set(found)) == len(found)
+    assert len(set(result)) == len(result)
     slower = dataclasses.replace(TOPIC, start="earliest", records_per_batch=7, connection="again")
-    assert sources_digest(job, [slower]) == found[0]
-    assert sources_digest(job, [STREAM, TOPIC]) == found[4]
+    assert sources_digest(job, [slower]) == result[0]
+    assert sources_digest(job, [STREAM, TOPIC]) == result[4]
 
 
 def test_kinesis_options_of_glue_and_the_sandbox_are_the_same() -> None:

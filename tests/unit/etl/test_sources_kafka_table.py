@@ -89,11 +89,11 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("where", "ours", "theirs"), rows(), ids=lambda cell: cell[:40])
 def test_a_row_is_what_the_core_sets(project: Path, where: str, ours: str, theirs: str) -> None:
-    found = options(project, where, ours)
+    result = options(project, where, ours)
     wanted = told(theirs)
-    assert {name: found.get(name) for name in wanted} == wanted
+    assert {name: result.get(name) for name in wanted} == wanted
     if not wanted:
-        assert not any("sasl" in name or "security" in name for name in found)
+        assert not any("sasl" in name or "security" in name for name in result)
 
 
 def test_no_option_is_left_out_of_the_table(project: Path) -> None:
@@ -107,9 +107,9 @@ def test_one_of_the_three_ways_to_name_what_is_read(project: Path) -> None:
     ways = {"subscribe", "subscribePattern", "assign"}
     starts = {"startingOffsets", "startingTimestamp"}
     for where, ours, _ in rows():
-        found = options(project, where, ours)
-        assert len(ways & found.keys()) == 1, ours
-        assert len(starts & found.keys()) == 1, ours
+        result = options(project, where, ours)
+        assert len(ways & result.keys()) == 1, ours
+        assert len(starts & result.keys()) == 1, ours
 
 
 def test_the_connector_knows_every_option() -> None:

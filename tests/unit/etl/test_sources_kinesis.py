@@ -49,8 +49,8 @@ def positions(**shards: str | None) -> Positions:
 
 
 def test_an_entry_of_the_offset_log() -> None:
-    found = positions(a="12", b="END", c=None)
-    assert (found.shards, found.read, found.ended) == (frozenset("abc"), {"a": "12"}, frozenset("b"))
+    result = positions(a="12", b="END", c=None)
+    assert (result.shards, result.read, result.ended) == (frozenset("abc"), {"a": "12"}, frozenset("b"))
     assert Positions.of(None) == Positions(frozenset(), {}, frozenset())
     for shapeless in ({}, {"metadata": {}}, {"shard": {"position": 7}}, [], "x", {"shard": "7"}):
         assert Positions.of(shapeless) == Positions(frozenset(), {}, frozenset(), known=False)
@@ -251,5 +251,5 @@ def test_what_only_looks_like_an_aggregate_is_none(name: str) -> None:
 @hypothesis.given(st.binary(max_size=60))
 def test_any_bytes_are_an_aggregate_or_none(body: bytes) -> None:
     assert split_aggregate(AGGREGATE + body) is None or AGGREGATE + body == ended(body[:-16])
-    found = split_aggregate(ended(body))
-    assert found is None or all(isinstance(key, str) and isinstance(data, bytes) for key, data in found)
+    result = split_aggregate(ended(body))
+    assert result is None or all(isinstance(key, str) and isinstance(data, bytes) for key, data in result)

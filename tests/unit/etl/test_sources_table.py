@@ -38,9 +38,9 @@ def options(cell: str) -> dict[str, str]:
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
 def test_a_row_is_what_the_core_sets(row: tuple[str, str, str], engine: Engine) -> None:
     source = VARIANTS.get(row[0], PLAIN)
-    found = engine_kinds.engine_of(engine).kinesis_options(source, None, ["shardId-0"])
+    result = engine_kinds.engine_of(engine).kinesis_options(source, None, ["shardId-0"])
     wanted = options(row[COLUMNS[engine]])
-    assert {name: found.get(name) for name in wanted} == wanted
+    assert {name: result.get(name) for name in wanted} == wanted
 
 
 @pytest.mark.parametrize("engine", COLUMNS)
@@ -54,10 +54,10 @@ def test_no_option_is_left_out_of_the_table(engine: Engine) -> None:
 def test_the_sandbox_leaves_out_what_its_servers_do_not_know() -> None:
     glue = engine_kinds.engine_of("glue").kinesis_options(PLAIN, None)
     for source in (PLAIN, *VARIANTS.values()):
-        found = engine_kinds.engine_of("sandbox").kinesis_options(source, None)
-        assert found.keys() == glue.keys()
+        result = engine_kinds.engine_of("sandbox").kinesis_options(source, None)
+        assert result.keys() == glue.keys()
         assert (
-            found["startingPosition"]
+            result["startingPosition"]
             == engine_kinds.engine_of("glue").kinesis_options(source, None)["startingPosition"]
         )
 

@@ -29,9 +29,9 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], None
         left = iter(answers)
 
         def count(*_: Any) -> int:
-            if (found := next(left)) is None:
+            if (result := next(left)) is None:
                 raise NoAnswerError("TimeoutException: no broker")
-            return found
+            return result
 
         monkeypatch.setattr(topic_state, "partition_count", count)
         spark: Any = None

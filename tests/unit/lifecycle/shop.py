@@ -50,7 +50,7 @@ jobs:
       land-3: {kind: land, source: clicks, table: landed_3, schema: pipelines/clicks/schemas/click.ddl}
 """
 MANIFEST = manifest.Manifest(
-    "glue", "3.5.4", "0.1.0", "land", "land", (manifest.Leg("kinesis", "us-east-1/shop-shop-clicks"),),
+    "glue", "3.5.4", "0.1.0", "land", "land", (manifest.ManifestLeg("kinesis", "us-east-1/shop-shop-clicks"),),
     {"": "iceberg shop_shop.landed"}, None, None, {}, {},
 )  # fmt: skip
 
@@ -84,8 +84,8 @@ class Shop:
         self.put(f"clicks/_millrace/{query}.manifest.json", MANIFEST.text())
 
     def names_of(self, prefix: str = "") -> list[str]:
-        found = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
-        return [item["Key"] for item in found if not item["Key"].endswith("lease.json")]
+        result = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
+        return [item["Key"] for item in result if not item["Key"].endswith("lease.json")]
 
     def text(self, key: str) -> Any:
         return json.loads(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())

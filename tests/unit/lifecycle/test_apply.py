@@ -260,14 +260,14 @@ def test_what_was_deployed_before_another_stack_failed_begins_with_it(aws: Aws) 
         raise DeployError("cdk deploy ended with status 1")
 
     jobs = {"clicks": "restart", "new": "start", "late": "start", "held": "stop"}
-    found = Changes((), tuple(JobChange(job, "leave", after, ("",)) for job, after in jobs.items()), {})  # type: ignore[arg-type]
+    result = Changes((), tuple(JobChange(job, "leave", after, ("",)) for job, after in jobs.items()), {})  # type: ignore[arg-type]
     still = replace(
-        found,
-        jobs=tuple(replace(job, after="start" if job.job == "late" else "leave") for job in found.jobs),
+        result,
+        jobs=tuple(replace(job, after="start" if job.job == "late" else "leave") for job in result.jobs),
     )
     deployed = Deployed(aws, wish="running")
     with pytest.raises(DeployError) as told:
-        apply(deployed.place, found, cdk_deploy=partly, progress=lambda _: None, look_again=lambda: still)
+        apply(deployed.place, result, cdk_deploy=partly, progress=lambda _: None, look_again=lambda: still)
     assert deployed.verbs == ["drain", "start", "start new", "stop held"]
     assert str(told.value).split("\n")[2:] == [
         f"{job} was deployed anyway, and started: `millrace status --env minimal {job}`"

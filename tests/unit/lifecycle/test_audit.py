@@ -75,10 +75,10 @@ def landed(catalog: SqlCatalog, rows: Sequence[Row], source: str = "clicks") -> 
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 60), st.integers(0, 60))
 def test_gaps_and_what_is_there_make_up_the_range(there: set[int], first: int, end: int) -> None:
-    found = missing_offsets(there, first, end)
-    lacking = {o for a, b in found for o in range(a, b + 1)}
+    result = missing_offsets(there, first, end)
+    lacking = {o for a, b in result for o in range(a, b + 1)}
     assert lacking == set(range(first, end)) - there
-    assert all(b + 1 < c for (_, b), (c, _) in itertools.pairwise(found)), "not in one piece"
+    assert all(b + 1 < c for (_, b), (c, _) in itertools.pairwise(result)), "not in one piece"
 
 
 @given(
@@ -91,9 +91,9 @@ def test_what_is_lost_is_found_and_two_clocks_are_no_loss(
     came = Counter(BEGIN + minute * MINUTE for minute, _ in records)
     there = Counter(BEGIN + (minute + off) * MINUTE for minute, off in records)
     came.update(BEGIN + minute * MINUTE for minute in lost)
-    found = audit_by_counters(HOURS, came, there)
-    assert sum(hour.missing for hour in found) == len(lost)
-    assert min(hour.missing for hour in found) >= 0
+    result = audit_by_counters(HOURS, came, there)
+    assert sum(hour.missing for hour in result) == len(lost)
+    assert min(hour.missing for hour in result) >= 0
 
 
 def test_a_loss_is_told_in_its_hour() -> None:
@@ -185,19 +185,19 @@ def test_reading_a_shard_ends_though_it_is_written_to_without_a_pause(
             return {"Records": [record], "MillisBehindLatest": 0, "NextShardIterator": "i"}
 
     monkeypatch.setattr(audit_kinesis, "_BETWEEN_CALLS", 0)
-    found = audit_kinesis.arrivals(
+    result = audit_kinesis.arrivals(
         Live(), "s", ["shard"], BEGIN, BEGIN + 30 * MINUTE, progress=lambda _: None
     )
-    assert [a.sequence for a in found["shard"]] == [str(n) for n in range(1, 31)]
+    assert [a.sequence for a in result["shard"]] == [str(n) for n in range(1, 31)]
 
 
 def test_a_stream_that_cloudwatch_does_not_count_is_not_audited(catalog: SqlCatalog, moto: str) -> None:
     table = landed(catalog, kinesis_rows([1, 2, 3]))
-    found = compare_counts(
+    result = compare_counts(
         cloudwatch(moto), table, HOURS[:1], query="q", stream="elsewhere", table="db.landed"
     )
-    assert isinstance(found, NotAudited)
-    assert "counted nothing that it took in, and 3 records of it landed" in found.why
+    assert isinstance(result, NotAudited)
+    assert "counted nothing that it took in, and 3 records of it landed" in result.why
 
 
 def test_a_stream_of_another_account_is_not_looked_for_in_ours(
@@ -215,9 +215,9 @@ def test_a_stream_of_another_account_is_not_looked_for_in_ours(
     names = Names(load("shop", root=tmp_path), "111122223333")
     monkeypatch.setattr(LandedRecords, "open", lambda *_: None)
     place = Place(names, client=pytest.fail, catalog=lambda: None, kafka=pytest.fail)  # type: ignore[arg-type, return-value]
-    (found,) = audit(place, "clicks", "land-clicks", BEGIN, NOW)
-    assert isinstance(found, NotAudited)
-    assert found.why.startswith("it belongs to account 999988887777")
+    (result,) = audit(place, "clicks", "land-clicks", BEGIN, NOW)
+    assert isinstance(result, NotAudited)
+    assert result.why.startswith("it belongs to account 999988887777")
 
 
 def kinesis_rows(minutes: Sequence[int]) -> list[Row]:
@@ -261,14 +261,14 @@ def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> N
     # A row that is there twice does not make up for one that is not.
     rows.append(rows[10])
     table = landed(catalog, rows)
-    found = compare_counts(client, table, HOURS[:3], query="q", stream="shop-clicks", table="db.landed")
-    assert isinstance(found, Audit)
-    assert [(h.came, h.landed, h.missing, h.waiting) for h in found.hours] == [
+    result = compare_counts(client, table, HOURS[:3], query="q", stream="shop-clicks", table="db.landed")
+    assert isinstance(result, Audit)
+    assert [(h.came, h.landed, h.missing, h.waiting) for h in result.hours] == [
         (120, 120, 0, 0),
         (120, 118, 2, 0),
         (120, 60, 0, 60),
     ]
-    assert found.missing_records == 2
+    assert result.missing_records == 2
 
 
 def test_rows_of_another_stream_do_not_count(catalog: SqlCatalog) -> None:

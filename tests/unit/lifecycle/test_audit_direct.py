@@ -52,12 +52,12 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
 
 
 def rows(*identities: str, arrived: datetime = NOW) -> pa.Table:
-    found = [
+    result = [
         {"_id": i, "_source": "orders", "_position": i.split("/")[2].zfill(20), "_arrived_at": arrived}
         | {"_landed_at": NOW}
         for i in identities
     ]
-    return pa.Table.from_pylist(found, COLUMNS)
+    return pa.Table.from_pylist(result, COLUMNS)
 
 
 def commit(table: Any, start: dict[str, int], end: dict[str, int], query: str = "tax") -> None:
@@ -239,11 +239,11 @@ def test_a_shard_that_is_read_late_is_no_hole(catalog: SqlCatalog, moto: str) ->
     hours = [begin + n * HOUR for n in range(3)]
 
     def missing(told: tuple[LaggingShard, ...] | None) -> list[tuple[int, int]]:
-        found = compare_counts(
+        result = compare_counts(
             cloudwatch, landed, hours, query="q", stream="late-clicks", table="db.landed", unread=told
         )
-        assert found.behind == (told or ())
-        return [(hour.missing, hour.waiting) for hour in found.hours]
+        assert result.behind == (told or ())
+        return [(hour.missing, hour.waiting) for hour in result.hours]
 
     late = (LaggingShard("shard-1", begin + HOUR),)
     assert missing(late) == [(14, 0), (0, 60), (0, 60)]
@@ -256,14 +256,14 @@ def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     hour = HourlyCounts(NOW, 10, 6, 0, 1, left_out=3)
-    found = Audit("tax", "orders", "db.taxed", "offsets", (hour,), behind=(LaggingShard("shard-1", NOW),))
+    result = Audit("tax", "orders", "db.taxed", "offsets", (hour,), behind=(LaggingShard("shard-1", NOW),))
     other = NotAudited("boards/clicks", "web.clicks", "its sink is dynamodb")
-    command._show([found, other])
+    command._show([result, other])
     text = capsys.readouterr().out
     assert "left out" in text
     assert f"shard-1: not read since {NOW:%Y-%m-%d %H:%M:%S} UTC; late, not lost" in text
     assert "3 are in no table; the transform may filter them" in text
     assert "boards/clicks: web.clicks cannot be audited: its sink is dynamodb" in text
-    documents = [command._json(each) for each in (found, other)]
+    documents = [command._json(each) for each in (result, other)]
     assert [each.get("missing") for each in documents] == [0, None]
     assert list(documents[0]["behind"]) == [{"shard": "shard-1", "since": f"{NOW:%Y-%m-%dT%H:%M:%S}Z"}]

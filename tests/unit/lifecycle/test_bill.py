@@ -118,12 +118,12 @@ def explorer() -> Any:
 
 def test_what_was_paid_goes_to_its_job_its_stream_or_all(signed_in: str, environment: Environment) -> None:
     tell(signed_in, answer(*BY_JOB, estimated=True), answer(*BY_STREAM))
-    found = actual(boto3.client("ce", region_name="us-east-1"), environment, SINCE, UNTIL)
-    assert found.of("jobs.clicks") == pytest.approx(56.0)
-    assert found.of("streams.clicks") == pytest.approx(3.6)
-    assert found.of("shared") == pytest.approx(44.0), "what a stream bears is not shared"
-    assert found.estimated
-    assert found.days == 10
+    result = actual(boto3.client("ce", region_name="us-east-1"), environment, SINCE, UNTIL)
+    assert result.of("jobs.clicks") == pytest.approx(56.0)
+    assert result.of("streams.clicks") == pytest.approx(3.6)
+    assert result.of("shared") == pytest.approx(44.0), "what a stream bears is not shared"
+    assert result.estimated
+    assert result.days == 10
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_the_bill_is_asked_for_in_the_partition_of_the_environment(
 
     def client(service: str) -> Any:
         make: Any = boto3.client
-        found = make(service, region_name=region, aws_access_key_id="a", aws_secret_access_key="b")
-        asked.append(found.meta.endpoint_url)
+        result = make(service, region_name=region, aws_access_key_id="a", aws_secret_access_key="b")
+        asked.append(result.meta.endpoint_url)
         raise AwsError("no bill here")
 
     monkeypatch.setattr(cost, "connect_account", lambda given: Aws(Names(given, "1" * 12), client))
@@ -172,9 +172,9 @@ def test_pages_are_read_to_the_end(environment: Environment) -> None:
         stub.add_response("get_cost_and_usage", answer(BY_JOB[0], token="more"))
         stub.add_response("get_cost_and_usage", answer(BY_JOB[1]))
         stub.add_response("get_cost_and_usage", answer(BY_STREAM[0]))
-        found = actual(ce, environment, SINCE, UNTIL)
+        result = actual(ce, environment, SINCE, UNTIL)
         stub.assert_no_pending_responses()
-    assert found.of("jobs.clicks") == pytest.approx(56.0)
+    assert result.of("jobs.clicks") == pytest.approx(56.0)
 
 
 def test_the_questions_are_about_this_environment(environment: Environment) -> None:
@@ -254,7 +254,7 @@ def test_the_plan_alone_is_itemised(environment: Environment) -> None:
 
 
 def test_a_pair_of_what_the_plan_does_not_know(environment: Environment) -> None:
-    found = {each.subject: each for each in pairs(plan(environment), {"jobs.old": 5.0}, 10)}
-    assert found["jobs.old"].planned == 0
-    assert found["jobs.old"].difference == 5
-    assert found["jobs.clicks"].paid == 0
+    result = {each.subject: each for each in pairs(plan(environment), {"jobs.old": 5.0}, 10)}
+    assert result["jobs.old"].planned == 0
+    assert result["jobs.old"].difference == 5
+    assert result["jobs.clicks"].paid == 0

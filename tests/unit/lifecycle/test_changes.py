@@ -56,8 +56,8 @@ def change(old: Any, new: Any, **given: Any) -> Any:
 
 
 def test_what_does_not_change_is_left_alone() -> None:
-    found = change(template(App=APPLICATION), template(App=copy.deepcopy(APPLICATION)))
-    assert (found.before, found.after, found.why) == ("leave", "leave", ())
+    result = change(template(App=APPLICATION), template(App=copy.deepcopy(APPLICATION)))
+    assert (result.before, result.after, result.why) == ("leave", "leave", ())
 
 
 def test_a_job_whose_network_changes_is_drained_first() -> None:
@@ -69,51 +69,51 @@ def test_a_job_whose_network_changes_is_drained_first() -> None:
         return template(Job=GLUE, Connection1=connection)
 
     assert change(connected("shared"), connected("shared")).before == "leave"
-    found = change(connected("shared"), connected("shared", "own"))
-    assert (found.before, found.after) == ("drain", "restart")
-    assert "its connections to the network change" in found.why[0]
+    result = change(connected("shared"), connected("shared", "own"))
+    assert (result.before, result.after) == ("drain", "restart")
+    assert "its connections to the network change" in result.why[0]
 
 
 def test_a_new_job_is_started() -> None:
-    found = change(None, template(App=APPLICATION), document=(None, DOCUMENT), document_url=(None, "u"))
-    assert (found.before, found.after) == ("leave", "start")
+    result = change(None, template(App=APPLICATION), document=(None, DOCUMENT), document_url=(None, "u"))
+    assert (result.before, result.after) == ("leave", "start")
 
 
 def test_an_application_that_changes_is_drained_first() -> None:
     larger = copy.deepcopy(APPLICATION)
     larger["Properties"]["MaximumCapacity"]["Cpu"] = "16 vCPU"  # type: ignore[index]
-    found = change(template(App=APPLICATION), template(App=larger))
-    assert (found.before, found.after) == ("drain", "restart")
-    assert "EMR Serverless refuses" in found.why[0]
+    result = change(template(App=APPLICATION), template(App=larger))
+    assert (result.before, result.after) == ("drain", "restart")
+    assert "EMR Serverless refuses" in result.why[0]
 
 
 def test_a_replaced_application_is_drained_first() -> None:
-    found = change(template(App=APPLICATION), template(App2=APPLICATION))
-    assert found.before == "drain"
+    result = change(template(App=APPLICATION), template(App2=APPLICATION))
+    assert result.before == "drain"
 
 
 def test_a_stream_that_goes_drains_its_readers_only() -> None:
     gone = (STREAMS, frozenset({"p-other"}))
-    found = change(template(Job=GLUE), template(Job=GLUE), sources=gone)
-    assert (found.before, found.after, found.why) == ("drain", "restart", ("stream p-clicks goes",))
+    result = change(template(Job=GLUE), template(Job=GLUE), sources=gone)
+    assert (result.before, result.after, result.why) == ("drain", "restart", ("stream p-clicks goes",))
     other = (STREAMS, frozenset({"p-clicks"}))
     assert change(template(Job=GLUE), template(Job=GLUE), sources=other).before == "leave"
 
 
 def test_new_code_restarts_after_the_deployment() -> None:
-    found = change(template(Job=GLUE), template(Job=GLUE), document_url=("s3://a/1", "s3://a/2"))
-    assert (found.before, found.after) == ("leave", "restart")
+    result = change(template(Job=GLUE), template(Job=GLUE), document_url=("s3://a/1", "s3://a/2"))
+    assert (result.before, result.after) == ("leave", "restart")
 
 
 def test_streams_and_topics_are_found_by_name() -> None:
-    found = stream_names(
+    result = stream_names(
         template(
             A={"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "p-clicks"}},
             B={"Type": "AWS::MSK::Topic", "Properties": {"TopicName": "flights"}},
             C=GLUE,
         )
     )
-    assert found == {"p-clicks", "flights"}
+    assert result == {"p-clicks", "flights"}
     assert stream_names(None) == frozenset()
 
 
@@ -132,9 +132,9 @@ def test_permissions_are_told_as_statements() -> None:
     statement = wider["Properties"]["PolicyDocument"]["Statement"][0]  # type: ignore[index]
     statement["Action"] = "s3:*"
     statement["Condition"] = {"Bool": {"aws:SecureTransport": "true"}}
-    found = stack_change("s", template(Policy=ROLE, Job=GLUE), template(Policy=wider, App=APPLICATION))
-    assert found.resources == ("+ AWS::EMRServerless::Application App", "- AWS::Glue::Job Job")
-    assert found.permissions == (
+    result = stack_change("s", template(Policy=ROLE, Job=GLUE), template(Policy=wider, App=APPLICATION))
+    assert result.resources == ("+ AWS::EMRServerless::Application App", "- AWS::Glue::Job Job")
+    assert result.permissions == (
         "- AWS::IAM::Role Role: Allow s3:GetObject, s3:PutObject on arn:aws:s3:::lake/*",
         '+ AWS::IAM::Role Role: Allow s3:* on arn:aws:s3:::lake/* when {"Bool": {"aws:SecureTransport": "true"}}',
     )
@@ -145,30 +145,30 @@ def test_permissions_are_told_as_statements() -> None:
 def test_a_changed_resource_names_its_properties() -> None:
     larger = copy.deepcopy(GLUE)
     larger["Properties"]["NumberOfWorkers"] = 9  # type: ignore[index]
-    found = stack_change("s", template(Job=GLUE), template(Job=larger))
-    assert found.resources == ("~ AWS::Glue::Job Job: NumberOfWorkers",)
+    result = stack_change("s", template(Job=GLUE), template(Job=larger))
+    assert result.resources == ("~ AWS::Glue::Job Job: NumberOfWorkers",)
 
 
 def test_what_becomes_of_a_resource_with_its_stack_is_a_change() -> None:
     """A stream that is to stay is deleted by the next `cdk destroy` as long as this has not been deployed."""
     stream = {"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "x"}, "Metadata": {"a": 1}}
-    found = stack_change(
+    result = stack_change(
         "s",
         template(S={**stream, "DeletionPolicy": "Delete"}),
         template(S={**stream, "DeletionPolicy": "Retain"}),
     )
-    assert found.resources == ("~ AWS::Kinesis::Stream S: DeletionPolicy",)
+    assert result.resources == ("~ AWS::Kinesis::Stream S: DeletionPolicy",)
     assert not stack_change("s", template(S=stream), template(S={**stream, "Metadata": {"a": 2}}))
 
 
 def test_another_kind_under_the_same_name_is_a_change() -> None:
-    found = stack_change("s", template(A=GLUE), template(A={**GLUE, "Type": "AWS::Glue::Trigger"}))
-    assert found.resources == ("~ AWS::Glue::Trigger A: Type",)
+    result = stack_change("s", template(A=GLUE), template(A={**GLUE, "Type": "AWS::Glue::Trigger"}))
+    assert result.resources == ("~ AWS::Glue::Trigger A: Type",)
 
 
 def test_permissions_that_move_beside_their_role_are_no_change() -> None:
     beside = {**copy.deepcopy(ROLE), "Type": "AWS::IAM::ManagedPolicy"}
     assert not stack_change("s", template(Inside=ROLE), template(Beside=beside))
     beside["Properties"]["PolicyDocument"]["Statement"][0]["Action"] = "s3:GetObject"
-    found = stack_change("s", template(Inside=ROLE), template(Beside=beside))
-    assert (found.resources, [line[0] for line in found.permissions]) == ((), ["-", "+"])
+    result = stack_change("s", template(Inside=ROLE), template(Beside=beside))
+    assert (result.resources, [line[0] for line in result.permissions]) == ((), ["-", "+"])

@@ -167,7 +167,7 @@ def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> N
     kept = dataclasses.replace(
         MANIFEST,
         spark="4.1.1",
-        legs=(manifest.Leg("iceberg", "shop_shop.landed"),),
+        legs=(manifest.ManifestLeg("iceberg", "shop_shop.landed"),),
         state=manifest.State("at", (), ("session",), None, None, None),
     )
     shop.put("clicks/_millrace/land.manifest.json", kept.text())
@@ -238,9 +238,9 @@ def test_an_upgrade_asks_the_core_before_it_stops_anything(
 ) -> None:
     shop.begin()
     aws = Aws(shop.names, lambda _: shop.s3)
-    found = checkpoint_refusals(aws, "clicks", document(**changed))
-    assert len(found) == len(said)
-    for line, text in zip(found, said, strict=True):
+    result = checkpoint_refusals(aws, "clicks", document(**changed))
+    assert len(result) == len(said)
+    for line, text in zip(result, said, strict=True):
         assert text in line
         assert "`millrace checkpoint reset clicks land --env shop`" in line
 

@@ -46,9 +46,9 @@ def assembly(folder: Path, workers: int) -> Path:
 
 
 def test_a_first_deployment_starts_everything(aws: Aws, tmp_path: Path) -> None:
-    found = compare_with_deployed(aws, assembly(tmp_path, 3))
-    assert [(job.job, job.before, job.after) for job in found.jobs] == [("clicks", "leave", "start")]
-    assert found.stacks[0].new
+    result = compare_with_deployed(aws, assembly(tmp_path, 3))
+    assert [(job.job, job.before, job.after) for job in result.jobs] == [("clicks", "leave", "start")]
+    assert result.stacks[0].new
 
 
 def test_a_second_one_tells_numbers_and_restarts(aws: Aws, tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_a_second_one_tells_numbers_and_restarts(aws: Aws, tmp_path: Path) -> No
     )
     assert not compare_with_deployed(aws, assembly(tmp_path, 3))
     (tmp_path / "hello-minimal-job-clicks.template.json").unlink()
-    found = compare_with_deployed(aws, assembly(tmp_path, 5))
-    assert found.numbers["clicks"] == ("workers.max: 3 → 5",)
-    assert [(job.before, job.after) for job in found.jobs] == [("leave", "restart")]
-    assert found.stacks[0].resources == ("~ AWS::SNS::Topic Topic: DisplayName",)
+    result = compare_with_deployed(aws, assembly(tmp_path, 5))
+    assert result.numbers["clicks"] == ("workers.max: 3 → 5",)
+    assert [(job.before, job.after) for job in result.jobs] == [("leave", "restart")]
+    assert result.stacks[0].resources == ("~ AWS::SNS::Topic Topic: DisplayName",)
 
 
 def test_a_stack_whose_first_creation_failed_is_new(aws: Aws, tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_a_stack_whose_first_creation_failed_is_new(aws: Aws, tmp_path: Path) ->
             return getattr(cloudformation, name)
 
     failed = Aws(aws.names, lambda service: Failed() if service == "cloudformation" else aws.client(service))
-    found = compare_with_deployed(failed, assembly(tmp_path, 3))
-    assert (found.stacks[0].new, found.jobs[0].after) == (True, "start")
+    result = compare_with_deployed(failed, assembly(tmp_path, 3))
+    assert (result.stacks[0].new, result.jobs[0].after) == (True, "start")
 
 
 def writing(
@@ -131,13 +131,13 @@ def new(folder: Path, **jobs: dict[str, Any]) -> Path:
 
 def test_a_job_that_left_the_file_is_drained_and_its_stack_removed(aws: Aws, tmp_path: Path) -> None:
     stand(aws, clicks=writing("clicks"), gone=writing("gone", table="db.other"))
-    found = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks")))
-    assert found.refused == ()
-    assert [(job.job, job.before, job.after) for job in found.jobs[:1]] == [("gone", "drain", "remove")]
-    (removal,) = found.removals
+    result = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks")))
+    assert result.refused == ()
+    assert [(job.job, job.before, job.after) for job in result.jobs[:1]] == [("gone", "drain", "remove")]
+    (removal,) = result.removals
     assert (removal.stack, removal.job, removal.first) == ("hello-minimal-job-gone", "gone", True)
     assert removal.stays == ("table or output db.other", "checkpoints s3://checkpoints/gone")
-    (question, _) = questions(found)
+    (question, _) = questions(result)
     assert question.startswith("Remove job gone?")
     assert "db.other" in question
     assert "s3://checkpoints/gone" in question
@@ -166,11 +166,11 @@ def test_a_table_has_one_owner(
     aws: Aws, tmp_path: Path, given: dict[str, Any], continues: str | None, refused: str | None
 ) -> None:
     stand(aws, before=writing("before"))
-    found = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks", **given)))
-    assert [job.continues for job in found.jobs if job.job == "clicks"] == [continues]
-    assert [removal.renamed_to for removal in found.removals] == ["clicks" if continues else None]
-    assert bool(found.refused) == bool(refused)
-    assert all(str(refused) in line for line in found.refused)
+    result = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks", **given)))
+    assert [job.continues for job in result.jobs if job.job == "clicks"] == [continues]
+    assert [removal.renamed_to for removal in result.removals] == ["clicks" if continues else None]
+    assert bool(result.refused) == bool(refused)
+    assert all(str(refused) in line for line in result.refused)
     # After a failure between the deployment and the removal both exist: the new one still starts.
     if continues:
         url = f"s3://{BUCKET}/new-clicks.json"
@@ -215,7 +215,7 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
     monkeypatch.setattr(deploying, "_verb", verb)
     monkeypatch.setattr(deploying, "_stop_application", lambda *_: None)
     monkeypatch.setattr(deploying, "wait_until_healthy", lambda *_, **__: None)
-    found = Changes(
+    result = Changes(
         (),
         (
             JobChange("gone", "drain", "remove", ()),
@@ -233,7 +233,7 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
     )
     started = deploying.apply(
         aws,
-        found,
+        result,
         cdk_deploy=lambda: calls.append("deploy"),
         progress=lambda _: None,
         cdk_remove=lambda stack: calls.append(f"remove {stack}"),
@@ -354,8 +354,8 @@ QUICK: dict[str, Any] = {"progress": lambda _: None, "poll_seconds": 0.01, "pati
 def test_a_job_is_healthy_when_every_query_ends_triggers(aws: Aws) -> None:
     put_metric(aws, "Triggers", 1, 0)
     said: list[str] = []
-    found = wait_until_healthy(aws, "clicks", since=time.time() - 120, **(QUICK | {"progress": said.append}))
-    assert (found.waiting, found.failures, found.oldest_seconds) == ((), (), None)
+    result = wait_until_healthy(aws, "clicks", since=time.time() - 120, **(QUICK | {"progress": said.append}))
+    assert (result.waiting, result.failures, result.oldest_seconds) == ((), (), None)
     assert said == ["clicks: healthy, every query ends its triggers; records: no record came yet"]
 
 
@@ -403,8 +403,8 @@ def test_a_replay_without_ages_does_not_hide_how_far_behind_it_is(aws: Aws) -> N
 def test_a_query_that_has_caught_up_is_not_behind(aws: Aws) -> None:
     put_metric(aws, "Triggers", 1, 0)
     put_metric(aws, "BacklogSeconds", 0, 0)
-    found = wait_until_healthy(aws, "clicks", since=time.time() - 120, **QUICK)
-    assert found.oldest_seconds is None
+    result = wait_until_healthy(aws, "clicks", since=time.time() - 120, **QUICK)
+    assert result.oldest_seconds is None
 
 
 def test_a_failure_is_told_with_its_reason(aws: Aws) -> None:

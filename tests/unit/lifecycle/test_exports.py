@@ -26,11 +26,11 @@ def exporting(*names: str) -> dict[str, Any]:
 
 
 def importing(*names: str) -> dict[str, Any]:
-    found = template(3, f"s3://{BUCKET}/3.json")
-    found["Resources"]["Topic"]["Properties"] |= {
+    result = template(3, f"s3://{BUCKET}/3.json")
+    result["Resources"]["Topic"]["Properties"] |= {
         "Tags": [{"Key": name, "Value": {"Fn::ImportValue": f"network:{name}"}} for name in names]
     }
-    return found
+    return result
 
 
 class Listing:
@@ -43,15 +43,15 @@ class Listing:
         export = given["ExportName"]
         stacks = [each["StackName"] for each in self._moto.list_stacks()["StackSummaries"]]
         bodies = {name: self._moto.get_template(StackName=name)["TemplateBody"] for name in stacks}
-        found = [
+        result = [
             name
             for name, body in bodies.items()
             if export in imports(json.loads(body) if isinstance(body, str) else body)
         ]
-        if not found:
+        if not result:
             message = f"Export '{export}' is not imported by any stack."
             raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, "ListImports")
-        return {"Imports": found}
+        return {"Imports": result}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._moto, name)
@@ -84,9 +84,9 @@ def assembly(folder: Path, network: dict[str, Any], job: dict[str, Any]) -> Path
 
 def test_a_stack_that_imports_no_more_what_goes_is_deployed_first(aws: Aws, tmp_path: Path) -> None:
     deployed(aws, importing("A", "B"))
-    found = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
-    assert (found.order.first, found.order.refused) == (("hello-minimal-job-clicks",), ())
-    assert "cdk deploy hello-minimal-job-clicks --exclusively" in "\n".join(describe(found))
+    result = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
+    assert (result.order.first, result.order.refused) == (("hello-minimal-job-clicks",), ())
+    assert "cdk deploy hello-minimal-job-clicks --exclusively" in "\n".join(describe(result))
 
 
 def test_a_stack_that_left_the_file_and_still_imports_is_to_be_destroyed_first(
@@ -95,13 +95,13 @@ def test_a_stack_that_left_the_file_and_still_imports_is_to_be_destroyed_first(
     deployed(aws, importing("A"))
     body = json.dumps(importing("B"))
     aws.client("cloudformation").create_stack(StackName="hello-minimal-history", TemplateBody=body)
-    found = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
-    assert found.order.first == ()
-    (line,) = found.order.refused
+    result = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
+    assert result.order.first == ()
+    (line,) = result.order.refused
     assert "`aws cloudformation delete-stack --stack-name hello-minimal-history`" in line
 
 
 def test_what_nobody_imports_may_go(aws: Aws, tmp_path: Path) -> None:
     deployed(aws, importing("A"))
-    found = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
-    assert (found.order.first, found.order.refused) == ((), ())
+    result = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
+    assert (result.order.first, result.order.refused) == ((), ())

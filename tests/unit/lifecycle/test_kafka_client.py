@@ -35,9 +35,9 @@ def test_iam_signs_in_with_a_token_of_the_environment_s_region(monkeypatch: pyte
         return f"signed for {region}", 1_800_000_000_000
 
     monkeypatch.setattr(kafka_access.MSKAuthTokenProvider, "generate_auth_token", token)
-    found = of("iam")
-    assert found.pop("oauth_cb")("") == ("signed for us-east-1", 1_800_000_000.0)
-    assert found == {
+    result = of("iam")
+    assert result.pop("oauth_cb")("") == ("signed for us-east-1", 1_800_000_000.0)
+    assert result == {
         "bootstrap.servers": "b-1.theirs:9098",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",

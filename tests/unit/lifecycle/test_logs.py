@@ -53,11 +53,11 @@ def line(text: str) -> LogLine:
 
 
 def test_failures_are_told_with_their_traces_and_nothing_else() -> None:
-    found = logs.find_failures([line(text) for text in f"{LOG}{FAILED}".splitlines()])
-    assert [each.kind for each in found] == ["traceback", "exception", "failed"]
-    assert found[0].text == PYTHON.rstrip()
-    assert found[1].text == JAVA.rstrip()
-    assert (found[2].query, found[2].text) == ("land-clicks", "LossError: gone")
+    result = logs.find_failures([line(text) for text in f"{LOG}{FAILED}".splitlines()])
+    assert [each.kind for each in result] == ["traceback", "exception", "failed"]
+    assert result[0].text == PYTHON.rstrip()
+    assert result[1].text == JAVA.rstrip()
+    assert (result[2].query, result[2].text) == ("land-clicks", "LossError: gone")
 
 
 def test_an_event_may_hold_a_whole_trace() -> None:
@@ -90,10 +90,10 @@ def test_the_last_failures_come_from_all_streams_of_the_job_and_of_no_other(aws:
     put(aws, GROUP, *LOG.splitlines(), ago=timedelta(minutes=20))
     put(aws, f"{GROUP}-hello-minimal-clicks-0123abcd/error", FAILED, stream="late", ago=timedelta(minutes=5))
     put(aws, f"{GROUP}-two", FAILED.replace("gone", "another job's"))
-    found = logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 3)
-    assert [each.kind for each in found] == ["traceback", "exception", "failed"]
-    assert found[0].text == PYTHON.rstrip().replace("\n\n", "\n")
-    assert found[2].text == "LossError: gone"
+    result = logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 3)
+    assert [each.kind for each in result] == ["traceback", "exception", "failed"]
+    assert result[0].text == PYTHON.rstrip().replace("\n\n", "\n")
+    assert result[2].text == "LossError: gone"
     last = logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 1)
     assert [each.text for each in last] == ["LossError: gone"]
 
@@ -136,9 +136,9 @@ def run(*arguments: str) -> tuple[int, str, str]:
 def test_a_sandbox_tells_its_runs_in_their_order(left_running: Path) -> None:
     status, told, _ = run("departures", "--errors", "--json", "--lines", "9")
     assert status == 0
-    found = [json.loads(each) for each in told.splitlines()]
-    assert [each["kind"] for each in found] == ["traceback", "exception", "failed", "refused"]
-    assert found[-1]["text"] == "error: no such letter"
+    result = [json.loads(each) for each in told.splitlines()]
+    assert [each["kind"] for each in result] == ["traceback", "exception", "failed", "refused"]
+    assert result[-1]["text"] == "error: no such letter"
     status, told, _ = run("departures", "--errors", "--lines", "2")
     assert "LossError: gone" in told
     assert "KeyError" not in told
@@ -226,10 +226,10 @@ def test_a_look_that_is_not_answered_ends_no_following(
     looks = iter([TransientError("no network"), [line("new")]])
 
     def whole(_: datetime | None) -> list[LogLine]:
-        found = next(looks)
-        if isinstance(found, TransientError):
-            raise found
-        return found
+        result = next(looks)
+        if isinstance(result, TransientError):
+            raise result
+        return result
 
     following(monkeypatch, lambda: None, lambda: None)
     command._follow(command._Written(lambda _: [], whole, late=None), set(), as_json=False)
@@ -272,8 +272,8 @@ def test_a_trace_is_read_over_answers_without_events(aws: Aws) -> None:
     with stub:
         place = Aws(aws.names, lambda _: stub.client)
         begin = LogLine(datetime.fromtimestamp(1, UTC), "here", first)
-        found = logs._block(place, "group", "stream", begin)
-    assert [each.text for each in found] == PYTHON.rstrip().splitlines()
+        result = logs._block(place, "group", "stream", begin)
+    assert [each.text for each in result] == PYTHON.rstrip().splitlines()
     stub.assert_no_pending_responses()
 
 

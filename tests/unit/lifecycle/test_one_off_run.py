@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.lifecycle.jobs import one_off_run
-from millrace.lifecycle.jobs.state_machine import Aws, Outcome
+from millrace.lifecycle.jobs.state_machine import Aws, ExecutionResult
 
 ASKED = (("--backfill", "q"), ("--replace", ""))
 
@@ -24,8 +24,8 @@ def test_the_state_machine_starts_it_and_its_engine_is_asked_for_its_end(
         """Everything that a caller who may start no run may ask."""
 
         def describe_stacks(self, **_: Any) -> dict[str, Any]:
-            found = [{"OutputKey": "ApplicationId", "OutputValue": "00f1"}] if engine == "emr" else []
-            return {"Stacks": [{"Outputs": found}]}
+            result = [{"OutputKey": "ApplicationId", "OutputValue": "00f1"}] if engine == "emr" else []
+            return {"Stacks": [{"Outputs": result}]}
 
         def get_job_run(self, **given: Any) -> dict[str, Any]:
             if engine == "emr":
@@ -34,9 +34,9 @@ def test_the_state_machine_starts_it_and_its_engine_is_asked_for_its_end(
             assert given == {"JobName": aws.names.job("clicks"), "RunId": "r1"}
             return {"JobRun": {"JobRunState": states.pop(0)}}
 
-    def execute(_aws: Aws, job: str, verb: Any, *, arguments: Any = (), **_: Any) -> Outcome:
+    def execute(_aws: Aws, job: str, verb: Any, *, arguments: Any = (), **_: Any) -> ExecutionResult:
         verbs.append((verb, arguments))
-        return Outcome(job, True, verb, "", {"wish": "running", "run": "r1"})
+        return ExecutionResult(job, True, verb, "", {"wish": "running", "run": "r1"})
 
     monkeypatch.setattr(one_off_run, "execute", execute)
     here = Aws(aws.names, lambda _: Engine())

@@ -136,22 +136,22 @@ def changed(change: Callable[[Any], Any]) -> StackChange:
 def test_what_gives_more_is_told_and_refused_where_nobody_looks(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = Changes((changed(WIDER[name]),), (), {})
-    assert widenings(found.stacks[0].permissions)
+    result = Changes((changed(WIDER[name]),), (), {})
+    assert widenings(result.stacks[0].permissions)
     with pytest.raises(typer.Exit) as ended:
-        refuse_wider("deploy", found, yes=True, wider=False)
+        refuse_wider("deploy", result, yes=True, wider=False)
     assert ended.value.exit_code == 2
     assert "shop-prod-job-orders: " in (said := capsys.readouterr().err)
     assert "--yes --wider" in said
-    refuse_wider("deploy", found, yes=True, wider=True)
-    refuse_wider("deploy", found, yes=False, wider=False)
+    refuse_wider("deploy", result, yes=True, wider=True)
+    refuse_wider("deploy", result, yes=False, wider=False)
 
 
 @pytest.mark.parametrize("name", NARROWER)
 def test_what_gives_less_is_deployed(name: str) -> None:
-    found = changed(NARROWER[name])
-    assert widenings(found.permissions) == []
-    refuse_wider("deploy", Changes((found,), (), {}), yes=True, wider=False)
+    result = changed(NARROWER[name])
+    assert widenings(result.permissions) == []
+    refuse_wider("deploy", Changes((result,), (), {}), yes=True, wider=False)
 
 
 def test_the_first_deployment_widens_nothing_and_a_new_stack_beside_others_does() -> None:

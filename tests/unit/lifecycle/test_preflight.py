@@ -86,8 +86,8 @@ def error(code: str) -> ClientError:
 
 
 def subnet(name: str, **more: Any) -> dict[str, Any]:
-    found = {"SubnetId": name, "VpcId": "vpc-0a1b2c3d4e5f60718", "AvailabilityZoneId": "use1-az1"}
-    return {**found, "AvailableIpAddressCount": 4000, **more}
+    result = {"SubnetId": name, "VpcId": "vpc-0a1b2c3d4e5f60718", "AvailabilityZoneId": "use1-az1"}
+    return {**result, "AvailableIpAddressCount": 4000, **more}
 
 
 ROUTE = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}
@@ -249,16 +249,16 @@ class Answers:
     def call(self, client: Any, operation: str, params: dict[str, Any]) -> Any:
         model = client.meta.service_model.operation_model(operation)
         self.asked.add(operation)
-        found = self.given[operation]
-        if callable(found):
-            found = found(params)
-        for what, shape in ((params, model.input_shape), (found, model.output_shape)):
+        result = self.given[operation]
+        if callable(result):
+            result = result(params)
+        for what, shape in ((params, model.input_shape), (result, model.output_shape)):
             if shape is not None and not isinstance(what, Exception):
                 errors = ParamValidator().validate(what, shape)
                 assert not errors.has_errors(), (operation, errors.generate_report())
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 def rows(
@@ -288,10 +288,10 @@ def rows(
 
 @pytest.mark.parametrize("network", [NEW, ENDPOINTS, GIVEN])
 def test_an_account_that_is_ready_is(network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, _ = rows({}, network, tmp_path, monkeypatch)
-    assert {each.subject: each for each in found.values() if each.verdict != "ok"} == {}
+    result, _ = rows({}, network, tmp_path, monkeypatch)
+    assert {each.subject: each for each in result.values() if each.verdict != "ok"} == {}
     # What is only deployed later costs nothing to ask, and every row has words.
-    assert all(each.found for each in found.values())
+    assert all(each.found for each in result.values())
 
 
 @pytest.mark.parametrize(
@@ -300,10 +300,10 @@ def test_an_account_that_is_ready_is(network: str, tmp_path: Path, monkeypatch: 
 def test_each_row_can_fail_and_says_what_to_do(
     subject: str, network: str, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, _ = rows(given, network, tmp_path, monkeypatch)
-    assert found[subject].verdict == "failed", found
-    assert found[subject] in failed(tuple(found.values()))
-    assert found[subject].remedy or subject.startswith(("state machine", "policy"))
+    result, _ = rows(given, network, tmp_path, monkeypatch)
+    assert result[subject].verdict == "failed", result
+    assert result[subject] in failed(tuple(result.values()))
+    assert result[subject].remedy or subject.startswith(("state machine", "policy"))
 
 
 def test_a_row_of_each_question_is_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,12 +325,12 @@ def test_a_missing_permission_makes_rows_unknown_and_stops_no_other(
     drift = "Drift" in operation
     for network in (NEW, ENDPOINTS, GIVEN):
         given = {**(deployed if drift else {}), operation: denied(operation)}
-        found, answers = rows(given, network, tmp_path, monkeypatch, drift=drift)
-        unknown = [each for each in found.values() if each.verdict == "not known"]
-        assert not failed(tuple(found.values()))
+        result, answers = rows(given, network, tmp_path, monkeypatch, drift=drift)
+        unknown = [each for each in result.values() if each.verdict == "not known"]
+        assert not failed(tuple(result.values()))
         if operation in answers.asked:
-            assert {each.found for each in unknown} == {f"AccessDeniedException at {operation}"}, found
-            assert len(unknown) < len(found)
+            assert {each.found for each in unknown} == {f"AccessDeniedException at {operation}"}, result
+            assert len(unknown) < len(result)
             return
     raise AssertionError(f"{operation} is never asked")
 
@@ -374,8 +374,8 @@ def test_what_may_go_well_is_not_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A raised quota, brokers at work, a bucket of another account, a key that the bucket names by its id."""
-    found, _ = rows(given, network, tmp_path, monkeypatch)
-    assert found[subject].verdict == verdict, found[subject]
+    result, _ = rows(given, network, tmp_path, monkeypatch)
+    assert result[subject].verdict == verdict, result[subject]
 
 
 def test_a_key_that_the_file_lacks_is_named_by_its_arn(
@@ -393,8 +393,8 @@ def test_endpoints_of_china_are_known(tmp_path: Path, monkeypatch: pytest.Monkey
             {"ServiceName": f"{prefix}.us-east-1.{each}"} for each in ("s3", *plan_services(GIVEN, tmp_path))
         ]
         given = {**closed, "DescribeVpcEndpoints": {"VpcEndpoints": reached}}
-        found, _ = rows(given, GIVEN, tmp_path, monkeypatch)
-        named.add(found["routes of subnet-0a1b2c3d4e5f60718"].found)
+        result, _ = rows(given, GIVEN, tmp_path, monkeypatch)
+        named.add(result["routes of subnet-0a1b2c3d4e5f60718"].found)
     assert named == {"endpoints"}
 
 
@@ -418,19 +418,19 @@ def test_what_is_deployed_counts_once(tmp_path: Path, monkeypatch: pytest.Monkey
             "StreamDescriptionSummary": {**summary["StreamDescriptionSummary"], "OpenShardCount": 50}
         },
     }
-    found, _ = rows(given, NEW, tmp_path, monkeypatch)
-    assert found["quota: Kinesis shards"].verdict == "warning"  # all ten are in use, and no more are needed
+    result, _ = rows(given, NEW, tmp_path, monkeypatch)
+    assert result["quota: Kinesis shards"].verdict == "warning"  # all ten are in use, and no more are needed
     assert (
         not {"quota: VPCs", "quota: Elastic IPs", f"bucket shop-prod-checkpoints-{ACCOUNT}-us-east-1"}
-        & found.keys()
+        & result.keys()
     )
 
 
 def test_names_that_exist_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left by an earlier deployment, which kept its data: the next one imports them."""
     summary = GOOD["DescribeStreamSummary"]({"StreamName": "acme-clicks"})
-    found, _ = rows({"HeadBucket": {}, "DescribeStreamSummary": summary}, NEW, tmp_path, monkeypatch)
-    shown = {name for name, each in found.items() if each.verdict == "warning"}
+    result, _ = rows({"HeadBucket": {}, "DescribeStreamSummary": summary}, NEW, tmp_path, monkeypatch)
+    shown = {name for name, each in result.items() if each.verdict == "warning"}
     assert {"stream shop-prod-orders", f"bucket shop-prod-checkpoints-{ACCOUNT}-us-east-1"} <= shown
 
 
@@ -439,8 +439,8 @@ def test_a_quota_that_nobody_raised_is_the_default(tmp_path: Path, monkeypatch: 
         "GetServiceQuota": error("NoSuchResourceException"),
         "GetAWSDefaultServiceQuota": {"Quota": {"Value": 0.0}},
     }
-    found, _ = rows(given, NEW, tmp_path, monkeypatch)
-    row = found["quota: EMR Serverless vCPUs, without other jobs"]
+    result, _ = rows(given, NEW, tmp_path, monkeypatch)
+    row = result["quota: EMR Serverless vCPUs, without other jobs"]
     assert row.verdict == "failed"
     assert "--service-code emr-serverless --quota-code L-D05C8A75" in row.command
 
@@ -475,8 +475,8 @@ def test_definitions_are_json_for_aws(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_servers_that_answer_like_aws_are_asked(aws: Aws) -> None:
     """Moto lacks some operations: those rows are not known, and no question ends the others."""
     account = Account(aws, plan(aws.names.environment), {})
-    found = ask(account, {**preflight_account.CHECKS, **preflight_templates.CHECKS})
-    verdicts = {each.subject: each.verdict for each in found}
+    result = ask(account, {**preflight_account.CHECKS, **preflight_templates.CHECKS})
+    verdicts = {each.subject: each.verdict for each in result}
     assert verdicts["bootstrap"] == "failed"
     assert verdicts["quota: Kinesis shards"] == verdicts["stacks"] == verdicts["quota: roles"] == "ok"
     assert "zones" not in verdicts, "nothing there needs a VPC"

@@ -22,7 +22,7 @@ from millrace.lifecycle.problems import (
     explain,
     translate_aws_errors,
 )
-from tests.serving import Handler, served
+from tests.http_servers import Handler, served
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = """

@@ -58,8 +58,8 @@ def test_an_execution_that_is_not_yet_in_every_answer_is_waited_for(aws: Aws, st
     _described(states, "SUCCEEDED")
     _described(states, "SUCCEEDED", output=json.dumps({"outcome": "running", "message": "it runs"}))
     here, said = Aws(aws.names, lambda _: states.client), list[str]()
-    found = execute(here, "clicks", "start", progress=said.append, poll_seconds=0)
-    assert (found.ok, found.outcome, said) == (True, "running", ["looking at its runs"])
+    result = execute(here, "clicks", "start", progress=said.append, poll_seconds=0)
+    assert (result.ok, result.outcome, said) == (True, "running", ["looking at its runs"])
     states.assert_no_pending_responses()
 
 

@@ -140,21 +140,21 @@ def test_a_rollback_shows_what_changes(stack: Deployed, deployed: Aws) -> None:
     stack.deploy("s3://assets/1.json")
     before = deployed_version(deployed, JOB)
     stack.deploy("s3://assets/2.json")
-    found = rollback_changes(deployed, Version(JOB, "", before.document_url, {"Resources": {"Door": role}}))
-    assert found.stacks[0].resources == ("+ AWS::IAM::Role Door",)
-    assert found.stacks[0].permissions == (
+    result = rollback_changes(deployed, Version(JOB, "", before.document_url, {"Resources": {"Door": role}}))
+    assert result.stacks[0].resources == ("+ AWS::IAM::Role Door",)
+    assert result.stacks[0].permissions == (
         "+ AWS::IAM::Role Door: managed policy arn:aws:iam::aws:policy/Admin",
         "+ AWS::IAM::Role Door: no permissions boundary",
     )
-    assert found.jobs[0].after == "restart"
-    assert found.numbers[JOB] == ("of: s3://assets/2.json → s3://assets/1.json",)
+    assert result.jobs[0].after == "restart"
+    assert result.numbers[JOB] == ("of: s3://assets/2.json → s3://assets/1.json",)
 
 
 def test_what_other_jobs_stand_on_is_not_changed_by_an_upgrade() -> None:
     def change(part: str, *resources: str) -> StackChange:
         return StackChange(f"hello-dev-{part}", False, resources, ())
 
-    found = Changes(
+    result = Changes(
         (
             change("streams", "~ stream"),
             change("storage"),
@@ -164,4 +164,4 @@ def test_what_other_jobs_stand_on_is_not_changed_by_an_upgrade() -> None:
         (),
         {},
     )
-    assert shared_stacks(found, "hello-dev") == ("hello-dev-streams",)
+    assert shared_stacks(result, "hello-dev") == ("hello-dev-streams",)

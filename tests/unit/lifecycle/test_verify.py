@@ -196,8 +196,8 @@ def test_a_log_that_comes_back_is_deleted_again(
         return leftovers(*given)
 
     monkeypatch.setattr(removal, "leftovers", late)
-    found = remove(account, scope(copy), say=lambda _: None, poll_seconds=0.01)
-    assert (found.remains, everything(client)) == ((), set())
+    result = remove(account, scope(copy), say=lambda _: None, poll_seconds=0.01)
+    assert (result.remains, everything(client)) == ((), set())
 
 
 def test_what_is_left_behind_is_seen(client: Client, copy: VerificationCopy) -> None:
@@ -210,11 +210,11 @@ def test_what_is_left_behind_is_seen(client: Client, copy: VerificationCopy) -> 
     key = client("kms").create_key(Tags=[{"TagKey": k, "TagValue": v} for k, v in given.items()])[
         "KeyMetadata"
     ]
-    found = leftovers(client, own)
-    assert f"bucket {own.prefix}-lost-its-tag" in found
-    assert f"log group /{own.prefix}/jobs/glue/error" in found
-    assert any(each.endswith(":renamed") for each in found)
-    assert any(key["KeyId"] in each for each in found)
+    result = leftovers(client, own)
+    assert f"bucket {own.prefix}-lost-its-tag" in result
+    assert f"log group /{own.prefix}/jobs/glue/error" in result
+    assert any(each.endswith(":renamed") for each in result)
+    assert any(key["KeyId"] in each for each in result)
     # One that waits for its deletion costs nothing and does nothing.
     client("kms").schedule_key_deletion(KeyId=key["KeyId"], PendingWindowInDays=7)
     assert not any(key["KeyId"] in each for each in leftovers(client, own))
@@ -288,8 +288,8 @@ def test_runs_are_killed_without_grace_and_ended_for_good(
     assert APPLICATION in engines.stopped_applications
     # Their rules start no job that nobody wants.
     for job in ("glue", "emr"):
-        found = client("ssm").get_parameter(Name=f"/{prefix}/jobs/{job}/wish")["Parameter"]["Value"]
-        assert found == "stopped"
+        result = client("ssm").get_parameter(Name=f"/{prefix}/jobs/{job}/wish")["Parameter"]["Value"]
+        assert result == "stopped"
 
 
 def test_runs_that_the_engine_counted_are_billed_as_it_counted(

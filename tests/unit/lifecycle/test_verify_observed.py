@@ -63,13 +63,13 @@ def test_claims_are_asked_of_the_copy_before_it_goes(
         seen.append((given, stacks(aws)))
         return (ClaimAnswer("emr-runs", "refuted", "x"),)
 
-    found = verification(whole, copy, tmp_path, observe).run()
+    result = verification(whole, copy, tmp_path, observe).run()
     assert seen == [(copy, [f"{copy.names.prefix}-streams"])]
     assert stacks(aws) == []
-    assert [step.name for step in found.steps][-2:] == ["ask what only an account can tell", "tear down"]
+    assert [step.name for step in result.steps][-2:] == ["ask what only an account can tell", "tear down"]
     # What an account says of AWS is no trouble of the environment's.
-    assert found.trouble == ()
-    assert found.document()["claims"]["verdict"] == "0 proved, 1 refuted, 0 not asked"
+    assert result.trouble == ()
+    assert result.document()["claims"]["verdict"] == "0 proved, 1 refuted, 0 not asked"
 
 
 def test_an_error_that_nobody_foresaw_leaves_nothing_behind(

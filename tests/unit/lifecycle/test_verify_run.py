@@ -27,7 +27,7 @@ from millrace.verify.on_aws import PATIENCE, AwsAccount
 from millrace.verify.removals import removal
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import Run
-from millrace.verify.verification_outcome import Outcome
+from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only
@@ -88,7 +88,9 @@ def half(aws: Aws, copy: VerificationCopy, monkeypatch: pytest.MonkeyPatch) -> H
     return HalfDeployed(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
 
-def run(half: HalfDeployed, copy: VerificationCopy, tmp_path: Path, *, keep: bool = False) -> Outcome:
+def run(
+    half: HalfDeployed, copy: VerificationCopy, tmp_path: Path, *, keep: bool = False
+) -> VerificationOutcome:
     sized = plan(copy.environment)
     return Verification(half, copy, sized, VerificationSettings(), tmp_path, lambda _: None, keep=keep).run()
 
@@ -104,14 +106,14 @@ def test_what_was_made_goes_after_a_failure_and_after_ctrl_c(
     half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path, happens: BaseException, said: str
 ) -> None:
     half.happens = happens
-    found = run(half, copy, tmp_path)
-    assert (found.trouble, found.remains, found.exact) == ((said,), (), False)
-    assert [step.name for step in found.steps] == ["synthesise", "deploy", "tear down"]
+    result = run(half, copy, tmp_path)
+    assert (result.trouble, result.remains, result.exact) == ((said,), (), False)
+    assert [step.name for step in result.steps] == ["synthesise", "deploy", "tear down"]
     assert stacks(aws) == []
     assert list(tmp_path.glob("*.out")) == []
-    assert found.document()["trouble"] == [said]
+    assert result.document()["trouble"] == [said]
     # It stood for a moment, which has its price; nothing ran.
-    assert all("DPU" not in line.name for line in found.cost)
+    assert all("DPU" not in line.name for line in result.cost)
 
 
 def test_what_was_made_goes_after_an_error_that_nobody_foresaw(
@@ -173,16 +175,16 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
     monkeypatch.setattr(Cluster, "topics", {"orders": None})
     monkeypatch.setattr(Cluster, "happens", happens, raising=False)
     beside = BesideACluster(half.aws, plan(copy.environment), poll_seconds=0.01, patience=half.patience)
-    found = run(beside, copy, tmp_path)
-    assert said in found.trouble[0]
-    assert (found.remains, stacks(aws), list(Cluster.topics)) == ((), [], ["orders"])
+    result = run(beside, copy, tmp_path)
+    assert said in result.trouble[0]
+    assert (result.remains, stacks(aws), list(Cluster.topics)) == ((), [], ["orders"])
 
 
 def test_what_is_to_be_kept_stays(
     half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path
 ) -> None:
-    found = run(half, copy, tmp_path, keep=True)
-    assert (found.kept, found.exact) == (True, False)
+    result = run(half, copy, tmp_path, keep=True)
+    assert (result.kept, result.exact) == (True, False)
     assert stacks(aws) == [f"{copy.names.prefix}-streams"]
 
 
@@ -194,9 +196,9 @@ def test_nothing_is_taken_away_where_nothing_was_made(
         raise AwsError("cdk synth ended with status 2")
 
     monkeypatch.setattr(cdk, "synthesise", refuse)
-    found = run(half, copy, tmp_path)
-    assert [step.name for step in found.steps] == ["synthesise"]
-    assert (found.trouble, sum(line.usd for line in found.cost)) == (("cdk synth ended with status 2",), 0)
+    result = run(half, copy, tmp_path)
+    assert [step.name for step in result.steps] == ["synthesise"]
+    assert (result.trouble, sum(line.usd for line in result.cost)) == (("cdk synth ended with status 2",), 0)
     assert list(tmp_path.glob("*.out")) == []
 
 
@@ -250,11 +252,11 @@ def test_a_catalog_that_refuses_ends_it_with_its_outcome(
 ) -> None:
     asked = Asked(half.aws, half.plan, poll_seconds=0.01, patience=half.patience)
     asked.error = error
-    found = run(asked, copy, tmp_path)
-    (trouble,) = found.trouble
+    result = run(asked, copy, tmp_path)
+    (trouble,) = result.trouble
     assert said in trouble
-    assert (found.remains, found.exact, stacks(aws)) == ((), False, [])
-    assert found.cost
+    assert (result.remains, result.exact, stacks(aws)) == ((), False, [])
+    assert result.cost
 
 
 def test_what_is_asked_too_often_is_asked_again() -> None:

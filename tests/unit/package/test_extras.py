@@ -30,14 +30,14 @@ def named(requirements: list[str]) -> set[str]:
 
 def imported() -> dict[str, Path]:
     """Third parties that the tool and the infrastructure import, and a file that does; the core runs on engines."""
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
     for folder in ("millrace", "infra"):
         for file in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
                 names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
-                found |= {name.partition(".")[0]: file for name in names}
-    return {name: file for name, file in found.items() if name not in sys.stdlib_module_names}
+                result |= {name.partition(".")[0]: file for name in names}
+    return {name: file for name, file in result.items() if name not in sys.stdlib_module_names}
 
 
 def test_every_import_is_installed_or_named_by_its_extra() -> None:

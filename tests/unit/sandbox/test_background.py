@@ -8,7 +8,7 @@ import pytest
 
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records import producer
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 
 
 def fails(_: Event) -> None:
@@ -20,14 +20,14 @@ def until_stopped(stop: Event) -> None:
 
 
 def test_it_ends_with_the_block() -> None:
-    with Background(until_stopped, "sending") as sending:
+    with BackgroundThread(until_stopped, "sending") as sending:
         assert not sending.done
         sending.check()
     assert sending.done
 
 
 def test_what_it_raises_is_raised_at_the_end_of_the_block_and_by_who_asks() -> None:
-    sending = Background(fails, "sending")
+    sending = BackgroundThread(fails, "sending")
     with pytest.raises(ZeroDivisionError), sending:
         pass
     with pytest.raises(ZeroDivisionError):
@@ -35,7 +35,7 @@ def test_what_it_raises_is_raised_at_the_end_of_the_block_and_by_who_asks() -> N
 
 
 def test_what_the_block_raises_counts_and_the_work_ends() -> None:
-    with pytest.raises(KeyError), Background(until_stopped, "sending") as sending:
+    with pytest.raises(KeyError), BackgroundThread(until_stopped, "sending") as sending:
         raise KeyError
     assert sending.done
 
@@ -47,7 +47,7 @@ def test_work_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     def deaf(_: Event) -> None:
         goes_on.wait(30)
 
-    sending = Background(deaf, "sending")
+    sending = BackgroundThread(deaf, "sending")
     with pytest.raises(SandboxError, match="sending has not ended"):
         sending.stop()
     goes_on.set()

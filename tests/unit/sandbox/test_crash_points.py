@@ -13,7 +13,7 @@ import pytest
 
 from tests import postgres
 from tests.faults import statements
-from tests.faults.crash_points import Outcome, figures
+from tests.faults.crash_points import PointResult, figures
 from tests.faults.mutations import MODES, Mode, Points, label
 from tests.postgres import PASSWORD, USER, Postgres
 
@@ -99,7 +99,7 @@ def test_a_label_leaves_out_what_differs_from_run_to_run() -> None:
 
 
 def test_what_is_left_of_a_kind_is_told() -> None:
-    done = [Outcome("derive", mode, n, "PUT" if n < 3 else "") for mode in MODES for n in (1, 2, 3)]
+    done = [PointResult("derive", mode, n, "PUT" if n < 3 else "") for mode in MODES for n in (1, 2, 3)]
     assert figures("derive", done) == (
         "derive: killed before 2 and after 2 mutations of a batch, answers to 2 lost, "
         "killed twice at 2: 8 of 8 exact, 0 lost, 0 doubled, 0 others, 0 stuck; 0 minutes in all"

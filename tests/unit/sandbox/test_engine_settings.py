@@ -44,14 +44,14 @@ def differences(document: dict[str, Any]) -> dict[str, tuple[str | None, str | N
 
 @pytest.mark.parametrize("job", DOCUMENTS)
 def test_every_difference_between_sandbox_and_engine_has_a_reason(job: str) -> None:
-    found = differences(DOCUMENTS[job])
-    unexplained = {name: values for name, values in found.items() if not name.startswith(tuple(REPLACED))}
+    result = differences(DOCUMENTS[job])
+    unexplained = {name: values for name, values in result.items() if not name.startswith(tuple(REPLACED))}
     assert not unexplained, f"{job}: engine, sandbox: {unexplained}"
 
 
 def test_every_reason_is_needed() -> None:
-    found = [name for document in DOCUMENTS.values() for name in differences(document)]
-    assert [prefix for prefix in REPLACED if not any(n.startswith(prefix) for n in found)] == []
+    result = [name for document in DOCUMENTS.values() for name in differences(document)]
+    assert [prefix for prefix in REPLACED if not any(n.startswith(prefix) for n in result)] == []
 
 
 def test_no_way_to_plan_a_query_is_the_sandboxs_own() -> None:
@@ -83,10 +83,10 @@ def test_what_a_job_without_settings_of_its_own_finds(
     ansi: str,
     adaptive_stream: str | None,
 ) -> None:
-    found = engine_settings({"engine": engine, "engine_version": version, "workers": workers})
-    assert found["spark.sql.shuffle.partitions"] == partitions
-    assert found["spark.sql.ansi.enabled"] == ansi
-    assert found.get("spark.sql.adaptive.streaming.stateless.enabled") == adaptive_stream
+    result = engine_settings({"engine": engine, "engine_version": version, "workers": workers})
+    assert result["spark.sql.shuffle.partitions"] == partitions
+    assert result["spark.sql.ansi.enabled"] == ansi
+    assert result.get("spark.sql.adaptive.streaming.stateless.enabled") == adaptive_stream
 
 
 def test_a_value_that_nobody_confirmed_says_what_it_rests_on() -> None:

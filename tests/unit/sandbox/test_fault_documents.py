@@ -11,8 +11,8 @@ import pytest
 
 from millrace.config import load
 from millrace.etl.launch.settings import parse
-from tests.faults import crashed, jobs, sinks
-from tests.faults.crashed import KINDS
+from tests.faults import crashed_job, jobs, sinks
+from tests.faults.crashed_job import KINDS
 from tests.faults.kafka import KafkaStage
 from tests.faults.routed import RoutedStage
 from tests.faults.split import SplitStage
@@ -72,8 +72,8 @@ def test_crash_points(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         port=2,
         points=SimpleNamespace(),
     )
-    monkeypatch.setattr(crashed.Crashed, "_topic", lambda _: (None, jobs.topic("events", 5)))
-    monkeypatch.setattr(crashed.Crashed, "_stream", lambda _: (None, jobs.stream("events", "us-east-1")))
-    job = crashed.Crashed(servers, KINDS[name], "crashed", tmp_path)
+    monkeypatch.setattr(crashed_job.Crashed, "_topic", lambda _: (None, jobs.topic("events", 5)))
+    monkeypatch.setattr(crashed_job.Crashed, "_stream", lambda _: (None, jobs.stream("events", "us-east-1")))
+    job = crashed_job.Crashed(servers, KINDS[name], "crashed", tmp_path)
     settings = parse(job.settings)
     assert KINDS[name].query in {query.name for query in settings.queries}

@@ -41,9 +41,9 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_the_narrowest_type_that_takes_all(name: str) -> None:
     values, kind = KINDS[name]
-    found = from_json([json.dumps({"x": v}).encode() for v in values])
-    assert ddl.kind_text(found.schema["x"].dataType) == kind
-    assert found.fields[0].conflicts == []
+    result = from_json([json.dumps({"x": v}).encode() for v in values])
+    assert ddl.kind_text(result.schema["x"].dataType) == kind
+    assert result.fields[0].conflicts == []
 
 
 def test_an_id_that_outgrows_the_sample_is_no_dead_letter() -> None:
@@ -105,12 +105,12 @@ def test_times_are_found_and_named(name: str) -> None:
 )
 def test_money_is_a_decimal_where_all_samples_have_two_digits(values: tuple[str, ...], kind: str) -> None:
     """A binary fraction holds no cents, and its sums are wrong in the last digit."""
-    for found in (
+    for result in (
         from_json([f'{{"x":{each}}}'.encode() for each in values]),
         from_csv([each.encode() for each in values], ["x"], delimiter=",", null="null"),
     ):
-        assert ddl.kind_text(found.fields[0].kind) == kind
-        assert any("a third would be rounded away" in each for each in found.fields[0].conflicts) == (
+        assert ddl.kind_text(result.fields[0].kind) == kind
+        assert any("a third would be rounded away" in each for each in result.fields[0].conflicts) == (
             "DEC" in kind
         )
     assert from_json([b'{"x":12.50}']).fields[0].examples == ["12.50"]
@@ -118,32 +118,32 @@ def test_money_is_a_decimal_where_all_samples_have_two_digits(values: tuple[str,
 
 def test_names_that_no_column_can_have_are_told_when_the_schema_is_inferred() -> None:
     rows = [{"a": {"x": 1, "X": 2}, "b": [{"in": {"": 1}, "n": 1}], "c`": 1, "": 2}]
-    found = from_json([json.dumps(row).encode() for row in rows])
-    assert found.schema.simpleString() == "struct<a:string,b:array<struct<in:string,n:bigint>>>"
+    result = from_json([json.dumps(row).encode() for row in rows])
+    assert result.schema.simpleString() == "struct<a:string,b:array<struct<in:string,n:bigint>>>"
     odd = "left out: its name is empty or holds a backtick"
-    assert {f.name: f.conflicts for f in found.fields} == {
+    assert {f.name: f.conflicts for f in result.fields} == {
         "a": ["kept as JSON text: names in it that no column has: X, x"],
         "b": ["kept as JSON text: names in it that no column has: ''"],
         "c`": [odd],
         "": [odd],
     }
-    assert list(of_ddl.problems(of_ddl.parse(ddl.write(found.schema)))) == []
+    assert list(of_ddl.problems(of_ddl.parse(ddl.write(result.schema)))) == []
 
 
 def test_what_is_odd_is_said() -> None:
     rows = [{"a": 1, "b": None, "_c": 1, "A": 2, "d": {"x": 1}}, {"a": "one", "d": {"x": "y"}}]
-    found = from_json([*(json.dumps(r).encode() for r in rows), b"{", b"[]", b"[" * 100_000])
-    assert found.schema.simpleString() == "struct<a:string,b:string,d:struct<x:string>>"
-    assert {f.name: f.conflicts for f in found.fields} == {
+    result = from_json([*(json.dumps(r).encode() for r in rows), b"{", b"[]", b"[" * 100_000])
+    assert result.schema.simpleString() == "struct<a:string,b:string,d:struct<x:string>>"
+    assert {f.name: f.conflicts for f in result.fields} == {
         "a": ["int and string"],
         "b": ["no value seen"],
         "_c": ["left out: its name begins with _"],
         "A": ["left out: its name differs from another in case only"],
         "d": ["x: int and string"],
     }
-    assert [f.absent for f in found.fields] == [0, 2, 1, 1, 0]
-    assert (found.records, found.unreadable) == (2, 3)
-    assert "not JSON" in (found.reason or "")
+    assert [f.absent for f in result.fields] == [0, 2, 1, 1, 0]
+    assert (result.records, result.unreadable) == (2, 3)
+    assert "not JSON" in (result.reason or "")
 
 
 def test_required_fields_are_those_that_no_record_lacks() -> None:
@@ -154,8 +154,8 @@ def test_required_fields_are_those_that_no_record_lacks() -> None:
 
 def test_csv() -> None:
     payloads = [b'1,007,2.5,"a,b",true,2026-01-01', b"2,008,NA,,FALSE,", b"3,x", b"\xff,,,,,", b'"1,2']
-    found = from_csv(payloads, None, delimiter=",", null="NA")
-    assert [ddl.kind_text(f.dataType) for f in found.schema] == [
+    result = from_csv(payloads, None, delimiter=",", null="NA")
+    assert [ddl.kind_text(f.dataType) for f in result.schema] == [
         "BIGINT",
         "STRING",
         "DOUBLE",
@@ -163,8 +163,8 @@ def test_csv() -> None:
         "BOOLEAN",
         "DATE",
     ]
-    assert found.schema.fieldNames() == ["c1", "c2", "c3", "c4", "c5", "c6"]
-    assert (found.records, found.unreadable) == (2, 3)
+    assert result.schema.fieldNames() == ["c1", "c2", "c3", "c4", "c5", "c6"]
+    assert (result.records, result.unreadable) == (2, 3)
     assert from_csv([b"1;x"], ["n", "t"], delimiter=";").schema.simpleString() == "struct<n:bigint,t:string>"
     assert from_csv([b"1;x"], ["n", "t"], delimiter=";", narrow=True).schema.simpleString() == (
         "struct<n:int,t:string>"
@@ -199,13 +199,13 @@ json_values = st.recursive(
 )
 def test_any_objects_give_a_schema_that_can_be_written_and_read(rows: list[dict[str, object]]) -> None:
     payloads = [json.dumps(row).encode() for row in rows]
-    found = from_json(payloads)
-    assert ddl.parse(ddl.write(found.schema)) == found.schema
+    result = from_json(payloads)
+    assert ddl.parse(ddl.write(result.schema)) == result.schema
     # In another order the same types come out.
     again = from_json(payloads[::-1]).schema
-    assert sorted(f.name for f in again) == sorted(f.name for f in found.schema)
-    for name in found.schema.fieldNames():
-        one, other = found.schema[name].dataType, again[name].dataType
+    assert sorted(f.name for f in again) == sorted(f.name for f in result.schema)
+    for name in result.schema.fieldNames():
+        one, other = result.schema[name].dataType, again[name].dataType
         assert common_type(one, other)[0].typeName() == one.typeName() == other.typeName()
 
 
@@ -233,9 +233,9 @@ AVSC = (
 
 
 def test_an_avro_file_carries_its_schema() -> None:
-    text, found = from_avro(container(AVSC))
+    text, result = from_avro(container(AVSC))
     assert json.loads(text) == json.loads(AVSC)
-    assert ddl.write(found.schema) == "a BIGINT,\nb STRING NOT NULL\n"
+    assert ddl.write(result.schema) == "a BIGINT,\nb STRING NOT NULL\n"
     for data in (b"PAR1", container(AVSC)[:30]):
         with pytest.raises(InferenceError):
             from_avro(data)
@@ -253,10 +253,10 @@ def test_an_avro_file_may_have_unions_and_any_metadata() -> None:
     text = json.dumps({"type": "record", "name": "R", "fields": fields})
     out = io.BytesIO()
     fastavro.writer(out, json.loads(text), [], metadata={"maker": "y"})
-    written, found = from_avro(out.getvalue().replace(b"\x0amaker\x02y", b"\x0amaker\x02\xff"))
+    written, result = from_avro(out.getvalue().replace(b"\x0amaker\x02y", b"\x0amaker\x02\xff"))
     assert json.loads(written)["fields"][0]["type"] == ["null", "int", "string"]
-    assert found.schema.simpleString().startswith("struct<a:struct<member0:int,member1:string>,b:bigint,c:")
-    assert found.fields[2].conflicts == ["no table has it: names that differ in case only: X, x"]
+    assert result.schema.simpleString().startswith("struct<a:struct<member0:int,member1:string>,b:bigint,c:")
+    assert result.fields[2].conflicts == ["no table has it: names that differ in case only: X, x"]
 
 
 def run(*arguments: str) -> tuple[int, str]:

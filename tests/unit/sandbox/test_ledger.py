@@ -100,8 +100,8 @@ def test_ledger_survives_its_file(tmp_path_factory, records):
 def test_a_table_that_lacks_doubles_or_invents_rows_is_told() -> None:
     wanted = Counter({("a",): 1, ("b",): 2, ("c",): 1})
     assert Difference.of("t", wanted, wanted).exact
-    found = Counter({("a",): 3, ("b",): 1, ("d",): 2})
-    assert Difference.of("t", wanted, found) == Difference("t", 4, lost=2, doubled=2, others=2)
+    result = Counter({("a",): 3, ("b",): 1, ("d",): 2})
+    assert Difference.of("t", wanted, result) == Difference("t", 4, lost=2, doubled=2, others=2)
     assert not Difference.of("t", Counter(), Counter()).exact
 
 
@@ -114,8 +114,8 @@ def test_differences_add_up() -> None:
 def test_a_loss_and_a_double_count_whatever_was_made_of_the_payloads() -> None:
     """As where one's own rules make dead letters of records that nobody spoiled."""
     judged = (("t/0/0", GOOD, "rule", GOOD), *ALL[1:])
-    found = compare(make_ledger(), landed(*judged), ids("t/0/1"))
-    assert (found.exact, found.lost_or_doubled) == (False, False)
+    result = compare(make_ledger(), landed(*judged), ids("t/0/1"))
+    assert (result.exact, result.lost_or_doubled) == (False, False)
     for rows in (ALL[1:], (*ALL, ALL[0]), (*ALL, ("t/0/9", GOOD, None, None))):
         assert compare(make_ledger(), landed(*rows), ids("t/0/0", "t/0/1")).lost_or_doubled
 

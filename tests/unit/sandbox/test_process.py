@@ -27,7 +27,7 @@ from millrace.sandbox.programs.child_processes import (
     stopping,
     wait_until,
 )
-from tests.serving import Handler, served
+from tests.http_servers import Handler, served
 
 FOREVER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print('up', flush=True); time.sleep(60)"
 

@@ -39,13 +39,13 @@ def test_the_last_batch_with_records_is_shown_and_a_later_idle_trigger_moves_the
     )
     with file.open("a") as writing:
         writing.write('{"at": "1970-01-01T00:20:00.000Z", "query": "la')  # under way
-    found = states(file)
-    land = found["land"]
+    result = states(file)
+    land = result["land"]
     assert (land.batch, land.rows, land.rows_per_second) == (2, 400, 200.0)
     assert (land.age_p95, land.age_max) == (95.45, 100.0)
     assert (land.backlog_records, land.backlog_seconds) == (0, 3.0)
     assert land.at == datetime.fromtimestamp(1060, UTC)
-    assert found.keys() == {"land", "derive"}
+    assert result.keys() == {"land", "derive"}
 
 
 def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
@@ -64,13 +64,13 @@ def test_the_newest_run_of_a_job_is_found(tmp_path: Path) -> None:
     for run in ("flights-1", "flights-2", "departures-1"):
         (tmp_path / run).mkdir()
         JsonLines(tmp_path / run / "metrics.jsonl", "job").write([batch(1, 1)])
-    found = newest(tmp_path, "flights")
-    assert found is not None
-    assert found.parent.name in {"flights-1", "flights-2"}
+    result = newest(tmp_path, "flights")
+    assert result is not None
+    assert result.parent.name in {"flights-1", "flights-2"}
     (tmp_path / "flights-1" / "metrics.jsonl").touch()
-    found = newest(tmp_path, "flights")
-    assert found is not None
-    assert found.parent.name == "flights-1"
+    result = newest(tmp_path, "flights")
+    assert result is not None
+    assert result.parent.name == "flights-1"
 
 
 def test_a_line_for_each_query(tmp_path: Path) -> None:

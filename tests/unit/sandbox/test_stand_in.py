@@ -110,20 +110,20 @@ def company(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_nothing_of_another_place_is_left(company: Path) -> None:
     loaded = load(company, ROOT)
-    found = stand_in(loaded, str(company))
-    environment = found.environment
+    result = stand_in(loaded, str(company))
+    environment = result.environment
     assert (environment.name, environment.account, environment.region) == ("company", ACCOUNT, "eu-west-1")
-    text = Path(found.name).read_text()
+    text = Path(result.name).read_text()
     left = text.replace('"444455556666"', "", 1).replace('"777788889999"', "", 1)  # other_accounts names both
     assert not re.search(r"4444|7777|arn:|vpc-|subnet-|acme-lake|kafka\.example", left)
     # One broker holds all topics: no two streams share one.
-    topics = [found.names.stream(name) for name in ("scans", "copies", "every")]
+    topics = [result.names.stream(name) for name in ("scans", "copies", "every")]
     assert topics == ["msk.acme.scans", "other.acme.scans", "every"]
     assert environment.streams.keys() == loaded.streams.keys()
     for name, job in loaded.jobs.items():
         assert environment.jobs[name].queries == job.queries
     for part in ("account 444455556666", "network.vpc", "cluster msk", "stream clicks", "role of job clicks"):
-        assert part in found.replaced
+        assert part in result.replaced
 
 
 def test_a_name_that_is_free_on_its_broker_stays(company: Path) -> None:
@@ -135,11 +135,11 @@ def test_a_name_that_is_free_on_its_broker_stays(company: Path) -> None:
 @pytest.mark.parametrize("account", ["444455556666", ACCOUNT])
 def test_a_job_that_runs_in_turns_runs_all_the_time_here(company: Path, account: str) -> None:
     company.write_text(IN_TURNS.format(account))
-    found = stand_in(load(company, ROOT), str(company))
-    assert found.environment.jobs["clicks"].run_every is None
-    assert found.environment.jobs["clicks"].latency.total_seconds() == 900
-    assert "run_every of job clicks" in found.replaced
-    assert stand_in(found.environment, found.name).replaced == ()
+    result = stand_in(load(company, ROOT), str(company))
+    assert result.environment.jobs["clicks"].run_every is None
+    assert result.environment.jobs["clicks"].latency.total_seconds() == 900
+    assert "run_every of job clicks" in result.replaced
+    assert stand_in(result.environment, result.name).replaced == ()
 
 
 @pytest.mark.parametrize("name", environments(ROOT))
@@ -148,11 +148,11 @@ def test_each_environment_of_the_repository_has_one(
 ) -> None:
     monkeypatch.setattr(module, "RUN", tmp_path)
     loaded = load(name, ROOT)
-    found = stand_in(loaded, name)
-    assert (found.name == name) is (loaded.account == ACCOUNT)
-    assert found.names.prefix == f"{loaded.project}-{name}"
+    result = stand_in(loaded, name)
+    assert (result.name == name) is (loaded.account == ACCOUNT)
+    assert result.names.prefix == f"{loaded.project}-{name}"
     # A stand-in needs none itself.
-    assert stand_in(found.environment, found.name).replaced == ()
+    assert stand_in(result.environment, result.name).replaced == ()
 
 
 def test_a_job_needs_those_that_land_what_it_derives_from(company: Path) -> None:

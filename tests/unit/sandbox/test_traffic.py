@@ -64,27 +64,27 @@ class Clock:
 
 def passed(bucket: TokenBucket, clock: Clock, seconds: float) -> Counter[int]:
     """How many the bucket let through in each second."""
-    found: Counter[int] = Counter()
+    result: Counter[int] = Counter()
     while True:
         bucket.take()
         if clock.now >= seconds:
-            return found
-        found[int(clock.now)] += 1
+            return result
+        result[int(clock.now)] += 1
 
 
 @pytest.mark.parametrize("rate", [0.5, 7, 250, 4000])
 def test_the_rate_is_kept(rate: float) -> None:
     clock = Clock()
-    found = passed(TokenBucket(lambda _: rate, clock, clock.wait), clock, 20)
-    assert abs(sum(found.values()) - 20 * rate) <= 1 + rate * 0.01
+    result = passed(TokenBucket(lambda _: rate, clock, clock.wait), clock, 20)
+    assert abs(sum(result.values()) - 20 * rate) <= 1 + rate * 0.01
 
 
 def test_bursts_come_when_they_should() -> None:
     clock, shape = Clock(), TrafficShape(per_second=100, burst_factor=5, burst_every=10, burst_seconds=2)
-    found = passed(TokenBucket(shape.rate, clock, clock.wait), clock, 20)
+    result = passed(TokenBucket(shape.rate, clock, clock.wait), clock, 20)
     for second in range(20):
         wanted = 500 if second % 10 < 2 else 100
-        assert abs(found[second] - wanted) <= 30, (second, found[second])
+        assert abs(result[second] - wanted) <= 30, (second, result[second])
 
 
 def test_after_a_stall_a_second_is_made_good_and_no_more() -> None:
@@ -202,10 +202,10 @@ class Taker:
 def test_sending_ends_after_so_many_so_long_or_when_told(written: Payloads) -> None:
     made = feed(written, dirty=0.5)
     counted: list[int] = []
-    found = send(made, Taker(), most=20, seconds=None, stop=Stop(), sent=counted.append)
-    assert (found.records, sum(counted)) == (20, 20)
-    assert 60 < found.per_second < 140
-    assert found.dirty > 0
+    result = send(made, Taker(), most=20, seconds=None, stop=Stop(), sent=counted.append)
+    assert (result.records, sum(counted)) == (20, 20)
+    assert 60 < result.per_second < 140
+    assert result.dirty > 0
     assert send(
         made, Taker(), most=None, seconds=0.3, stop=Stop(), sent=counted.append
     ).records == pytest.approx(30, abs=8)

@@ -174,8 +174,8 @@ def test_aws_asks_first_and_then_takes_what_the_ledger_says(project: Path, moto:
     )["ShardIterator"]
     records = client.get_records(ShardIterator=start)["Records"]
     ledger = Ledger.read(path)
-    found = Counter((f"{STREAM}/{r['SequenceNumber']}", payload_hash(r["Data"])) for r in records)
-    assert found == Counter(zip(ledger.ids, ledger.hashes, strict=True))
+    result = Counter((f"{STREAM}/{r['SequenceNumber']}", payload_hash(r["Data"])) for r in records)
+    assert result == Counter(zip(ledger.ids, ledger.hashes, strict=True))
     assert len(ledger) == 40
 
 

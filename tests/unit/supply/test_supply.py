@@ -38,9 +38,9 @@ def test_everything_that_is_pinned_is_in_the_bill_with_its_hash() -> None:
 def test_a_secret_in_a_file_is_found_and_named_without_being_told(tmp_path: Path) -> None:
     key = "AKIA" + "Q3EGRIYZ7JPFN4XS"
     (tmp_path / "job.py").write_text(f'ID = "{key}"\n')
-    (found,) = find(tmp_path, ["job.py"])
-    assert (found.at, found.line) == ("job.py", 1)
-    assert key not in str(found)
+    (result,) = find(tmp_path, ["job.py"])
+    assert (result.at, result.line) == ("job.py", 1)
+    assert key not in str(result)
 
 
 Programs = Callable[[Sequence[str], Path], str]
@@ -55,10 +55,10 @@ def pip(*, canary: bool = True, known: dict[str, str] | None = None, skipped: st
         if "jinja2==2.4.1" in lock:
             vulnerable = [{"id": "PYSEC-1", "fix_versions": ["2.8.1"]}] if canary else []
             dependencies.append({"name": "jinja2", "version": "2.4.1", "vulns": vulnerable})
-        for name, found in (known or {}).items():
+        for name, result in (known or {}).items():
             if f"\n{name}==" in lock:
                 dependencies.append(
-                    {"name": name, "version": "1", "vulns": [{"id": found, "fix_versions": ["2"]}]}
+                    {"name": name, "version": "1", "vulns": [{"id": result, "fix_versions": ["2"]}]}
                 )
         if skipped:
             dependencies.append({"name": skipped, "skip_reason": "not found"})
@@ -68,8 +68,8 @@ def pip(*, canary: bool = True, known: dict[str, str] | None = None, skipped: st
 
 
 def test_what_is_known_of_a_python_package_is_told_with_its_lock() -> None:
-    found = list(audit.python(ROOT, "pip-audit", pip(known={"cdk-nag": "PYSEC-9"})))
-    assert found == [Known("cdk-nag", "1", "PYSEC-9", "requirements.txt", "2")]
+    result = list(audit.python(ROOT, "pip-audit", pip(known={"cdk-nag": "PYSEC-9"})))
+    assert result == [Known("cdk-nag", "1", "PYSEC-9", "requirements.txt", "2")]
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ WRONG = {
 
 
 def test_what_is_known_of_a_node_package_is_told() -> None:
-    found = list(audit.node(ROOT, ["npm"], npm({"vulnerabilities": WRONG})))
-    assert found == [Known("minimist", "<1.2.6", "GHSA-1", "package-lock.json")]
+    result = list(audit.node(ROOT, ["npm"], npm({"vulnerabilities": WRONG})))
+    assert result == [Known("minimist", "<1.2.6", "GHSA-1", "package-lock.json")]
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_a_program_that_is_not_there_fails(tmp_path: Path) -> None:
 
 @given(until=st.dates(), today=st.dates())
 def test_an_excuse_holds_until_its_day(until: date, today: date) -> None:
-    found = [Known("a", "1", "X-1", "lock")]
+    result = [Known("a", "1", "X-1", "lock")]
     entry = Excused(id="X-1", package="a", reason="never reached from any input", until=until)
-    assert audit.open_ones(found, [entry], today) == ([] if today <= until else found)
-    assert audit.forgotten(found, [entry]) == []
+    assert audit.open_ones(result, [entry], today) == ([] if today <= until else result)
+    assert audit.forgotten(result, [entry]) == []
     assert audit.forgotten([], [entry]) == [entry]

@@ -94,10 +94,10 @@ def question(
 
 def stack(**outputs: str) -> dict[str, Any]:
     """``DescribeStacks`` of a stack with outputs."""
-    found = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
+    result = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
     return {
         "Stacks": [
-            {"StackName": "s", "CreationTime": NOW, "StackStatus": "CREATE_COMPLETE", "Outputs": found}
+            {"StackName": "s", "CreationTime": NOW, "StackStatus": "CREATE_COMPLETE", "Outputs": result}
         ]
     }
 

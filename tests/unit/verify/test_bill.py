@@ -77,8 +77,8 @@ def test_a_record_is_at_least_one_put_unit(size: int, units: int) -> None:
 
 @given(kills=st.integers(0, 15), reshards=st.integers(0, 10))
 def test_all_kills_and_reshards_have_their_turn(kills: int, reshards: int) -> None:
-    found = order_disturbances(kills, reshards)
-    assert (found.count("kill"), found.count("reshard")) == (kills, reshards)
-    followed = [after for turn, after in itertools.pairwise(found) if turn == "reshard"]
+    result = order_disturbances(kills, reshards)
+    assert (result.count("kill"), result.count("reshard")) == (kills, reshards)
+    followed = [after for turn, after in itertools.pairwise(result) if turn == "reshard"]
     # Each reshard is followed by a kill at once, as long as there is one left.
     assert followed.count("kill") == min(kills, reshards)

@@ -45,8 +45,8 @@ def test_a_claim_is_asked_or_looked_at() -> None:
 
 def _texts() -> list[Path]:
     folders = ("docs", "millrace", "infra", "etl")
-    found = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in (".md", ".py", ".yaml")]
-    kept = [p for p in found if "examples" not in p.parts and p != ROOT / PAGE and p.name != "claims.yaml"]
+    result = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in (".md", ".py", ".yaml")]
+    kept = [p for p in result if "examples" not in p.parts and p != ROOT / PAGE and p.name != "claims.yaml"]
     return [*kept, ROOT / "README.md"]
 
 

@@ -27,7 +27,7 @@ def test_no_driver_outlives_the_servers_after_a_failure(
     stack = LocalStack("http://127.0.0.1:1", "us-east-1", None)
     monkeypatch.setattr(localstack, "running", lambda _: nullcontext(stack))
     monkeypatch.setattr(in_sandbox, "only_one", nullcontext)
-    monkeypatch.setattr(in_sandbox, "forget_tables", lambda: None)
+    monkeypatch.setattr(in_sandbox, "delete_local_catalog", lambda: None)
     driver = Process.start("driver", ["sleep", "120"], environment={}, log=tmp_path / "log")
 
     def fail() -> None:

@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.sandbox.records.ledger import Ledger, payload_hash
 from millrace.verify.environment import VerificationCopy
 from millrace.verify.scenario import check_against_ledgers
-from millrace.verify.verification_outcome import Outcome
+from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.verify.conftest import NAME, Make
 
 LANDED = pa.schema(
@@ -65,19 +65,19 @@ def derived(ledger: Ledger) -> list[dict[str, object]]:
     return [{"_id": i} for i, kind in zip(ledger.ids, ledger.dirt, strict=True) if kind is None]
 
 
-def outcome(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> Outcome:
+def outcome(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> VerificationOutcome:
     """As a verification that ends well but for what its tables hold."""
-    found = check_against_ledgers(catalog, copy, {"kinesis": ledger})
-    return Outcome(
-        environment="minimal", name=NAME, where="here", steps=(), kills=(), reshards=(), compared=found,
+    result = check_against_ledgers(catalog, copy, {"kinesis": ledger})
+    return VerificationOutcome(
+        environment="minimal", name=NAME, where="here", steps=(), kills=(), reshards=(), compared=result,
         cost=(), prices="2026-11-16", billed=False, paid=False, remains=(), kept=False, trouble=(),
     )  # fmt: skip
 
 
 def test_tables_of_what_was_sent_are_exact(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> None:
-    found = outcome(catalog, copy, ledger)
-    (table,) = found.compared
-    assert found.exact
+    result = outcome(catalog, copy, ledger)
+    (table,) = result.compared
+    assert result.exact
     assert (table.account.produced, table.account.landed) == (RECORDS, RECORDS)
     assert table.account.dead_letters == len(range(0, RECORDS, DIRTY)) == ledger.dirty
 
@@ -85,10 +85,10 @@ def test_tables_of_what_was_sent_are_exact(catalog: Catalog, copy: VerificationC
 def test_a_row_that_is_deleted_is_lost(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> None:
     for name in tables(copy):
         catalog.load_table(name).delete("_id == 'stream/3'")
-    found = outcome(catalog, copy, ledger)
-    (table,) = found.compared
+    result = outcome(catalog, copy, ledger)
+    (table,) = result.compared
     assert (table.account.lost, table.account.derived_lost) == (1, 1)
-    assert not found.exact
+    assert not result.exact
 
 
 def test_a_row_that_is_appended_again_is_doubled(
@@ -96,10 +96,10 @@ def test_a_row_that_is_appended_again_is_doubled(
 ) -> None:
     for (name, schema), rows in zip(tables(copy).items(), (landed(ledger), derived(ledger)), strict=True):
         catalog.load_table(name).append(pa.Table.from_pylist([rows[3]], schema=schema))
-    found = outcome(catalog, copy, ledger)
-    (table,) = found.compared
+    result = outcome(catalog, copy, ledger)
+    (table,) = result.compared
     assert (table.account.duplicated, table.account.derived_duplicated) == (1, 1)
-    assert not found.exact
+    assert not result.exact
 
 
 def test_one_lost_and_one_doubled_are_seen_though_the_count_is_right(
@@ -141,9 +141,9 @@ def test_a_table_that_was_never_made_has_lost_all(
 def test_nothing_sent_nothing_compared_trouble_and_leftovers_are_no_success(
     catalog: Catalog, copy: VerificationCopy, ledger: Ledger
 ) -> None:
-    found = outcome(catalog, copy, ledger)
-    assert found.exact
+    result = outcome(catalog, copy, ledger)
+    assert result.exact
     for changed in ({"compared": ()}, {"trouble": ("a job did not come back",)}, {"remains": ("bucket b",)}):
-        assert not dataclasses.replace(found, **changed).exact
-    assert dataclasses.replace(found, remains=("bucket b",), kept=True).exact
+        assert not dataclasses.replace(result, **changed).exact
+    assert dataclasses.replace(result, remains=("bucket b",), kept=True).exact
     assert not outcome(catalog, copy, Ledger()).exact

@@ -37,10 +37,10 @@ def stack(name: str, tags: dict[str, str]) -> dict[str, Any]:
 
 
 def test_a_stack_with_both_marks_belongs_to_its_verification() -> None:
-    found = scope_of(stack(f"hello-{NAME}-storage", WHOLE), MINIMAL)
-    assert found == OWN
-    assert (found.environment, found.cluster) == ("minimal", "")
-    assert found.tags.items() <= WHOLE.items()
+    result = scope_of(stack(f"hello-{NAME}-storage", WHOLE), MINIMAL)
+    assert result == OWN
+    assert (result.environment, result.cluster) == ("minimal", "")
+    assert result.tags.items() <= WHOLE.items()
 
 
 def test_a_company_s_prefix_begins_the_names() -> None:
@@ -73,14 +73,14 @@ values = st.sampled_from(
     tags=st.dictionaries(st.sampled_from([TAG, ENVIRONMENT, PROJECT, "team"]), values),
 )
 def test_nothing_else_ever_belongs_to_one(prefix: str, part: str, tags: dict[str, str]) -> None:
-    found = scope_of(stack(prefix + part, tags), MINIMAL)
+    result = scope_of(stack(prefix + part, tags), MINIMAL)
     both = (
         tags.get(TAG) == "hello/minimal"
         and tags.get(PROJECT) == "hello"
         and NAMES.fullmatch(tags.get(ENVIRONMENT, "")) is not None
         and (prefix + part).startswith(f"{tags.get(PROJECT)}-{tags.get(ENVIRONMENT)}-")
     )
-    assert (found is not None) == both
+    assert (result is not None) == both
 
 
 def test_another_project_s_verification_is_left_though_its_environment_has_the_same_name() -> None:

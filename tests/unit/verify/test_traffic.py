@@ -12,7 +12,7 @@ from millrace.lifecycle.problems import AwsError, ThrottledError
 from millrace.sandbox.drill import wait_for
 from millrace.sandbox.payloads.flights import Event
 from millrace.sandbox.records.ledger import Ledger
-from millrace.sandbox.records.producer import Background
+from millrace.sandbox.records.producer import BackgroundThread
 from millrace.verify.environment import VerificationSettings
 from millrace.verify.scenario import Traffic
 from tests.unit.verify.conftest import Make
@@ -34,7 +34,7 @@ class Throttled:
 def test_sending_that_has_ended_is_waited_for_no_longer_though_it_was_throttled(make: Make) -> None:
     producer = Throttled()
     traffic = Traffic(make("minimal").sources[0], producer, VerificationSettings())
-    sending = Background(traffic.send, "to-kinesis")
+    sending = BackgroundThread(traffic.send, "to-kinesis")
     assert producer.ended.wait(10)
     with pytest.raises(AwsError, match="AWS is throttling PutRecords"):
         sending.stop()

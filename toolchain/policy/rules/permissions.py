@@ -186,7 +186,7 @@ class PoliciesAreOurs(PolicyRule):
             yield properties("ManagedPolicyArns"), "a managed policy"
 
 
-class ResourcePoliciesAreTied(PolicyRule):
+class ResourcePoliciesNameTheAccount(PolicyRule):
     """Checkov reads key policies for a wildcard and nothing else."""
 
     id = "E9606"

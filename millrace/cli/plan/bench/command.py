@@ -26,7 +26,7 @@ from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
-    from millrace.benchmark.result import Outcome
+    from millrace.benchmark.result import BenchmarkOutcome
     from millrace.benchmark.schedule import PlannedRun
 
 On = Literal["sandbox", "glue", "emr"]
@@ -146,7 +146,7 @@ def bench(
         queries, size = (reading,), float(environment.streams[asked.source].traffic.record_size)
         measured = [_on_engine(environment, job, reading, asked, runs, on, yes=yes)]
     worker, architecture = _worker(environment, job, on)
-    found = fit_outcome(
+    result = fit_outcome(
         measured,
         queries,
         record_bytes=size,
@@ -155,19 +155,19 @@ def bench(
         architecture=architecture,
         seed=seed,
     )
-    _finish(environment, job, found, out, html, as_json=as_json)
+    _finish(environment, job, result, out, html, as_json=as_json)
 
 
 def _counts(option: str, text: str) -> tuple[int, ...]:
     try:
-        found = tuple(sorted({int(each) for each in text.split(",")}))
+        counts = tuple(sorted({int(each) for each in text.split(",")}))
     except ValueError:
-        found = ()
-    if not found or found[0] < 1:
+        counts = ()
+    if not counts or counts[0] < 1:
         raise typer.BadParameter(
             f"{option} {text}: must be whole numbers of at least 1, separated by commas, such as 1,2,4"
         )
-    return found
+    return counts
 
 
 def _reading(environment: Environment, job: str, wanted: str | None) -> tuple[str, StreamQuery]:
@@ -220,9 +220,9 @@ def _on_engine(
             ]
         )
     has = plan(environment).streams[query.source].expected_partitions.value
-    asked = max(run.partitions for run in runs)
-    if asked > has:
-        raise typer.BadParameter(f"--partitions {asked}: topic {query.source} has only {has} partitions")
+    partitions = max(run.partitions for run in runs)
+    if partitions > has:
+        raise typer.BadParameter(f"--partitions {partitions}: topic {query.source} has only {has} partitions")
     aws = connect_account(environment)
     names = aws.names  # with the account that AWS reported, if the file names none
     base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
@@ -254,7 +254,13 @@ def _file(job: str, line: str | None) -> str:
 
 
 def _finish(
-    environment: Environment, job: str, found: Outcome, out: Path | None, html: Path | None, *, as_json: bool
+    environment: Environment,
+    job: str,
+    found: BenchmarkOutcome,
+    out: Path | None,
+    html: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Print and write the result; if there were disturbances, write the page, report them and refuse the result."""
     if html is not None:

@@ -13,13 +13,13 @@ from millrace.config import Environment
 
 if TYPE_CHECKING:
     from millrace.benchmark.fit import Fit
-    from millrace.benchmark.result import Outcome
+    from millrace.benchmark.result import BenchmarkOutcome
     from millrace.sizing.queries.benchmark_figures import Interval
 
 _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "missed", "batches")
 
 
-def summary(found: Outcome) -> Iterator[RenderableType]:
+def summary(found: BenchmarkOutcome) -> Iterator[RenderableType]:
     """Yield the output of ``millrace bench``."""
     table = plain_table(*words(*_HEAD[:1]), *figures(*_HEAD[1:]))
     for query, fit in found.fits.items():
@@ -40,7 +40,7 @@ def summary(found: Outcome) -> Iterator[RenderableType]:
         yield f"the file has the figures of {found.costliest}, the query with the highest cost per record"
 
 
-def _slowdown(found: Outcome, cores: int) -> float:
+def _slowdown(found: BenchmarkOutcome, cores: int) -> float:
     scaling = found.result.scaling
     assert scaling is not None
     alpha, beta = scaling.contention.value, scaling.coherence.value
@@ -73,7 +73,7 @@ def _between(estimate: Interval, factor: float, digits: int) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def page(environment: Environment, job: str, found: Outcome) -> str:
+def page(environment: Environment, job: str, found: BenchmarkOutcome) -> str:
     """Return the page of a benchmark: each batch's duration against its records, and the fit through them."""
     result = found.result
     ran = (
@@ -89,14 +89,14 @@ def page(environment: Environment, job: str, found: Outcome) -> str:
     return html_page("report", f"{environment.project}-{environment.name}: benchmark of {job}", document)
 
 
-def _curve(found: Outcome) -> dict[str, Any]:
+def _curve(found: BenchmarkOutcome) -> dict[str, Any]:
     """Return the batches of each number of partitions and cores as points, and the fit through them as a line."""
     fit = found.fits[found.costliest]
-    kept = [each for each in found.result.batches if not each.warm_up]
-    most = max(each.records for each in kept)
+    batches = [each for each in found.result.batches if not each.warm_up]
+    most = max(each.records for each in batches)
     points: dict[str, list[list[float]]] = {}
     fits = {}
-    for each in kept:
+    for each in batches:
         name = f"{each.partitions} partitions on {each.cores} cores"
         points.setdefault(name, []).append([each.records, each.seconds])
         at = (most * step / 40 for step in range(41))

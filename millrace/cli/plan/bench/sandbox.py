@@ -58,7 +58,7 @@ def subject_of(
     assembly = RUN / "benchmark-cdk.out"
     cdk.synthesise(environment.name, assembly, ACCOUNT)
     document = document_of(Names(environment, environment.account or ""), assembly, job)
-    given = _references(reference)
+    files = _references(reference)
     queries: list[str] = [reading]
     tables: dict[str, Any] = {}
     landed = next(q.get("table") for q in document["settings"]["queries"] if q["name"] == reading)
@@ -66,7 +66,7 @@ def subject_of(
         if each["kind"] != "derive" or each["source_table"] != landed:
             continue
         needed = [item["table"] for item in each["enrich"]]
-        missing = [table for table in needed if _rows_of(table, given) is None]
+        missing = [table for table in needed if _rows_of(table, files) is None]
         if missing:
             short = ", ".join(table.rpartition(".")[2] for table in missing)
             typer.echo(
@@ -79,20 +79,20 @@ def subject_of(
             typer.echo(f"{each['name']} is not measured: {why}", err=True)
             continue
         queries.append(each["name"])
-        tables |= {table: _rows_of(table, given) for table in needed}
+        tables |= {table: _rows_of(table, files) for table in needed}
     return MeasuredQuery(document, tuple(queries), tables), made
 
 
 def _references(given: Sequence[str]) -> dict[str, Path]:
-    found = {}
+    tables = {}
     for each in given:
         name, separator, path = each.partition("=")
         if not separator or not Path(path).is_file():
             raise typer.BadParameter(
                 f"--reference {each}: must be TABLE=FILE, with an existing CSV or Parquet file"
             )
-        found[name] = Path(path)
-    return found
+        tables[name] = Path(path)
+    return tables
 
 
 def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
@@ -118,10 +118,10 @@ def measure_core_levels(
     from millrace.sandbox.programs.child_processes import only_one
 
     with only_one(), kafka.running() as broker:
-        held = benchmark.per_partition(runs)
-        broker.create_topic(benchmark.TOPIC, len(held))
+        levels = benchmark.per_partition(runs)
+        broker.create_topic(benchmark.TOPIC, len(levels))
         with _progress(len(runs) * len(cores)) as moved:
-            benchmark.fill(broker.bootstrap, payloads, held)
+            benchmark.fill(broker.bootstrap, payloads, levels)
             measured = [
                 benchmark.run_schedule(
                     subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved()
@@ -129,15 +129,15 @@ def measure_core_levels(
                 for level in cores
             ]
         # The costs are those of the fewest cores, so only a disturbance there makes them invalid.
-        found = disagreeing_settings(measured[0], subject.queries)
-        if repeated := schedule_again(runs, found):
-            for each in found:
+        disturbances = disagreeing_settings(measured[0], subject.queries)
+        if repeated := schedule_again(runs, disturbances):
+            for each in disturbances:
                 typer.echo(f"measured again: {each}", err=True)
             with _progress(len(repeated)) as moved:
                 again = benchmark.run_schedule(
                     subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: moved()
                 )
-            measured[0] = with_repeated_runs(measured[0], again, found)
+            measured[0] = with_repeated_runs(measured[0], again, disturbances)
         return measured
 
 

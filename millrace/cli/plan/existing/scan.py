@@ -19,7 +19,7 @@ from rich.text import Text
 from millrace.cli.plan.existing.import_plans import fitted_plans
 from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.expected_failures import FAILED
-from millrace.cli.shared.html_pages import check_page, html_page, write_page
+from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError
 from millrace.config.document.problems import wrong_option
@@ -91,7 +91,7 @@ def scan(
       millrace scan --days 7 --no-logs --json
     """
     if html is not None:
-        check_page(html)
+        check_page_is_writable(html)
     tags = _tags(tag or ())
     region, client = _account(region)
     from millrace.advisor.existing.account_scan import Window

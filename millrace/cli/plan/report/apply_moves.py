@@ -42,8 +42,8 @@ def apply_moves(environment: Environment, moves: Sequence[Move], numbers: str) -
     from millrace.advisor.findings.model import Change
 
     known = {str(number): each for number, each in enumerate(moves, start=1)}
-    asked = dict.fromkeys(each.strip() for each in numbers.split(","))
-    if not asked or not known.keys() >= asked.keys():
+    wanted = dict.fromkeys(each.strip() for each in numbers.split(","))
+    if not wanted or not known.keys() >= wanted.keys():
         raise wrong_option("--apply", numbers, f"numbers of moves: {', '.join(known) or 'there are none'}")
     places = environment.places
     assert places.tree is not None
@@ -51,7 +51,7 @@ def apply_moves(environment: Environment, moves: Sequence[Move], numbers: str) -
     where = places.name(places.tree.file)
     changes = [
         Change("environment", where, key, old, new)
-        for each in map(known.get, asked)
+        for each in map(known.get, wanted)
         if each
         for key, old, new in ((each.key, each.old, each.new), *each.with_it)
     ]

@@ -73,8 +73,8 @@ def flow(found: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str, 
                 key, _box(key, "table", [_KINDS.get(key.split(" ")[0], key.split(" ")[0])])
             )
             if box["kind"] == "table":
-                told = _written(found, demand, query) if alone and not key.startswith("letters ") else []
-                box["lines"] += [f"from {join_names(sources)}", *told]
+                letters = _written(found, demand, query) if alone and not key.startswith("letters ") else []
+                box["lines"] += [f"from {join_names(sources)}", *letters]
             flows |= {(begin, key): 0.0 for begin in begins}
     for key, (severity, trouble) in _troubles(risks).items():
         boxes[key] |= {"severity": severity, "trouble": trouble}
@@ -111,13 +111,15 @@ def _written(found: CheckedPlan, demand: QueryDemand, query: Query) -> list[str]
 
 def _troubles(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     """Return the largest risk of each stream and job."""
-    found: dict[str, tuple[Severity, str]] = {}
+    troubles: dict[str, tuple[Severity, str]] = {}
     for risk in risks:
         if risk.kind in _TROUBLES:
             for each in risk.concerns:
                 section, name = each.split(".")[:2]
-                found.setdefault(f"{section.removesuffix('s')} {name}", (risk.severity, _TROUBLES[risk.kind]))
-    return found
+                troubles.setdefault(
+                    f"{section.removesuffix('s')} {name}", (risk.severity, _TROUBLES[risk.kind])
+                )
+    return troubles
 
 
 def _stream(found: CheckedPlan, name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ def simulation_page(title: str, document: Mapping[str, Any], found: Mapping[str,
     """Return the page of a simulation; curves take the place of the document's lists of batches."""
     jobs = {}
     for name, job in document["jobs"].items():
-        queries = {query: {**told, "batches": None} for query, told in job["queries"].items()}
+        queries = {query: {**figures, "batches": None} for query, figures in job["queries"].items()}
         jobs[name] = {**job, "queries": queries, "executors": None, "curves": _curves(name, job, found[name])}
     return html_page("simulate", title, {**document, "jobs": jobs})
 

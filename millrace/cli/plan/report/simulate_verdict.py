@@ -109,7 +109,7 @@ def _late(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
     if late:
         _, _, query, sla = min(late, key=lambda each: each[0])
         spell, begin = longest_spell(query, sla)
-        told = (
+        description = (
             f"longest for {duration_text(spell)} from {duration_text(begin)} on, by {query.name}"
             if spell
             else query.name
@@ -117,7 +117,7 @@ def _late(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
         yield Risk(
             "late",
             "breach",
-            f"records are late: {told}{also_concerned([each[2].name for each in late])}",
+            f"records are late: {description}{also_concerned([each[2].name for each in late])}",
             tuple(
                 f"jobs.{each[1]}.queries.{each[2].name}" for each in sorted(late, key=lambda each: each[0])
             ),

@@ -77,12 +77,12 @@ def template_changes(environment: Environment, before: Templates, root: Path) ->
     rights = DeployedRights(Names(environment, environment.account or _NO_ACCOUNT), before)
     wider, others = [], []
     for stack in sorted({*before, *after}):
-        found = stack_change(stack, before.get(stack), after.get(stack, {}), rights)
-        more = found.wider
-        guarding = [line for line in found.resources if line[2:].startswith(_GUARDS)]
+        lines = stack_change(stack, before.get(stack), after.get(stack, {}), rights)
+        more = lines.wider
+        guarding = [line for line in lines.resources if line[2:].startswith(_GUARDS)]
         wider += [f"{line[0]} {stack}: {line[2:]} (wider)" for line in more]
         others += [
-            f"{line[0]} {stack}: {line[2:]}" for line in (*found.permissions, *guarding) if line not in more
+            f"{line[0]} {stack}: {line[2:]}" for line in (*lines.permissions, *guarding) if line not in more
         ]
     return wider + others
 

@@ -40,14 +40,14 @@ def check(
     """
     environment = load_with_job(env, job)
     with Console(stderr=True).status("comparing"):
-        found = _compared(environment, [job] if job else list(environment.jobs))
+        comparison = _compared(environment, [job] if job else list(environment.jobs))
     if as_json:
-        typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(asdict(comparison), indent=2, ensure_ascii=False))
     else:
-        typer.echo("\n".join(altered_tables(found)) or "no table changes")
-        for line in refused_queries(found):
+        typer.echo("\n".join(altered_tables(comparison)) or "no table changes")
+        for line in refused_queries(comparison):
             typer.echo(line, err=True)
-    raise typer.Exit(REFUSED if found.refused else 0)
+    raise typer.Exit(REFUSED if comparison.refused else 0)
 
 
 def altered_tables(found: Rehearsal) -> list[str]:

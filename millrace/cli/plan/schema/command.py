@@ -145,21 +145,21 @@ def infer(
     delimiter = _one_character(delimiter)
     form = form or _format_of(file)
     if form == "avro":
-        text, found = _avro(file, out)
+        text, result = _avro(file, out)
     else:
         payloads, names, delimiter = _sampled(
             stream, env, file, sample, form, delimiter, columns, kafka=kafka, kinesis=kinesis, aws=aws
         )
-        found = _inferred(payloads, form, names, delimiter, null, required=required, narrow=narrow)
-        text = ddl.write(found.schema)
+        result = _inferred(payloads, form, names, delimiter, null, required=required, narrow=narrow)
+        text = ddl.write(result.schema)
     if out is not None:
         with report_write_errors("--out", out):
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(text, encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps({**_as_json(found), "schema": text, "out": None if out is None else str(out)}))
+        typer.echo(json.dumps({**_as_json(result), "schema": text, "out": None if out is None else str(out)}))
         return
-    _show(found)
+    _show(result)
     typer.echo(f"\n{text}" if out is None else f"\nwrote {out}", nl=out is not None)
 
 
@@ -203,8 +203,8 @@ def _avro(file: Path | None, out: Path | None) -> tuple[str, Inferred]:
         raise typer.BadParameter(
             "--format avro: an Avro record does not hold its schema; give an Avro file with --file"
         )
-    text, found = from_avro(file.read_bytes())
-    return (ddl.write(found.schema) if out is not None and out.suffix == ".ddl" else text), found
+    text, result = from_avro(file.read_bytes())
+    return (ddl.write(result.schema) if out is not None and out.suffix == ".ddl" else text), result
 
 
 def _sampled(

@@ -88,16 +88,16 @@ class KinesisStreamReader(DataSourceStreamReader):
 
     def _batches(self) -> BatchPlanner:
         if self._planner is None:
-            given = self._options
+            options = self._options
             # As in the connector: it stops after the call that exceeds the limit.
             limits = Limits(
-                int(given["kinesis.executor.maxfetchrecordspershard"]) + 1,
-                int(given["kinesis.executor.maxfetchtimeinms"]) / 1000,
-                int(given["kinesis.executor.maxrecordperread"]),
+                int(options["kinesis.executor.maxfetchrecordspershard"]) + 1,
+                int(options["kinesis.executor.maxfetchtimeinms"]) / 1000,
+                int(options["kinesis.executor.maxrecordperread"]),
             )
-            self._planner = BatchPlanner(self._service(), given["startingposition"], limits)
+            self._planner = BatchPlanner(self._service(), options["startingposition"], limits)
         return self._planner
 
     def _service(self) -> KinesisService:
-        given = self._options
-        return KinesisService(given["streamname"], given["region"], given["endpointurl"])
+        options = self._options
+        return KinesisService(options["streamname"], options["region"], options["endpointurl"])

@@ -47,12 +47,12 @@ class KinesisService:
             As in an entry of the offset log: ``TRIM_HORIZON``, ``AT_TIMESTAMP`` with milliseconds since 1970, or
             ``AT_SEQUENCE_NUMBER`` and ``AFTER_SEQUENCE_NUMBER`` with a number.
         """
-        asked: dict[str, Any] = {"StreamName": self.stream, "ShardId": shard, "ShardIteratorType": kind}
+        request: dict[str, Any] = {"StreamName": self.stream, "ShardId": shard, "ShardIteratorType": kind}
         if kind == "AT_TIMESTAMP":
-            asked["Timestamp"] = datetime.fromtimestamp(int(place) / 1000, UTC)
+            request["Timestamp"] = datetime.fromtimestamp(int(place) / 1000, UTC)
         elif place:
-            asked["StartingSequenceNumber"] = place
-        ask = partial(self.client.get_shard_iterator, **asked)
+            request["StartingSequenceNumber"] = place
+        ask = partial(self.client.get_shard_iterator, **request)
         return str(self._call("GetShardIterator", ask)["ShardIterator"])
 
     def records(self, iterator: str, limit: int) -> Any:
@@ -61,19 +61,19 @@ class KinesisService:
         return self._call("GetRecords", ask)
 
     def _listed(self) -> tuple[list[Shard], datetime]:
-        found: list[Shard] = []
+        shards: list[Shard] = []
         # boto3's paginator repeats the stream's name beside a token, which Kinesis refuses (API reference, ListShards).
-        asked = {"StreamName": self.stream}
+        request = {"StreamName": self.stream}
         while True:
-            answer = self._call("ListShards", partial(self.client.list_shards, **asked))
+            answer = self._call("ListShards", partial(self.client.list_shards, **request))
             for shard in answer["Shards"]:
                 parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
                 closed = shard["SequenceNumberRange"].get("EndingSequenceNumber") is not None
-                found.append(Shard(shard["ShardId"], tuple(filter(None, parents)), closed))
+                shards.append(Shard(shard["ShardId"], tuple(filter(None, parents)), closed))
             if answer.get("NextToken") is None:
-                told = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-                return found, datetime.now(UTC) if told is None else parsedate_to_datetime(told)
-            asked = {"NextToken": answer["NextToken"]}
+                date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+                return shards, datetime.now(UTC) if date is None else parsedate_to_datetime(date)
+            request = {"NextToken": answer["NextToken"]}
 
     def _call(self, action: str, call: Callable[[], Any]) -> Any:
         return aws.call_until_answered(call, Backoff(f"Kinesis stream {self.stream}, {action}"))

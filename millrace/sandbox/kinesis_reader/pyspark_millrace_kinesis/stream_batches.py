@@ -264,13 +264,13 @@ def _entry(kind: str, last: str, first: str, records: int) -> Entry:
 
 
 def _ancestors(shards: Iterable[str], listed: Mapping[str, Shard]) -> set[str]:
-    found, next_up = set[str](), list(shards)
+    ancestors, next_up = set[str](), list(shards)
     while next_up:
         shard = listed.get(next_up.pop())
-        parents = set(shard.parents) - found if shard else set[str]()
-        found |= parents
+        parents = set(shard.parents) - ancestors if shard else set[str]()
+        ancestors |= parents
         next_up += parents
-    return found
+    return ancestors
 
 
 def ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]:

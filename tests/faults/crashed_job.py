@@ -24,7 +24,7 @@ from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
 from tests import kinesalite, postgres
-from tests.faults import asked_chores, bucket, jobs, statements
+from tests.faults import bucket, chores_on_request, jobs, statements
 from tests.faults.feed import DDL
 from tests.faults.mutations import Mode, Points
 from tests.faults.stage import start
@@ -103,16 +103,16 @@ class Lake:
 
     def loaded(self, namespace: str, name: str) -> StaticTable | None:
         """Open a table; None where it is not there."""
-        found = self.servers.database.run(
+        result = self.servers.database.run(
             f"SELECT metadata_location FROM iceberg_tables WHERE table_namespace = '{namespace}' "  # noqa: S608 - ours
             f"AND table_name = '{name}'"
         )
-        if not found:
+        if not result:
             return None
         stack = self.servers.stack
         properties = {"s3.endpoint": stack.endpoint, "s3.region": stack.region}
         properties |= {"s3.access-key-id": "test", "s3.secret-access-key": "test"}
-        return StaticTable.from_metadata(found[0][0], properties)
+        return StaticTable.from_metadata(result[0][0], properties)
 
     def rows(self, namespace: str, name: str, *columns: str) -> pa.Table:
         """Columns of a table; a file that was read before is not read again."""
@@ -258,8 +258,8 @@ class Crashed:
             "secretsmanager.endpoint": self.servers.stack.endpoint,
             "kinesis.endpoint": self.servers.kinesis.endpoint,
         }
-        environment = {**stack.environment(), asked_chores.ASKS: str(self.asks)}
-        prelude = f"import {asked_chores.__name__}  # noqa\n" if self.kind.chores else ""
+        environment = {**stack.environment(), chores_on_request.ASKS: str(self.asks)}
+        prelude = f"import {chores_on_request.__name__}  # noqa\n" if self.kind.chores else ""
         self.runs.append(
             start(
                 f"crashed-{self.name}", home, self.settings, jar_sets=(), spark=settings, binds=binds,
@@ -382,8 +382,8 @@ class Crashed:
         """Columns of a table."""
         if self.kind.sink is not None and what == "out":
             (column,) = columns
-            found = self.servers.database.run(f'SELECT {column} FROM "{self.name}".out')  # noqa: S608 - ours
-            return pa.table({column: pa.array([row[0] for row in found], pa.string())})
+            result = self.servers.database.run(f'SELECT {column} FROM "{self.name}".out')  # noqa: S608 - ours
+            return pa.table({column: pa.array([row[0] for row in result], pa.string())})
         return self._lake.rows(self.name, what, *columns)
 
 

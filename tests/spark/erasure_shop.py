@@ -148,8 +148,10 @@ class Shop:
     def step(self, name: str = "e1") -> dict[str, Any]:
         """What a job that has just begun does for it, and its answer."""
         Erasure(self.job, self.events.reporter)(self.spark)
-        found: dict[str, Any] = json.loads((self.folder / "_millrace" / "erase" / f"{name}.json").read_text())
-        return found
+        result: dict[str, Any] = json.loads(
+            (self.folder / "_millrace" / "erase" / f"{name}.json").read_text()
+        )
+        return result
 
     def amounts(self, table: Table) -> list[int]:
         """Orders that a table has, Zoe's and those that are empty left out."""
@@ -161,9 +163,9 @@ def everything_in(folder: Path) -> Iterator[tuple[str, str]]:
     """All text in the files of a table: cells, statistics, bounds in lists of files, metadata; each with its file."""
     for file in sorted(p for p in folder.rglob("*") if p.is_file()):
         if file.suffix == ".parquet":
-            found = pq.ParquetFile(file)
-            yield file.name, repr(found.read().to_pylist())
-            groups = [found.metadata.row_group(n) for n in range(found.metadata.num_row_groups)]
+            result = pq.ParquetFile(file)
+            yield file.name, repr(result.read().to_pylist())
+            groups = [result.metadata.row_group(n) for n in range(result.metadata.num_row_groups)]
             columns = [g.column(n) for g in groups for n in range(g.num_columns)]
             yield (
                 file.name,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.serving import Handler, served
+from tests.http_servers import Handler, served
 
 Answer = tuple[int, bytes]
 BUSY = "ProvisionedThroughputExceededException"

@@ -55,10 +55,10 @@ def begin(pipe: Pipeline, rows: DataFrame | None = None) -> tuple[str, ...]:
 
 def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None) -> tuple[list[int], int]:
     """What a query reads that doubles what comes twice, and how often its batch was cut."""
-    found: list[int] = []
+    result: list[int] = []
 
     def take(batch: DataFrame, _: int) -> None:
-        found.extend(row["flight"] for row in batch.collect())
+        result.extend(row["flight"] for row in batch.collect())
 
     rows = derive.read(pipe.spark, pipe.landing, most) if rows is None else rows
     bare = Query("derive-flights", rows, take, str(pipe.checkpoint), 0.0)
@@ -70,7 +70,7 @@ def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None)
         )
         try:
             running.processAllAvailable()
-            return sorted(found), cuts
+            return sorted(result), cuts
         except StreamingQueryException as error:
             if "is read again" not in str(error):
                 raise

@@ -1,4 +1,4 @@
-"""What Glue and EMR Serverless answer in each case."""
+"""Responses of Glue and EMR Serverless in each case."""
 
 from __future__ import annotations
 

@@ -62,5 +62,5 @@ def rows(files: fs.FileSystem, folder: str, *columns: str) -> Iterator[tuple[Any
         held = json.loads(files.open_input_stream(manifest).read())
         for name in held["files"]:
             path = f"{folder}/{held['folder']}/{name}"
-            found = pq.read_table(path, columns=list(columns), filesystem=files, partitioning=None)
-            yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
+            result = pq.read_table(path, columns=list(columns), filesystem=files, partitioning=None)
+            yield from zip(*(column.to_pylist() for column in result.columns), strict=True)
