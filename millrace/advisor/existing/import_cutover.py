@@ -118,7 +118,8 @@ class _AsWritten(SafeConstructor):
 _AsWritten.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
-def _loaded(text: str) -> Any:
+def loaded(text: str) -> Any:
+    """Return what an environment file holds, its times as text; None if it is no YAML."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _AsWritten
     try:
@@ -129,7 +130,7 @@ def _loaded(text: str) -> Any:
 
 def stream_of(text: str) -> str | None:
     """Return the name of the one stream of an imported file; None if it has several."""
-    found = _loaded(text)
+    found = loaded(text)
     streams = found.get("streams") if isinstance(found, Mapping) else None
     return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
 
@@ -147,7 +148,7 @@ def fill_open_lines(text: str, made: Mapping[str, Any]) -> tuple[str, dict[Path,
     tuple
         The new text, the values that were written, and the lines that are still open, by path.
     """
-    found = _loaded(text)
+    found = loaded(text)
     filled: dict[Path, Any] = {}
     left: dict[Path, str] = {}
     for path, question in open_lines(found if isinstance(found, Mapping) else {}):
@@ -166,7 +167,7 @@ def fill_open_lines(text: str, made: Mapping[str, Any]) -> tuple[str, dict[Path,
 
 
 def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
-    found = _loaded(text)
+    found = loaded(text)
     for step in path:
         found = found.get(step) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping):

@@ -17,8 +17,10 @@ from millrace.config.document.problems import Path, wrong_option
 from millrace.config.engines.base import JobBase
 from millrace.config.units import format_duration, parse_duration
 
-_LATENCY_PER_TRIGGER = 2
-"""A record waits for its trigger at most, and then for a batch, which takes no longer than a trigger in a job that keeps up."""
+_LATENCY_PER_TRIGGER, _WITH_DERIVE = 2.0, 2.5
+"""A record waits for its trigger at most, and then for a batch, which takes no longer than a trigger in a job that keeps up. Where a derive
+query follows, each query has half of the SLA for its trigger and the fixed costs of a batch.
+"""
 
 _SLA_OF_RUNS, _START_AND_WORK, _SHORTEST_PERIOD = (timedelta(minutes=each) for each in (15, 5, 5))
 
@@ -125,7 +127,10 @@ def environment(
     made["streams"] = {stream: source | {"traffic": _traffic(rate, record_size, twin)}}
     queries = {f"land-{stream}": query} | derive_queries(said.written, job, query["table"])
     made["jobs"] = {
-        job: dict(found.job) | (turns or _latency(latency, trigger)) | _speed(twin) | {"queries": queries}
+        job: dict(found.job)
+        | (turns or _latency(latency, trigger, chained=bool(said.written)))
+        | _speed(twin)
+        | {"queries": queries}
     }
     return made
 
@@ -148,10 +153,10 @@ def _traffic(rate: float | None, record_size: str, twin: QueryTwin | None) -> di
     return traffic if rate is not None else traffic | {"basis": "measured"}
 
 
-def _latency(latency: str | None, trigger: float | None) -> dict[str, Any]:
+def _latency(latency: str | None, trigger: float | None, *, chained: bool) -> dict[str, Any]:
     """Return the SLA where the default is too short for the trigger of today."""
     default: timedelta = JobBase.model_fields["latency"].default
-    wanted = timedelta(seconds=_LATENCY_PER_TRIGGER * (trigger or 0.0))
+    wanted = (_WITH_DERIVE if chained else _LATENCY_PER_TRIGGER) * timedelta(seconds=trigger or 0.0)
     if latency is None and wanted <= default:
         return {}
     return {"latency": latency or format_duration(wanted)}

@@ -96,7 +96,17 @@ def test_a_moment_without_quotes_is_told_as_it_is_written(
     plain = begun.replace("'2026-12-01T08:00:00Z'", "2026-11-23T00:00:00Z")
     assert "start: 2026-11-23T00:00:00Z\n" in plain
     file = tmp_path / "orders.yaml"
-    _begin_again(file, plain, made(None), "environments/orders.yaml", ROOT, ["step"], as_json=True)
+    _begin_again(
+        file,
+        plain,
+        made(None),
+        "environments/orders.yaml",
+        ROOT,
+        [],
+        ["step"],
+        latency_is_given=False,
+        as_json=True,
+    )
     told = json.loads(capsys.readouterr().out)["begins"]
     assert (told["before"], told["after"]) == ("2026-11-23T00:00:00Z", "2026-12-01T08:00:00Z")
     assert file.read_text() == begun
