@@ -66,7 +66,7 @@ def describes_job(text: str, source: str) -> bool:
 
 
 def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPosition]:
-    """Write the start position of a job into its file.
+    """Write the start position of a job into its file, for each of its streams.
 
     Parameters
     ----------
@@ -76,16 +76,23 @@ def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPo
     Returns
     -------
     tuple
-        The new text, and what changed in it.
+        The new text, and what changed in it for the first stream.
 
     Raises
     ------
     TakeoverError
         The query has another name now, its offsets are no longer known, or they have a form in the file that is not edited.
     """
-    job, settings = next(iter(made["jobs"].items()))
-    name, query = next(iter(settings["queries"].items()))
-    path = ("jobs", job, "queries", name)
+    [(job, settings)] = made["jobs"].items()
+    changed: list[StartPosition] = []
+    for name, query in settings["queries"].items():
+        if query["kind"] == "land":
+            text, one = _start_query(text, ("jobs", job, "queries", name), query)
+            changed.append(one)
+    return text, changed[0]
+
+
+def _start_query(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> tuple[str, StartPosition]:
     held = _query(text, path)
     offsets = query.get("kafka", {}).get("start_offsets")
     kafka = held.get("kafka")

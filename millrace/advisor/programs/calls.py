@@ -26,6 +26,7 @@ from millrace.advisor.programs.values import (
     Table,
     Unknown,
     Values,
+    all_of,
     as_table,
     compute,
     first_as_values,
@@ -86,6 +87,12 @@ class Calls(Expressions):
         if not own:
             stream = self.call_of_stream(of, name, given, named, node.lineno)
             if stream is not None:
+                if isinstance(target, ast.Name) and all(
+                    isinstance(each.value, Stream) for each in (*of, *stream)
+                ):
+                    self.assign(
+                        target, stream, home(target, scope)
+                    )  # a reader or writer takes an option itself
                 return stream
         changed = _mutated(of, name, given, named)
         if changed is not None:
@@ -247,7 +254,7 @@ class Calls(Expressions):
             for inner in each.values if isinstance(each, Items) else ():
                 frames += [one.value for one in inner if isinstance(one.value, Frame)]
         if frames:
-            return known(Frame(frozenset().union(*(each.sources for each in frames))), 0)
+            return known(replace(all_of(frames), shaped=True), 0)
         stream = next((each for each in several if isinstance(each, Stream)), None)
         if stream is None:
             return None

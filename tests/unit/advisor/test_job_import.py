@@ -401,7 +401,11 @@ def test_a_table_and_a_connection_of_glue_are_looked_up_with_the_arguments_of_th
         NumberOfWorkers=2,
     )
     found = glue(client, f"{theirs}-catalog", "us-east-1")
-    assert (found.said.name, found.shards, found.run) == (parameters["stream"]["streamARN"], 3, "")
+    assert (found.said.name, found.shards, found.run) == (
+        arn := parameters["stream"]["streamARN"],
+        {arn: 3},
+        "",
+    )
     run = made.start_job_run(JobName=f"{theirs}-catalog", Arguments={"--table": "topic"})["JobRunId"]
     found = glue(client, f"{theirs}-catalog", "us-east-1")
     assert (found.said.kind, found.said.name, found.run) == ("kafka", "orders", run)

@@ -16,7 +16,7 @@ import typer
 from rich.progress import Progress, TextColumn
 from rich.text import Text
 
-from millrace.cli.plan.existing.import_plans import fitted_plans
+from millrace.cli.plan.existing.import_plans import as_yaml, fitted_plans
 from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.html_pages import check_page, html_page, write_page
@@ -210,7 +210,7 @@ def _own_plan(
             (root / _SCHEMA).parent.mkdir(parents=True)
             (root / _SCHEMA).write_text("payload STRING\n", encoding="utf-8")
             write_transforms(root, found, next(iter(made["jobs"])))
-            _, plans, _ = fitted_plans("scan", made, root, latency_is_given=False)
+            _, plans, _ = fitted_plans("scan", as_yaml(made), root, latency_is_given=False)
     except ConfigurationError as error:
         return None, (f"no plan: {'; '.join(each.allowed for each in error.problems)}",)
     return total(plans["computed"]).value, ()
