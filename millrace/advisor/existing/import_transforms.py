@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millrace.advisor.programs.streams import FORMAT, Query, Source
+from millrace.advisor.programs.streams import FORMAT, SINK, Query, Source
 from millrace.config.document.secrets import censor, is_secret_key
 
 if TYPE_CHECKING:
@@ -51,15 +51,30 @@ PRINTS = frozenset({"console", "memory", "noop"})
 """Sinks that keep nothing."""
 
 _TABLES = frozenset(
-    {"", "iceberg", "delta", "hudi", "org.apache.hudi", "parquet", "orc", "json", "csv", "text", "avro"}
+    {
+        "",
+        "table",
+        "iceberg",
+        "delta",
+        "hudi",
+        "org.apache.hudi",
+        "parquet",
+        "orc",
+        "json",
+        "csv",
+        "text",
+        "avro",
+    }
 )
 """Sinks whose place the landing table can take."""
 
 
 def sink_of(query: Query) -> str:
-    """Return the format of a query's sink; empty where it is not named, or where it has several values."""
+    """Return the format of a query's sink; empty where nothing of it is named, or where it has several values."""
     formats = query.options.get(FORMAT, ())
-    return str(formats[0].value) if len(formats) == 1 and isinstance(formats[0].value, str) else ""
+    if len(formats) == 1 and isinstance(formats[0].value, str):
+        return formats[0].value
+    return "table" if not formats and "table" in query.options else ""
 
 
 def written_queries(
@@ -72,14 +87,14 @@ def written_queries(
     kept = [
         (each, tuple(n for n, one in enumerate(streams) if not each.sources or set(one) & set(each.sources)))
         for each in queries
-        if each.function is not None or sink_of(each) not in PRINTS
+        if SINK in each.options or sink_of(each) not in PRINTS
     ]
     several = {n for n, times in Counter(reads for _, reads in kept).items() if times > 1}
     found: dict[str, Written] = {}
     for query, reads in kept:
         node, sink = query.function, sink_of(query)
-        plain = sink in _TABLES and not query.shaped and len(reads) == 1 and reads not in several
-        if node is None and plain:
+        alone = len(reads) == 1 and reads not in several
+        if alone and sink in _TABLES and SINK not in query.options and not query.shaped:
             continue
         named = None if node is None or isinstance(node, ast.Lambda) else node.name
         name = (

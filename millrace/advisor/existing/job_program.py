@@ -182,6 +182,10 @@ class _Choice:
             if kind is None:
                 return ProgramSettings(None, None, {}, None, why_not=self._why_not(chosen))
             streams = streams or [(self._only(chosen, kind), chosen)]
+        if not chosen:
+            self.notes.append(
+                f"{self._why_not(chosen)}: its trigger, its limit and what it writes are not in this file"
+            )
         self.notes += [
             f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
             for each in self.others
@@ -223,11 +227,11 @@ class _Choice:
         derived = written_queries(queries, streams, self.text)
         lines = {each.line for each in derived}
         if derived:
-            places = ", ".join(
+            places = dict.fromkeys(
                 f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived
             )
             self.notes.append(
-                f"what writes it (line{'s' * (len(derived) > 1)} {places}) is a derive query of a transform to be finished, and an "
+                f"what writes it (line{'s' * (len(places) > 1)} {', '.join(places)}) is a derive query of a transform to be finished, and an "
                 "Iceberg table until you name its sink"
             )
         joined = [each for each in derived if len(each.reads) > 1]
@@ -241,10 +245,12 @@ class _Choice:
             for each in queries
             if not lines & {each.line, 0 if each.function is None else each.function.lineno}
         ]
-        printing = [str(each.line) for each in left if sink_of(each) in PRINTS]
+        printing = dict.fromkeys(str(each.line) for each in left if sink_of(each) in PRINTS)
         if printing:
             self.notes.append(f"line {', '.join(printing)}: what it prints, and keeps nowhere, is left out")
-        landing = [f"{each.line}: {sink_of(each)}" for each in left if sink_of(each) not in {"", *PRINTS}]
+        landing = dict.fromkeys(
+            f"{each.line}: {sink_of(each)}" for each in left if sink_of(each) not in {"", *PRINTS}
+        )
         if landing:
             self.notes.append(
                 f"line {', '.join(landing)}: the landing table, an Iceberg table with the schema's fields, takes the place of what it "

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millrace.advisor.programs.expressions import StepLimitError
+from millrace.advisor.programs.expressions import StepLimitError, member
 from millrace.advisor.programs.interpreter import Interpreter
 from millrace.advisor.programs.library import Launch
 from millrace.advisor.programs.values import (
     Alternative,
     Frame,
     Function,
+    Instance,
     Library,
     Stream,
     Table,
@@ -146,7 +148,8 @@ def read(text: str, launch: Launch) -> Program:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(text)
     except SyntaxError as error:
-        return Program(why_not=_language(text) or f"no Python: line {error.lineno}: {error.msg}")
+        python = f"no Python {sys.version_info.major}.{sys.version_info.minor}"
+        return Program(why_not=_language(text) or f"{python}: line {error.lineno}: {error.msg}")
     except (ValueError, RecursionError, MemoryError):  # CPython's errors for code that is nested too deep
         return Program(why_not="code that is nested too deep")
     reader = _Reader(launch)
@@ -208,14 +211,8 @@ class _Reader(Interpreter):
         sources = [same[_likeness(each)] for each in self.sources]
         queries: list[Query] = []
         for each in self._started:
-            function = next(
-                (
-                    one.value.node
-                    for one in each.options.values.get(SINK, ())
-                    if isinstance(one.value, Function)
-                ),
-                None,
-            )
+            sinks = each.options.values.get(SINK, ())
+            function = next((node for one in sinks if (node := _function_of(one.value)) is not None), None)
             read = tuple(dict.fromkeys(sources[number] for number in sorted(each.frame.sources)))
             options = {
                 key: value if key == SINK else in_text(value) for key, value in each.options.values.items()
@@ -348,6 +345,13 @@ class _Reader(Interpreter):
             Source(line, {key: in_text(value) for key, value in options.values.items()}, options.more)
         )
         return len(self.sources) - 1
+
+
+def _function_of(value: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
+    """Return the function that a sink is; of an object the one that a call of it runs."""
+    if isinstance(value, Instance):
+        return next((_function_of(each.value) for each in member(value.of, "__call__") or ()), None)
+    return value.node if isinstance(value, Function) else None
 
 
 def _frames(values: Values) -> Frame | None:

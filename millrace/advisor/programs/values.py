@@ -170,10 +170,11 @@ class Class:
 
 @dataclass(frozen=True)
 class Instance:
-    """An object of a class of the program."""
+    """An object of a class of the program; ``super()`` is one of the classes above with the same attributes."""
 
     of: Class
     scope: Scope
+    itself: Instance | None = None
 
 
 class NotPlainError(Exception):

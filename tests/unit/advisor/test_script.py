@@ -155,6 +155,18 @@ FOUND = {
         f"spark.readStream.format('kafka').option('kafka.bootstrap.servers', c.servers).option('subscribe', c.topic){WRITE}",
         "orders",
     ),
+    "fields of a data class": (
+        "@dataclass\nclass Settings:\n  topic: str = field(default_factory=lambda: os.getenv('T', 'orders'))\n"
+        f"  servers: str = field(default='b-1:9092')\nc = Settings()\n{KAFKA}.option('subscribe', c.topic){WRITE}",
+        "orders",
+    ),
+    "a class above, and a factory": (
+        "class Base:\n  def __init__(self, topic):\n    self.topic = topic\n  def run(self):\n"
+        f"    {KAFKA}.option('subscribe', self.name()){WRITE}\n"
+        "class Job(Base):\n  def __init__(self, topic):\n    super().__init__(topic)\n  @classmethod\n  def of(cls, topic):\n"
+        "    return cls(topic)\n  def run(self):\n    super().run()\n  def name(self):\n    return self.topic.lower()\nJob.of('ORDERS').run()",
+        "orders",
+    ),
     "a loop over options": (
         "r = spark.readStream.format('kafka')\nfor k, v in {'subscribe': 'orders', 'kafka.bootstrap.servers': 'b-1:9092'}.items():\n"
         f"  r = r.option(k, v)\nr{WRITE}",
@@ -299,6 +311,7 @@ SEVERAL = {
     "threading.Thread(target=run, args=(b,)).start()",
     "a pool": f"def run(topic):\n  {KAFKA}.option('subscribe', topic).load().writeStream.start()\nrun('orders')\npool.submit(run, 'payments')",
     "a loop over topics": f"for t in ['orders', 'payments']:\n  {KAFKA}.option('subscribe', t).load().writeStream.start()",
+    "a loop over pairs": f"for n, (t, p) in enumerate(zip(['orders', 'payments'], 'ab')):\n  {KAFKA}.option('subscribe', t){WRITE}",
     "a list of topics": f"{KAFKA}.option('subscribe', 'orders, payments'){WRITE}",
     "a join": f"{TWO}a.join(b, 'id').writeStream.start()",
     "a union": f"from functools import reduce\n{TWO}reduce(DataFrame.unionByName, [a, b]).writeStream.start()",
@@ -424,6 +437,26 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("writer", "name", "note"),
+    [
+        ("foreachBatch(write)", "query_4", "what writes it (line 4) is a derive query"),
+        ("foreachBatch(partial(write, t='a'))", "query_4", "what writes it (line 4) is a derive query"),
+        ("foreachBatch(Sink())", "call", "what writes it (line 2) is a derive query"),
+        ("foreach(Sink())", "call", "what writes it (line 2) is a derive query"),
+        ("format('kafka')", "kafka_4", "what writes it (line 4: kafka) is a derive query"),
+        ("format('delta')", "", "line 4: delta: the landing table"),
+        ("format('console')", "", "line 4: what it prints"),
+    ],
+)
+def test_what_a_query_writes_is_never_left_out_without_a_note(writer: str, name: str, note: str) -> None:
+    text = f"class Sink:\n  def __call__(self, rows, n):\n    pass\n{KAFKA}.option('subscribe', 'orders').load().writeStream.{writer}.start()"
+    said = read(text, {})
+    assert [each.name for each in said.written] == [name] * bool(name)
+    [told] = said.notes
+    assert told.startswith(note)
+
+
 def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
     pattern = read(f"{KAFKA}.option('subscribePattern', 'shop.*'){WRITE}", {})
     assert (pattern.name, pattern.pattern) == ("shop.*", True)
@@ -436,7 +469,7 @@ def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
     [
         ("print('a batch job')", "no readStream and no create_data_frame in it"),
         ("object GlueApp {\n  def main(a: Array[String]) {}\n}", "a program in Scala, and only Python is read"),
-        ("print 'two'", "no Python: line 1: "),
+        ("print 'two'", "no Python 3."),
         ("import sys, getopt\nif len(sys.argv) < 2:\n    sys.exit('usage')\n" + KAFKA + ".load().writeStream.start()",
          "a run with the job's arguments does not reach its readStream in line 4"),
         ("s.readStream.format('delta').load('x').writeStream.start()", "line 1 reads delta (line 1)"),
@@ -451,6 +484,7 @@ def test_a_program_without_a_stream_tells_why_and_an_answer_takes_its_place(text
     assert said.why_not.startswith(why_not)
     answered = read(text, {}, Answers(topic="orders", brokers="b-1:9092"), Catalog())
     assert (answered.kind, answered.name, answered.open) == ("kafka", "orders", {})
+    assert answered.notes  # what else is not known
 
 
 DOUBLED = "a0 = 'xxxxxxxx'\n" + "".join(f"a{n + 1} = f'{{a{n}}}{{a{n}}}'\n" for n in range(60))
