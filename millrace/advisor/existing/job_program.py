@@ -184,7 +184,7 @@ class _Choice:
             streams = streams or [(self._only(chosen, kind), chosen)]
         if not chosen:
             self.notes.append(
-                f"{self._why_not(chosen)}: its trigger, its limit and what it writes are not in this file"
+                f"{self._why_not(chosen)}: this file has nothing of it but what the options tell"
             )
         self.notes += [
             f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
