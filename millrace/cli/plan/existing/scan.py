@@ -152,8 +152,6 @@ def _rows(
     client: Callable[[str], Any], region: str, window: Any, tags: Mapping[str, str], *, logs: bool
 ) -> tuple[list[Row], list[str]]:
     """Return the jobs, and the services that may not be read, each with the reason."""
-    from botocore.exceptions import ClientError, EndpointConnectionError
-
     from millrace.advisor.existing import account_scan
 
     rows, unread = list[Row](), list[str]()
@@ -168,7 +166,7 @@ def _rows(
                     found = account_scan.with_log(job, client, region) if logs else job
                     plan_usd, note = _own_plan(found, client, region)
                     rows.append(Row(found, plan_usd, (*found.notes, *note)))
-            except (ClientError, EndpointConnectionError) as error:
+            except account_scan.UNREAD as error:
                 unread.append(f"jobs of {service} are not known ({error})")
     return rows, unread
 
