@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from millrace.advisor.advise import advise
 from millrace.advisor.existing.foreign_jobs import (
@@ -33,6 +33,9 @@ from millrace.sizing.prices_and_limits import PriceTable, price_regions, prices
 
 STREAMING = "gluestreaming"
 """``Command.Name`` of Glue's streaming jobs; a query that a job of another type runs cannot be told from a batch job."""
+
+UNREAD = (ClientError, HTTPClientError)
+"""Errors that cost what was asked alone: a refusal, and a connection that was lost."""
 
 _ENDED = frozenset({"SUCCESS", "SUCCEEDED", "FAILED", "CANCELLED", "STOPPED", "TIMEOUT", "ERROR", "EXPIRED"})
 """States of a run of either service that does not run any more."""
@@ -119,7 +122,7 @@ def glue_jobs(client: Client, region: str, window: Window, tags: Mapping[str, st
         named = {each for page in pages for each in page.get("JobNames", ())}
     for page in glue.get_paginator("get_jobs").paginate():
         for job in page["Jobs"]:
-            if job["Command"].get("Name") == STREAMING and (named is None or job["Name"] in named):
+            if job.get("Command", {}).get("Name") == STREAMING and (named is None or job["Name"] in named):
                 yield _glue(glue, job, window, table)
 
 
@@ -134,15 +137,15 @@ def _glue(glue: Any, job: Mapping[str, Any], window: Window, table: PriceTable |
         for page in glue.get_paginator("get_job_runs").paginate(JobName=name):
             for run in page["JobRuns"]:
                 latest = latest or run
-                ended = run.get("CompletedOn")
-                share = window.share(run["StartedOn"], ended)
+                begun, ended = run.get("StartedOn"), run.get("CompletedOn")
+                share = window.share(begun, ended) if begun else 0.0  # one that waits has not begun
                 if not share:
                     continue
-                whole = ((ended or window.ends) - run["StartedOn"]).total_seconds()
+                whole = ((ended or window.ends) - begun).total_seconds()
                 cost = None if table is None else glue_run_usd({**job, **run}, whole, table)
                 usd = None if usd is None or cost is None else usd + share * cost.usd
                 at_most |= cost is not None and cost.at_most
-    except ClientError as error:
+    except UNREAD as error:
         return replace(found, notes=(f"its runs are not known ({error})",))
     return replace(
         found,
@@ -178,7 +181,7 @@ def emr_jobs(client: Client, region: str, window: Window, tags: Mapping[str, str
                     by_name.setdefault(str(each.get("name") or app.get("name") or listed["id"]), []).append(
                         each
                     )
-            except ClientError as error:
+            except UNREAD as error:
                 name = str(listed.get("name") or listed["id"])
                 yield ScannedJob(
                     "emr", name, f"emr:{listed['id']}/", notes=(f"its runs are not known ({error})",)
@@ -221,7 +224,7 @@ def _emr(
             cost = emr_usd(used, table, arm=arm) if table is not None and used.get("vCPUHour") else None
             if share:
                 usd = None if usd is None or cost is None else usd + share * cost
-    except ClientError as error:
+    except UNREAD as error:
         return replace(found, notes=(f"its use is not known ({error})",))
     most = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get("spark.executor.instances")
     workers = f"{most} executors of {settings.get('spark.executor.cores', '4')} vCPU" if most else ""

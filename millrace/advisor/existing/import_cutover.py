@@ -66,7 +66,7 @@ def describes_job(text: str, source: str) -> bool:
 
 
 def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPosition]:
-    """Write the start position of a job into its file.
+    """Write the start position of a job into its file, for each of its streams.
 
     Parameters
     ----------
@@ -76,16 +76,23 @@ def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPo
     Returns
     -------
     tuple
-        The new text, and what changed in it.
+        The new text, and what changed in it for the first stream.
 
     Raises
     ------
     TakeoverError
         The query has another name now, its offsets are no longer known, or they have a form in the file that is not edited.
     """
-    job, settings = next(iter(made["jobs"].items()))
-    name, query = next(iter(settings["queries"].items()))
-    path = ("jobs", job, "queries", name)
+    [(job, settings)] = made["jobs"].items()
+    changed: list[StartPosition] = []
+    for name, query in settings["queries"].items():
+        if query["kind"] == "land":
+            text, one = _start_query(text, ("jobs", job, "queries", name), query)
+            changed.append(one)
+    return text, changed[0]
+
+
+def _start_query(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> tuple[str, StartPosition]:
     held = _query(text, path)
     offsets = query.get("kafka", {}).get("start_offsets")
     kafka = held.get("kafka")
@@ -118,7 +125,8 @@ class _AsWritten(SafeConstructor):
 _AsWritten.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
-def _loaded(text: str) -> Any:
+def loaded(text: str) -> Any:
+    """Return what an environment file holds, its times as text; None if it is no YAML."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _AsWritten
     try:
@@ -129,7 +137,7 @@ def _loaded(text: str) -> Any:
 
 def stream_of(text: str) -> str | None:
     """Return the name of the one stream of an imported file; None if it has several."""
-    found = _loaded(text)
+    found = loaded(text)
     streams = found.get("streams") if isinstance(found, Mapping) else None
     return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
 
@@ -147,7 +155,7 @@ def fill_open_lines(text: str, made: Mapping[str, Any]) -> tuple[str, dict[Path,
     tuple
         The new text, the values that were written, and the lines that are still open, by path.
     """
-    found = _loaded(text)
+    found = loaded(text)
     filled: dict[Path, Any] = {}
     left: dict[Path, str] = {}
     for path, question in open_lines(found if isinstance(found, Mapping) else {}):
@@ -166,7 +174,7 @@ def fill_open_lines(text: str, made: Mapping[str, Any]) -> tuple[str, dict[Path,
 
 
 def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
-    found = _loaded(text)
+    found = loaded(text)
     for step in path:
         found = found.get(step) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping):

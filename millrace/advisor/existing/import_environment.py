@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -17,8 +18,10 @@ from millrace.config.document.problems import Path, wrong_option
 from millrace.config.engines.base import JobBase
 from millrace.config.units import format_duration, parse_duration
 
-_LATENCY_PER_TRIGGER = 2
-"""A record waits for its trigger at most, and then for a batch, which takes no longer than a trigger in a job that keeps up."""
+_LATENCY_PER_TRIGGER, _WITH_DERIVE = 2.0, 2.5
+"""A record waits for its trigger at most, and then for a batch, which takes no longer than a trigger in a job that keeps up. Where a derive
+query follows, each query has half of the SLA for its trigger and the fixed costs of a batch.
+"""
 
 _SLA_OF_RUNS, _START_AND_WORK, _SHORTEST_PERIOD = (timedelta(minutes=each) for each in (15, 5, 5))
 
@@ -80,54 +83,74 @@ def environment(
             "name it with --stream, or with --topic and --brokers",
         )
     job = slug(stable_name(found.where).partition(":")[2])
-    stream = called or (slug(said.name.rpartition("/")[2]) if said.name is not None else job)
-    query: dict[str, Any] = {
-        "kind": "land",
-        "source": stream,
-        "table": f"{stream.replace('-', '_')}_landed",
-        "schema": schema
-        or open_value("a file below pipelines/ for `millrace schema infer`; --schema FILE names it"),
-    }
-    trigger = said.trigger or (twin.trigger if twin is not None and twin.trigger else None)
-    turns = _turns(latency) if said.ends else {}
-    if trigger and not turns:
-        query["trigger"] = format_duration(timedelta(seconds=trigger))
-    limit = _limit(said, found, twin)
-    if limit:
-        query["records_per_batch"] = limit
+    turns = _turns(latency) if all(each.ends for each in said.streams) else {}
     made: dict[str, Any] = {"project": project, "account": found.account, "region": found.region}
     if found.vpc is not None:
         made["network"] = {"vpc": found.vpc, "subnets": sorted(set(found.subnets))}
-    parts = (
-        partitions
-        or found.shards
-        or (len(offsets) if offsets else None)
-        or (twin.partitions if twin else None)
-    )
-    if said.kind == "kafka":
-        made["kafka"] = {"theirs": _cluster(found, cluster, secret)}
-        name = {"pattern" if said.pattern else "topic": said.name or open_value(said.open["name"])}
-        source: dict[str, Any] = {"kind": "kafka", "cluster": "theirs", **name, "existing": True}
-        source["partitions"] = parts or open_value(
-            "no event log shows how many it has; --partitions N tells it"
+    clusters, streams, queries, triggers = dict[str, Any](), dict[str, Any](), dict[str, Any](), [0.0]
+    for each in said.streams:
+        name = called or (slug(each.name.rpartition("/")[2]) if each.name is not None else job)
+        stream = next(
+            one for n in itertools.count(1) if (one := f"{name}-{n}" if n > 1 else name) not in streams
         )
-        kafka: dict[str, Any] = {"partitions": list(said.partitions)} if said.partitions else {}
-        if offsets:
-            kafka["start_offsets"] = dict(sorted(offsets.items()))
-        query |= {"kafka": kafka} if kafka else {}
-    else:
-        source = {"kind": "kinesis", "existing": said.name or open_value(said.open["name"])}
-        source["shards"] = parts or open_value(
-            "Kinesis does not show how many it has; --partitions N tells it"
+        query: dict[str, Any] = {
+            "kind": "land",
+            "source": stream,
+            "table": f"{stream.replace('-', '_')}_landed",
+            "schema": schema
+            or open_value("a file below pipelines/ for `millrace schema infer`; --schema FILE names it"),
+        }
+        trigger = each.trigger or (twin.trigger if twin is not None and twin.trigger else None)
+        if trigger and not turns:
+            query["trigger"] = format_duration(timedelta(seconds=trigger))
+            triggers.append(trigger)
+        shards = found.shards.get(str(each.name))
+        limit = _limit(each, shards, twin)
+        if limit:
+            query["records_per_batch"] = limit
+        parts = (
+            partitions or shards or (len(offsets) if offsets else None) or (twin.partitions if twin else None)
         )
-    if "start_offsets" not in query.get("kafka", {}):
-        query["start"] = start
-    made["streams"] = {stream: source | {"traffic": _traffic(rate, record_size, twin)}}
-    queries = {f"land-{stream}": query} | derive_queries(said.written, job, query["table"])
-    made["jobs"] = {
-        job: dict(found.job) | (turns or _latency(latency, trigger)) | _speed(twin) | {"queries": queries}
-    }
+        if each.kind == "kafka":
+            source = _topic(each, parts, _cluster_name(clusters, _cluster(found, each, cluster, secret)))
+            kafka: dict[str, Any] = {"partitions": list(each.partitions)} if each.partitions else {}
+            if offsets:
+                kafka["start_offsets"] = dict(sorted(offsets.items()))
+            query |= {"kafka": kafka} if kafka else {}
+        else:
+            source = {"kind": "kinesis", "existing": each.name or open_value(each.open["name"])}
+            source["shards"] = parts or open_value(
+                "Kinesis does not show how many it has; --partitions N tells it"
+            )
+        if not offsets or each.kind != "kafka":
+            query["start"] = start
+        streams[stream] = source | {"traffic": _traffic(rate, record_size, twin)}
+        queries[f"land-{stream}"] = query
+    if clusters:
+        made["kafka"] = clusters
+    landed = [query["table"] for query in queries.values()]
+    queries |= derive_queries(said.written, job, landed)
+    sla = turns or _latency(latency, max(triggers), chained=bool(said.written))
+    made |= {"streams": streams, "jobs": {job: dict(found.job) | sla | _speed(twin) | {"queries": queries}}}
     return made
+
+
+def _cluster_name(clusters: dict[str, Any], made: Mapping[str, Any]) -> str:
+    """Return the name of a cluster among those of the file, to which it is added."""
+    same = next((name for name, each in clusters.items() if each == made), None)
+    name = same or ("theirs" if not clusters else f"theirs-{len(clusters) + 1}")
+    clusters[name] = made
+    return name
+
+
+def _topic(said: ProgramSettings, parts: int | None, cluster: str) -> dict[str, Any]:
+    return {
+        "kind": "kafka",
+        "cluster": cluster,
+        "pattern" if said.pattern else "topic": said.name or open_value(said.open["name"]),
+        "existing": True,
+        "partitions": parts or open_value("no event log shows how many it has; --partitions N tells it"),
+    }
 
 
 def open_lines(made: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, str]]:
@@ -148,10 +171,10 @@ def _traffic(rate: float | None, record_size: str, twin: QueryTwin | None) -> di
     return traffic if rate is not None else traffic | {"basis": "measured"}
 
 
-def _latency(latency: str | None, trigger: float | None) -> dict[str, Any]:
+def _latency(latency: str | None, trigger: float | None, *, chained: bool) -> dict[str, Any]:
     """Return the SLA where the default is too short for the trigger of today."""
     default: timedelta = JobBase.model_fields["latency"].default
-    wanted = timedelta(seconds=_LATENCY_PER_TRIGGER * (trigger or 0.0))
+    wanted = (_WITH_DERIVE if chained else _LATENCY_PER_TRIGGER) * timedelta(seconds=trigger or 0.0)
     if latency is None and wanted <= default:
         return {}
     return {"latency": latency or format_duration(wanted)}
@@ -169,8 +192,9 @@ def _turns(latency: str | None) -> dict[str, Any]:
     return {"latency": latency or format_duration(sla), "run_every": format_duration(period)}
 
 
-def _cluster(found: RunningJob, cluster: str | None, secret: str | None) -> dict[str, Any]:
-    said = found.said
+def _cluster(
+    found: RunningJob, said: ProgramSettings, cluster: str | None, secret: str | None
+) -> dict[str, Any]:
     servers = servers_of(said)
     login = authentication_of(said)
     made: dict[str, Any] = {
@@ -212,12 +236,12 @@ def _speed(twin: QueryTwin | None) -> dict[str, Any]:
     }
 
 
-def _limit(said: ProgramSettings, found: RunningJob, twin: QueryTwin | None) -> int | None:
+def _limit(said: ProgramSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
     """Return the limit of a batch: Kinesis connectors have one for each shard."""
     whole = said.first_option("maxOffsetsPerTrigger")
     if whole is not None and whole.isdecimal():
         return int(whole)
     each = said.first_option("maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
-    if each is not None and each.isdecimal() and found.shards:
-        return int(each) * found.shards
+    if each is not None and each.isdecimal() and shards:
+        return int(each) * shards
     return None if twin is None or twin.limit is None else int(twin.limit)

@@ -58,6 +58,9 @@ def figures_of(history: History, log: str, found: RunningJob) -> ImportLog:
     said = found.said
     if said.name is None or said.kind is None:
         return ImportLog(None, None, ("nothing is taken from the log before the stream is known",))
+    if said.also:
+        several = "nothing is taken from the log of several streams: --rate and --partitions tell them, or import each by its name alone"
+        return ImportLog(None, None, (several,))
     queries = [each for each in history.queries if each.batches and _reads(each, said)]
     if not queries:
         described = {one.description for each in history.queries for one in _last_sources(each)}

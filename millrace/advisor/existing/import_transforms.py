@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millrace.advisor.programs.streams import FORMAT, Query
+from millrace.advisor.programs.streams import FORMAT, SINK, Query, Source
 from millrace.config.document.secrets import censor, is_secret_key
 
 if TYPE_CHECKING:
@@ -35,30 +36,76 @@ class Written(NamedTuple):
         The sink's format, where the program names one.
     text
         The function's lines; empty without one.
+    reads
+        Numbers of the streams that it reads, among those that are imported.
     """
 
     name: str
     line: int
     sink: str
     text: str
+    reads: tuple[int, ...] = (0,)
 
 
-def written_queries(queries: Sequence[Query], program: str) -> tuple[Written, ...]:
-    """Return the queries that give batches to a function, or of which there are several."""
+PRINTS = frozenset({"console", "memory", "noop"})
+"""Sinks that keep nothing."""
+
+_TABLES = frozenset(
+    {
+        "",
+        "table",
+        "iceberg",
+        "delta",
+        "hudi",
+        "org.apache.hudi",
+        "parquet",
+        "orc",
+        "json",
+        "csv",
+        "text",
+        "avro",
+    }
+)
+"""Sinks whose place the landing table can take."""
+
+
+def sink_of(query: Query) -> str:
+    """Return the format of a query's sink; empty where nothing of it is named, or where it has several values."""
+    formats = query.options.get(FORMAT, ())
+    if len(formats) == 1 and isinstance(formats[0].value, str):
+        return formats[0].value
+    return "table" if not formats and "table" in query.options else ""
+
+
+def written_queries(
+    queries: Sequence[Query], streams: Sequence[Sequence[Source]], program: str
+) -> tuple[Written, ...]:
+    """Return the queries that become derive queries.
+
+    These are all but those that print, and but one that writes the rows of a stream as they are, into a table.
+    """
+    kept = [
+        (each, tuple(n for n, one in enumerate(streams) if not each.sources or set(one) & set(each.sources)))
+        for each in queries
+        if SINK in each.options or sink_of(each) not in PRINTS
+    ]
+    several = {n for n, times in Counter(reads for _, reads in kept).items() if times > 1}
     found: dict[str, Written] = {}
-    for query in queries:
-        node = query.function
-        if node is None and len(queries) == 1:
+    for query, reads in kept:
+        node, sink = query.function, sink_of(query)
+        alone = len(reads) == 1 and reads not in several
+        if alone and sink in _TABLES and SINK not in query.options and not query.shaped:
             continue
-        formats = query.options.get(FORMAT, ())
-        sink = str(formats[0].value) if len(formats) == 1 and isinstance(formats[0].value, str) else ""
         named = None if node is None or isinstance(node, ast.Lambda) else node.name
         name = (
             re.sub(r"[^a-z0-9]+", "_", _snake(named or f"{sink or 'query'}_{query.line}")).strip("_")
             or "write"
         )
+        if name in found and found[name].reads != reads:  # the same lines for another stream
+            name = f"{name}_{reads[0] + 1}"
         text = "" if node is None else _lines(program, node.lineno, node.end_lineno or node.lineno)
-        found.setdefault(name, Written(name, query.line if node is None else node.lineno, sink, text))
+        line = query.line if node is None else node.lineno
+        found.setdefault(name, Written(name, line, sink, text, reads))
     return tuple(found.values())
 
 
@@ -82,15 +129,24 @@ def package_of(name: str) -> str:
     return name.replace("-", "_")
 
 
-def derive_queries(written: Sequence[Written], job: str, landed: str) -> dict[str, Any]:
-    """Return a derive query for each, which writes an Iceberg table until its sink is chosen."""
+def derive_queries(written: Sequence[Written], job: str, landed: Sequence[str]) -> dict[str, Any]:
+    """Return a derive query for each, which writes an Iceberg table until its sink is chosen.
+
+    Parameters
+    ----------
+    landed
+        Landing tables of the streams.
+    """
     module = f"pipelines.{package_of(job)}.{MODULE}"
     return {
         f"derive-{each.name.replace('_', '-')}"[:40].rstrip("-"): {
             "kind": "derive",
-            "source": landed,
+            "source": landed[each.reads[0]],
             "transform": f"{module}:{each.name}",
-            "sink": {"kind": "iceberg", "table": f"{landed.removesuffix('_landed')}_{each.name}"},
+            "sink": {
+                "kind": "iceberg",
+                "table": f"{landed[each.reads[0]].removesuffix('_landed')}_{each.name}",
+            },
         }
         for each in written
     }

@@ -55,7 +55,7 @@ class RunningJob:
     subnets, vpc
         Its network; empty and ``None`` without one of its own.
     shards
-        Number of shards of its Kinesis stream.
+        Number of shards of its Kinesis streams, by their names in the program.
     cluster
         The MSK cluster to which it signs in with IAM.
     notes
@@ -71,7 +71,7 @@ class RunningJob:
     said: ProgramSettings
     subnets: tuple[str, ...] = ()
     vpc: str | None = None
-    shards: int | None = None
+    shards: Mapping[str, int] = field(default_factory=dict)
     cluster: Cluster = NOT_ASKED
     notes: tuple[str, ...] = field(default=())
     run: str = ""
@@ -235,7 +235,8 @@ def emr(client: Client, application: str, run: str, region: str, answers: Answer
 
 def _placed(client: Client, found: RunningJob) -> RunningJob:
     """Add the network of the subnets, the shards of the stream and the cluster."""
-    vpc, shards, notes = None, None, found.notes + found.said.notes
+    vpc, shards, notes = None, dict[str, int](), found.notes + found.said.notes
+    cluster = NOT_ASKED
     with look_up("SOURCE", found.where, "subnets and a stream that may be described"):
         if found.subnets:
             answer = client("ec2").describe_subnets(SubnetIds=list(found.subnets))["Subnets"]
@@ -246,16 +247,15 @@ def _placed(client: Client, found: RunningJob) -> RunningJob:
                 notes += (
                     f"it runs in {place}, one zone alone: name two or more subnets in network, or a VPC is made",
                 )
-        if found.said.kind == "kinesis" and found.said.name:
-            name = found.said.name
-            asked = {"StreamARN": name} if name.startswith("arn:") else {"StreamName": name}
-            with suppress(ClientError):  # a stream of another account; the shards stay open
-                summary = client("kinesis").describe_stream_summary(**asked)["StreamDescriptionSummary"]
-                shards = summary["OpenShardCount"]
-            notes += _elsewhere(found)
-        cluster = NOT_ASKED
-        if authentication_of(found.said).kind == "iam":
-            cluster = cluster_of(client, servers_of(found.said))
+        for said in found.said.streams:
+            if said.kind == "kinesis" and said.name:
+                asked = {"StreamARN" if said.name.startswith("arn:") else "StreamName": said.name}
+                with suppress(ClientError):  # a stream of another account; the shards stay open
+                    answer = client("kinesis").describe_stream_summary(**asked)
+                    shards[said.name] = answer["StreamDescriptionSummary"]["OpenShardCount"]
+                notes += _elsewhere(said, found.region)
+            elif cluster.arn is None and authentication_of(said).kind == "iam":
+                cluster = cluster_of(client, servers_of(said))
     return replace(found, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
 
 
@@ -268,18 +268,15 @@ def _program(client: Client, place: str) -> str:
     return body.decode("utf-8", errors="replace")
 
 
-def _elsewhere(found: RunningJob) -> tuple[str, ...]:
+def _elsewhere(said: ProgramSettings, ours: str) -> tuple[str, ...]:
     """Return a note on a stream that is named without its ARN and is in another region."""
-    said = found.said
     place = (
         said.first_option("kinesis.region", "region", "awsRegion", "kinesis.endpointUrl", "endpointUrl") or ""
     )
     region = re.search(r"[a-z]{2}(-[a-z]+)+-\d", place)
-    if region is None or region[0] == found.region or str(said.name).startswith("arn:"):
+    if region is None or region[0] == ours or str(said.name).startswith("arn:"):
         return ()
-    return (
-        f"{said.name} is in {region[0]}, and this file is for {found.region}: give its ARN with --stream",
-    )
+    return (f"{said.name} is in {region[0]}, and this file is for {ours}: give its ARN with --stream",)
 
 
 def _subnet(client: Client, connection: str) -> str | None:

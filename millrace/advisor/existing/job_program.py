@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from millrace.advisor.existing.import_transforms import Written, written_queries
+from millrace.advisor.existing.import_transforms import PRINTS, Written, sink_of, written_queries
 from millrace.advisor.existing.stream_candidates import (
     NAMES,
     SERVERS,
@@ -18,6 +18,7 @@ from millrace.advisor.existing.stream_candidates import (
     candidate_of,
     in_words,
     question,
+    several_streams,
 )
 from millrace.advisor.programs.intervals import interval_seconds
 from millrace.advisor.programs.library import Launch
@@ -73,6 +74,8 @@ class ProgramSettings:
         Why nothing was recognised.
     ends
         Whether its runs end when they have read what was there.
+    also
+        The other streams that the program reads, without ``written`` and ``also``.
     """
 
     kind: Kind | None
@@ -87,6 +90,12 @@ class ProgramSettings:
     written: tuple[Written, ...] = ()
     why_not: str = ""
     ends: bool = False
+    also: tuple[ProgramSettings, ...] = ()
+
+    @property
+    def streams(self) -> tuple[ProgramSettings, ...]:
+        """Its streams, the first of them this one."""
+        return (self, *self.also)
 
     def first_option(self, *names: str) -> str | None:
         """Return the first of several options that has a value."""
@@ -130,12 +139,11 @@ def read(
 
 
 class _Choice:
-    """Choice of one stream of a program."""
+    """Choice of the streams of a program."""
 
     def __init__(self, program: Program, answers: Answers, catalog: DataCatalog | None, text: str) -> None:
         self.program = program
         self.text = text
-        self.written: tuple[Written, ...] = ()
         self.answers = answers
         self.notes: list[str] = []
         self.ends = False
@@ -162,42 +170,102 @@ class _Choice:
         chosen = [each for each in self.candidates if kind is None or each.kind in (None, kind)]
         if wanted is not None and kind is not None:
             chosen = self._named(chosen, wanted, kind)
-        kinds = {each.kind for each in chosen if each.kind is not None}
-        kind = kind or (kinds.pop() if len(kinds) == 1 else None)
-        if kind is None:
-            return ProgramSettings(None, None, {}, None, why_not=self._why_not(chosen))
-        name = StreamName(wanted, 0) if wanted is not None else self._only(chosen, kind)
-        if wanted is not None:
             same = [one for each in chosen for one in each.names if one.name == wanted]
-            name = same[0] if same else name
+            streams = [(same[0] if same else StreamName(wanted, 0), chosen)]
+        elif not self.program.doubtful:
+            streams = several_streams(chosen)
+        else:
+            streams = []
+        kinds = {each.kind for each in chosen if each.kind is not None}
+        if len(streams) < 2:
+            kind = kind or (kinds.pop() if len(kinds) == 1 else None)
+            if kind is None:
+                return ProgramSettings(None, None, {}, None, why_not=self._why_not(chosen))
+            streams = streams or [(self._only(chosen, kind), chosen)]
+        if not chosen:
+            self.notes.append(
+                f"{self._why_not(chosen)}: this file has nothing of it but what the options tell"
+            )
         self.notes += [
             f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
             for each in self.others
             if GLUE not in each.options  # by Glue, what is no stream is a table that is joined
         ]
+        written = self._written([[each.source for each in by] for _, by in streams])
+        first, *also = [self._stream(kind, name, by) for name, by in streams]
+        notes = tuple(dict.fromkeys(self.notes))
+        return replace(first, notes=notes, written=written, also=tuple(also))
+
+    def _stream(self, kind: Kind | None, name: StreamName, chosen: Sequence[Candidate]) -> ProgramSettings:
+        kind = kind or chosen[0].kind or "kafka"
         options = self._options(chosen, kind)
         if options.get("kinesis.consumertype", "").lower() == "subscribetoshard":
             self.notes.append("it reads by enhanced fan-out: fan_out: true in the land query keeps that")
+        self.ends = False
         trigger = self._trigger([each.source for each in chosen])
-        return ProgramSettings(
+        found = ProgramSettings(
             kind,
             name.name,
             options,
             trigger,
-            tuple(self.notes),
-            self.open,
-            name.pattern,
-            name.partitions,
-            self.by_port,
-            self.written,
+            open=self.open,
+            pattern=name.pattern,
+            partitions=name.partitions,
+            by_port=self.by_port,
             ends=self.ends,
         )
+        self.open, self.by_port = {}, False
+        return found
+
+    def _written(self, streams: Sequence[Sequence[Source]]) -> tuple[Written, ...]:
+        """Return the queries whose rows are to be derived, and note these, those that only land, and those that print."""
+        queries = [
+            each
+            for each in self.program.queries
+            if not each.sources or any(set(each.sources) & set(one) for one in streams)
+        ]
+        derived = written_queries(queries, streams, self.text)
+        lines = {each.line for each in derived}
+        if derived:
+            places = dict.fromkeys(
+                f"{each.line}: {each.sink}" if each.sink else str(each.line) for each in derived
+            )
+            self.notes.append(
+                f"what writes it (line{'s' * (len(places) > 1)} {', '.join(places)}) is a derive query of a transform to be finished, and an "
+                "Iceberg table until you name its sink"
+            )
+        joined = [each for each in derived if len(each.reads) > 1]
+        if joined:
+            self.notes.append(
+                f"line {', '.join(str(each.line) for each in joined)}: it reads {len(joined[0].reads)} streams, and its derive query has the "
+                "first of them: `state.join` adds another, routes of one land query put several into one table"
+            )
+        left = [
+            each
+            for each in queries
+            if not lines & {each.line, 0 if each.function is None else each.function.lineno}
+        ]
+        printing = dict.fromkeys(str(each.line) for each in left if sink_of(each) in PRINTS)
+        if printing:
+            self.notes.append(f"line {', '.join(printing)}: what it prints, and keeps nowhere, is left out")
+        landing = dict.fromkeys(
+            f"{each.line}: {sink_of(each)}" for each in left if sink_of(each) not in {"", *PRINTS}
+        )
+        if landing:
+            self.notes.append(
+                f"line {', '.join(landing)}: the landing table, an Iceberg table with the schema's fields, takes the place of what it "
+                "writes; a derive query can have other columns and another sink"
+            )
+        return derived
 
     def _why_not(self, chosen: Sequence[Candidate]) -> str:
         if self.program.why_not:
             return self.program.why_not
         if chosen:
             return question([one for each in chosen for one in each.names])
+        outside = next((each.line for each in self.program.queries if not each.sources), None)
+        if outside is not None:
+            return f"line {outside} writes a stream that is read outside this program"
         if self.others:
             return "; ".join(
                 f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'a table that is no stream'}"
@@ -294,19 +362,10 @@ class _Choice:
 
     def _trigger(self, sources: Sequence[Source]) -> float | None:
         """Return the trigger of the queries that read the sources; the shortest of several."""
-        queries = [
-            each for each in self.program.queries if not each.sources or set(each.sources) & set(sources)
-        ]
-        self.written = written_queries(queries, self.text)
-        if self.written:
-            lines = ", ".join(str(each.line) for each in self.written)
-            self.notes.append(
-                f"what writes it (line{'s' * (len(self.written) > 1)} {lines}) is a derive query of a transform to be finished, and an "
-                "Iceberg table until you name its sink"
-            )
         triggers: dict[float, str] = {}
-        for query in queries:
-            triggers |= self._trigger_of(query)
+        for query in self.program.queries:
+            if not query.sources or set(query.sources) & set(sources):
+                triggers |= self._trigger_of(query)
         if len(triggers) > 1:
             self.notes.append(f"its triggers are {', '.join(triggers.values())}: the shortest is taken")
         return min(triggers, default=None)

@@ -117,6 +117,21 @@ def _names(key: str, of: Alternative, at: int) -> list[StreamName]:
     return [StreamName(text, line, pattern=key == "subscribePattern")]
 
 
+def several_streams(candidates: Iterable[Candidate]) -> list[tuple[StreamName, list[Candidate]]]:
+    """Return the streams that a program reads, each with its sources; none if the name of one has several values or none."""
+    found: dict[tuple[str | None, ...], tuple[StreamName, list[Candidate]]] = {}
+    for each in candidates:
+        keys = [key for key in NAMES[each.kind or "kafka"] if key.lower() in each.options]
+        if each.kind is None or not keys or len(each.options[keys[0].lower()]) != 1:
+            return []
+        for name in each.names:
+            if name.name is None:
+                return []
+            key = (each.kind, name.name, str(name.pattern), str(name.partitions))
+            found.setdefault(key, (name, []))[1].append(each)
+    return list(found.values())
+
+
 def candidate_of(source: Source, catalog: DataCatalog | None) -> Candidate:
     """Return a source with the options of its table in the Data Catalog, and of its connection."""
     options = dict(source.options)

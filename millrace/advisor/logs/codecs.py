@@ -31,6 +31,14 @@ _XERIAL_HEADER = 16
 _RAW_SNAPPY = re.compile(rb'[^{\n][^\n]{1,8}\{"Event":"')
 """Begin of a log in raw snappy: its length and the length of a literal come before the first event."""
 
+_OTHERS = {
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"PK\x03\x04": "zip",
+    b"\x02\x21\x4c\x18": "the old format of the lz4 command",
+}
+"""Formats that are named and not read, by their first bytes."""
+
 _BLOCK_LIMIT = 32 * 1024 * 1024
 """Largest block of Spark's codecs, compressed or not; a longer one is damage (lz4-java: 32 MiB at most)."""
 
@@ -71,8 +79,9 @@ def unpack(stream: io.BufferedReader) -> Iterator[bytes]:
         if head.startswith(magic):
             yield from codec(stream)
             return
-    if _RAW_SNAPPY.match(head):
-        raise DamagedDataError("raw snappy, which has no blocks: decompress it first")
+    other = next((name for magic, name in _OTHERS.items() if head.startswith(magic)), "")
+    if other or _RAW_SNAPPY.match(head):
+        raise DamagedDataError(f"{other or 'raw snappy, which has no blocks'}: decompress it first")
     while piece := stream.read(PIECE):
         yield piece
 

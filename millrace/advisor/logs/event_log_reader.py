@@ -69,6 +69,8 @@ def read(log: EventLog) -> History:
     if lines.beyond:
         ended_at = f"it unpacks to more than {lines.beyond >> 20:,} MiB"
     ended_at = ended_at or lines.damaged or None
+    if log.finished and not (reader.complete or ended_at):
+        ended_at = "its last part is missing, as the application has ended"
     # The last line of a running application may be half written: that is no damage.
     if lines.cut_off and reader.last_failed:
         reader.unread -= 1
@@ -94,7 +96,7 @@ class _Reader:
         self._properties: dict[str, str] = {}
         self._first: float | None = None
         self._last = 0.0
-        self._complete = False
+        self.complete = False
         self._executors: dict[str, Executor] = {}
         self._place: dict[str, int] = {}
         self._removed: dict[str, float] = {}
@@ -171,7 +173,7 @@ class _Reader:
 
     def _application_end(self, event: Mapping[str, Any]) -> None:
         self._at(event["Timestamp"])
-        self._complete = True
+        self.complete = True
 
     def _executor_added(self, event: Mapping[str, Any]) -> None:
         name, cores = events.to_text(event["Executor ID"]), event["Executor Info"]["Total Cores"]
@@ -315,7 +317,7 @@ class _Reader:
             engine=engine_of(self._properties),
             started=first,
             ended=self._last,
-            complete=self._complete,
+            complete=self.complete,
             properties=self._properties,
             executors=tuple(self._all_executors(first)),
             queries=queries,

@@ -12,7 +12,6 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -50,7 +49,7 @@ _NAMED = re.compile(
 )
 """Names that Spark's masters, YARN, Kubernetes and Glue give to logs: their content needs no check."""
 
-_RUNNING = ".inprogress"
+_STATUS, _RUNNING = "appstatus_", ".inprogress"
 
 
 @dataclass(frozen=True)
@@ -95,11 +94,14 @@ class EventLog:
         In the order in which they were written.
     lost
         Whether earlier parts were deleted or compacted.
+    finished
+        Whether a file beside its parts tells that the application has ended.
     """
 
     name: str
     files: tuple[File, ...]
     lost: bool
+    finished: bool = False
 
     @property
     def modified_at(self) -> float:
@@ -224,9 +226,12 @@ def _opened_object(client: Any, bucket: str, key: str, size: int) -> io.Buffered
 def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
     """Group rolled parts; every other file is a log by itself, unless its name or its first bytes exclude it."""
     rolled: dict[str, list[tuple[int, bool, File]]] = defaultdict(list)
+    finished = set()
     for file in files:
         folder, _, name = file.path.rpartition("/")
         part = _PART.fullmatch(name)
+        if name.startswith(_STATUS) and not name.endswith(_RUNNING):
+            finished.add(folder)
         if part and folder.rpartition("/")[2].startswith(_FOLDER):
             rolled[folder].append((int(part["index"]), bool(part["compact"]), file))
         elif (
@@ -236,7 +241,7 @@ def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
         ):
             yield EventLog(_plain(file.path), (file,), lost=False)
     for folder, parts in rolled.items():
-        yield _rolled(folder, parts)
+        yield _rolled(folder, parts, finished=folder in finished)
 
 
 def _plain(path: str) -> str:
@@ -249,24 +254,30 @@ def _is_log(file: File) -> bool:
     A file that is named itself may lack its beginning, so that it begins inside a line.
     """
     head = b""
-    with file.open() as stream, suppress(TruncatedDataError):
-        for piece in unpack(stream):
-            head += piece
-            if len(head) >= (LONGEST_LINE if file.asked else _HEAD) or (
-                file.asked and b'\n{"Event":"' in head
-            ):
-                break
+    try:
+        with file.open() as stream:
+            for piece in unpack(stream):
+                head += piece
+                if len(head) >= (LONGEST_LINE if file.asked else _HEAD) or (
+                    file.asked and b'\n{"Event":"' in head
+                ):
+                    break
+    except DamagedDataError as error:
+        if file.asked and not head:
+            raise wrong_option("PATH", file.path, f"an event log that can be unpacked ({error})") from error
+    except TruncatedDataError:
+        pass
     begins = b'"SparkListenerLogStart"' in head[:_HEAD] or head.startswith(b'{"Event":"')
     return begins or (file.asked and b'\n{"Event":"' in head)
 
 
-def _rolled(folder: str, parts: Iterable[tuple[int, bool, File]]) -> EventLog:
+def _rolled(folder: str, parts: Iterable[tuple[int, bool, File]], *, finished: bool) -> EventLog:
     """Order parts by their numbers; a compacted part replaces all parts before it."""
     numbered = sorted(parts, key=lambda each: each[:2])
     compacted = max((index for index, compact, _ in numbered if compact), default=0)
     kept = [each for each in numbered if each[0] > compacted or (each[0] == compacted and each[1])]
     lost = bool(compacted) or kept[0][0] > 1 or any(b[0] > a[0] + 1 for a, b in itertools.pairwise(kept))
-    return EventLog(folder, tuple(each[2] for each in kept), lost)
+    return EventLog(folder, tuple(each[2] for each in kept), lost, finished)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from abc import abstractmethod
 from argparse import ArgumentError
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from millrace.advisor.programs.values import (
     Table,
     Unknown,
     Values,
+    all_of,
     as_table,
     compute,
     first_as_values,
@@ -86,6 +87,12 @@ class Calls(Expressions):
         if not own:
             stream = self.call_of_stream(of, name, given, named, node.lineno)
             if stream is not None:
+                if isinstance(target, ast.Name) and all(
+                    isinstance(each.value, Stream) for each in (*of, *stream)
+                ):
+                    self.assign(
+                        target, stream, home(target, scope)
+                    )  # a reader or writer takes an option itself
                 return stream
         changed = _mutated(of, name, given, named)
         if changed is not None:
@@ -179,6 +186,14 @@ class Calls(Expressions):
             return self._function(callee, given, named, line)
         if isinstance(callee, Class):
             return self._instance(callee, given, named, line)
+        if isinstance(callee, Instance):
+            own = member(callee.of, "__call__")
+            called = [
+                replace(each.value, owner=callee) for each in own or () if isinstance(each.value, Function)
+            ]
+            return union(*(self._function(each, given, named, line) for each in called)) or known(
+                callee, line
+            )
         self._call_back(given, named, line)
         handed_on = self._handed_on([*given, *named.values.values()])
         if not isinstance(callee, Library):
@@ -220,6 +235,13 @@ class Calls(Expressions):
                 for each in value
             ]
             return known(library.resolved_options(self.launch, names), line)
+        if last in ("field", "Field"):  # of a data class
+            if "default_factory" in named.values:
+                made = named.values["default_factory"]
+                return union(*(self.call(each.value, [], Table(), line) for each in made))
+            return (
+                given[0] if given else named.values.get("default", unknown("a field without a default", line))
+            )
         if handed_on is not None:
             return handed_on
         if path in FUNCTIONS and (not named.values or path == "json.dumps"):
@@ -247,7 +269,7 @@ class Calls(Expressions):
             for inner in each.values if isinstance(each, Items) else ():
                 frames += [one.value for one in inner if isinstance(one.value, Frame)]
         if frames:
-            return known(Frame(frozenset().union(*(each.sources for each in frames))), 0)
+            return known(replace(all_of(frames), shaped=True), 0)
         stream = next((each for each in several if isinstance(each, Stream)), None)
         if stream is None:
             return None
@@ -266,6 +288,12 @@ class Calls(Expressions):
         else:
             body = node.body
         scope = Scope({}, callee.scope)
+        if isinstance(callee.owner, Instance):
+            of = next(
+                (each for each in _above(callee.owner.of) if each.scope is callee.scope), callee.owner.of
+            )
+            of = Class(of.node, Scope(), of.bases)
+            scope.values["super"] = known(Instance(of, callee.owner.scope, callee.owner), line)
         self._bind(
             callee, [*([] if callee.owner is None else [known(callee.owner, line)]), *given], named, scope
         )
@@ -322,6 +350,13 @@ class Calls(Expressions):
             ]
             made.scope.values |= dict(zip(fields, given, strict=False)) | dict(named.values)
         return known(made, line)
+
+
+def _above(of: Class) -> Iterator[Class]:
+    """Yield a class and those that it is made of."""
+    yield of
+    for each in of.bases:
+        yield from _above(each)
 
 
 def _mutated(of: Values, name: str, given: Sequence[Values], named: Table) -> Values | None:

@@ -331,7 +331,10 @@ class Expressions(ABC):
                 return union(*(self.call(each.value, [], Table(), line) for each in bound))
             return tuple(bound)
         if isinstance(value, Class):
-            return member(value, name) or unknown(f"the attribute {name}", line)
+            found = member(value, name) or unknown(f"the attribute {name}", line)
+            return tuple(
+                self._bound(each, value) if _decorated(each.value, "classmethod") else each for each in found
+            )
         if isinstance(value, Library):
             return self._imported(f"{value.path}.{name}", line)
         if isinstance(value, Table):  # options of argparse
@@ -346,10 +349,12 @@ class Expressions(ABC):
         return known(Library(path), line)
 
     @staticmethod
-    def _bound(of: Alternative, owner: Instance) -> Alternative:
-        if isinstance(of.value, Function) and not _decorated(of.value, "staticmethod"):
-            return Alternative(replace(of.value, owner=owner), of.line)
-        return of
+    def _bound(of: Alternative, owner: Instance | Class) -> Alternative:
+        if not isinstance(of.value, Function) or _decorated(of.value, "staticmethod"):
+            return of
+        if isinstance(owner, Instance):
+            owner = owner.of if _decorated(of.value, "classmethod") else owner.itself or owner
+        return Alternative(replace(of.value, owner=owner), of.line)
 
 
 def member(of: Class, name: str) -> Values | None:

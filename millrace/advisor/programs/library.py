@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from millrace.advisor.programs.values import (
+    MOST_ITEMS,
     Items,
     Library,
     NotPlainError,
@@ -151,6 +152,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
     "abs": abs,
+    "zip": lambda *of: [list(each) for each in zip(*of, strict=False)],
+    "enumerate": lambda value, start=0: [[n, each] for n, each in enumerate(value, start)],
+    "range": lambda *bounds: list(range(*bounds)[: MOST_ITEMS + 1]),
     "json.loads": json.loads,
     "json.dumps": lambda value, **_: json.dumps(value),
     "os.path.join": posixpath.join,

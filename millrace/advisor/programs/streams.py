@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from millrace.advisor.programs.expressions import StepLimitError
+from millrace.advisor.programs.expressions import StepLimitError, member
 from millrace.advisor.programs.interpreter import Interpreter
 from millrace.advisor.programs.library import Launch
 from millrace.advisor.programs.values import (
     Alternative,
     Frame,
     Function,
+    Instance,
     Library,
     Stream,
     Table,
     Unknown,
     Values,
+    all_of,
     as_table,
     first_unknown,
     in_text,
     known,
+    one_of,
     union,
     unknown,
 )
@@ -39,6 +43,23 @@ its sink.
 
 _TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
 _STARTS = ("start", "toTable", "table")
+_PLAIN = frozenset(
+    {
+        "alias",
+        "cache",
+        "checkpoint",
+        "coalesce",
+        "drop",
+        "persist",
+        "printSchema",
+        "repartition",
+        "select",
+        "selectExpr",
+        "toDF",
+    }
+    | {"withColumn", "withColumnRenamed", "withColumns", "withWatermark"}
+)
+"""Methods that give a row for each row."""
 _VIEWS = ("createOrReplaceTempView", "createTempView", "createOrReplaceGlobalTempView", "registerTempTable")
 _GLUE = {
     "from_options": ("connection_type", "connection_options", "format", "format_options"),
@@ -85,6 +106,8 @@ class Query:
     sources: tuple[Source, ...]
     options: Mapping[str, Values]
     function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None = None
+    shaped: bool = False
+    """Whether its rows are others than the records: filtered, grouped, joined."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +122,14 @@ class Program:
         Queries that it starts.
     why_not
         Why the program, or the rest of it, was not read; empty where it was.
+    doubtful
+        Whether a query reads one of several sources, and the text does not tell which.
     """
 
     sources: tuple[Source, ...] = ()
     queries: tuple[Query, ...] = ()
     why_not: str = ""
+    doubtful: bool = False
 
 
 def read(text: str, launch: Launch) -> Program:
@@ -122,7 +148,8 @@ def read(text: str, launch: Launch) -> Program:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(text)
     except SyntaxError as error:
-        return Program(why_not=_language(text) or f"no Python: line {error.lineno}: {error.msg}")
+        python = f"no Python {sys.version_info.major}.{sys.version_info.minor}"
+        return Program(why_not=_language(text) or f"{python}: line {error.lineno}: {error.msg}")
     except (ValueError, RecursionError, MemoryError):  # CPython's errors for code that is nested too deep
         return Program(why_not="code that is nested too deep")
     reader = _Reader(launch)
@@ -152,7 +179,7 @@ def _language(text: str) -> str:
 @dataclass
 class _Started:
     line: int
-    numbers: frozenset[int]
+    frame: Frame
     options: Table
 
 
@@ -164,6 +191,7 @@ class _Reader(Interpreter):
         self.sources: list[Source] = []
         self._started: list[_Started] = []
         self._views: dict[str, Frame] = {}
+        self._branched = False
 
     def call_the_rest(self, tree: ast.Module) -> None:
         """Call the functions that nothing in the program calls: something outside it may."""
@@ -183,23 +211,31 @@ class _Reader(Interpreter):
         sources = [same[_likeness(each)] for each in self.sources]
         queries: list[Query] = []
         for each in self._started:
-            function = next(
-                (
-                    one.value.node
-                    for one in each.options.values.get(SINK, ())
-                    if isinstance(one.value, Function)
-                ),
-                None,
-            )
-            read = tuple(dict.fromkeys(sources[number] for number in sorted(each.numbers)))
+            sinks = each.options.values.get(SINK, ())
+            function = next((node for one in sinks if (node := _function_of(one.value)) is not None), None)
+            read = tuple(dict.fromkeys(sources[number] for number in sorted(each.frame.sources)))
             options = {
                 key: value if key == SINK else in_text(value) for key, value in each.options.values.items()
             }
-            made = Query(each.line, read, options, function)
+            made = Query(each.line, read, options, function, each.frame.shaped)
             if made not in queries:
                 queries.append(made)
         ordered = sorted(dict.fromkeys(sources), key=lambda one: one.line)
-        return Program(tuple(ordered), tuple(queries), why_not)
+        doubtful = self._branched or any(each.frame.doubtful for each in self._started)
+        return Program(tuple(ordered), tuple(queries), why_not, doubtful)
+
+    def _either(self, ways: Sequence[Callable[[], int]]) -> int:
+        reading: list[bool] = []
+
+        def counted(way: Callable[[], int]) -> int:
+            before = len(self.sources)
+            ended = way()
+            reading.append(len(self.sources) > before)
+            return ended
+
+        ended = super()._either([lambda way=way: counted(way) for way in ways])  # type: ignore[misc]
+        self._branched |= sum(reading) > 1
+        return ended
 
     def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
         if name == "readStream":
@@ -242,8 +278,8 @@ class _Reader(Interpreter):
             options = _merged(streams).joined(_lowered(named))
             if name != "start":
                 options = options.joined(Table({"table": given[0] if given else unknown("a table", line)}))
-            frames = [each.frame.sources for each in streams if each.frame is not None]
-            self._started.append(_Started(line, frozenset[int]().union(*frames), options))
+            frames = [each.frame for each in streams if each.frame is not None]
+            self._started.append(_Started(line, one_of(frames), options))
             return known(Library("streaming query"), line)
         return tuple(Alternative(_with_option(each, name, given, named, line), each.line) for each in streams)
 
@@ -267,7 +303,7 @@ class _Reader(Interpreter):
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
         frame = _frames(values.get("frame", ())) or Frame()
-        self._started.append(_Started(line, frame.sources, options.joined(Table(more))))
+        self._started.append(_Started(line, frame, options.joined(Table(more))))
         return known(None, line)
 
     def _of_frame(self, frame: Frame, name: str, given: Sequence[Values], named: Table, line: int) -> Values:
@@ -285,7 +321,8 @@ class _Reader(Interpreter):
                 *(self.call(each.value, [known(frame, line), *given[1:]], named, line) for each in given[0])
             )
         others = [_frames(each) for each in (*given, *named.values.values())]
-        return known(Frame(frame.sources.union(*(each.sources for each in others if each is not None))), line)
+        joined = all_of([frame, *(each for each in others if each is not None)])
+        return known(joined if name in _PLAIN else replace(joined, shaped=True), line)
 
     def _of_views(self, text: Values, line: int) -> Values | None:
         words = {
@@ -301,9 +338,7 @@ class _Reader(Interpreter):
         ]
         if not frames and first_unknown(text) is not None:  # a query that is not known may name any view
             frames = list(self._views.values())
-        return (
-            known(Frame(frozenset[int]().union(*(each.sources for each in frames))), line) if frames else None
-        )
+        return known(replace(all_of(frames), shaped=True), line) if frames else None
 
     def _add(self, options: Table, line: int) -> int:
         self.sources.append(
@@ -312,10 +347,17 @@ class _Reader(Interpreter):
         return len(self.sources) - 1
 
 
+def _function_of(value: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
+    """Return the function that a sink is; of an object the one that a call of it runs."""
+    if isinstance(value, Instance):
+        return next((_function_of(each.value) for each in member(value.of, "__call__") or ()), None)
+    return value.node if isinstance(value, Function) else None
+
+
 def _frames(values: Values) -> Frame | None:
     """Return the streaming frames among values as one."""
-    found = [each.value.sources for each in values if isinstance(each.value, Frame)]
-    return Frame(frozenset[int]().union(*found)) if found else None
+    found = [each.value for each in values if isinstance(each.value, Frame)]
+    return one_of(found) if found else None
 
 
 def _lowered(options: Table) -> Table:

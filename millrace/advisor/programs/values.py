@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 MOST_VALUES = 16
@@ -88,9 +88,36 @@ class Library:
 
 @dataclass(frozen=True)
 class Frame:
-    """A streaming DataFrame, by the numbers of the sources that it comes from."""
+    """A streaming DataFrame.
+
+    Attributes
+    ----------
+    sources
+        Numbers of the sources that it comes from.
+    doubtful
+        Whether it comes from some of them only, and the text does not tell from which.
+    shaped
+        Whether its rows are others than the records.
+    """
 
     sources: frozenset[int] = frozenset()
+    doubtful: bool = False
+    shaped: bool = False
+
+
+def all_of(frames: Sequence[Frame]) -> Frame:
+    """Return the frame that is made of several."""
+    return Frame(
+        frozenset[int]().union(*(each.sources for each in frames)),
+        any(each.doubtful for each in frames),
+        any(each.shaped for each in frames),
+    )
+
+
+def one_of(frames: Sequence[Frame]) -> Frame:
+    """Return the frame that is one of several."""
+    found = all_of(frames)
+    return replace(found, doubtful=found.doubtful or len({each.sources for each in frames}) > 1)
 
 
 @dataclass(frozen=True)
@@ -143,10 +170,11 @@ class Class:
 
 @dataclass(frozen=True)
 class Instance:
-    """An object of a class of the program."""
+    """An object of a class of the program; ``super()`` is one of the classes above with the same attributes."""
 
     of: Class
     scope: Scope
+    itself: Instance | None = None
 
 
 class NotPlainError(Exception):

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -32,8 +32,12 @@ from pyspark.sql.types import (
 )
 
 from millrace.sandbox.schemas.avro_encoding import AvroSchema
+from millrace.sandbox.schemas.field_remarks import MONEY, remarks
 
 EXAMPLES = 3
+_DEEPEST = 64
+"""Levels of a record; a type of more is no help to anybody."""
+
 _LONGEST_EXAMPLE = 24
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
@@ -42,26 +46,6 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d{0,37})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0), DoubleType())
 """Each takes the values of those before it, the last one with rounding."""
-
-_MONEY = DecimalType(18, 2)
-"""Type of numbers that are all written with two digits after the point: a binary fraction would not hold them exactly."""
-
-_OTHER_TIME = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(Z|[+-]\d\d:?\d\d)?|\d{8}T\d{4}(\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?"
-)
-"""ISO 8601 without seconds or without hyphens, which no decoder reads as a time."""
-
-_EPOCHS = {
-    "seconds": ("timestamp_seconds", 1),
-    "milliseconds": ("timestamp_millis", 10**3),
-    "microseconds": ("timestamp_micros", 10**6),
-}
-"""Units of a time as a number since 1970, each with Spark's function and how many are a second."""
-
-_FIRST_EPOCH, _LAST_EPOCH = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (2000, 2100))
-_WIDEST_SAMPLE = int(timedelta(days=20 * 365).total_seconds())
-"""Seconds between the first and the last time of one sample; numbers that are further apart are ids."""
-
 
 _AVRO_HEADER: dict[str, Any] = {
     "type": "record",
@@ -137,7 +121,7 @@ def kind_of(value: Any) -> DataType:
             _wide(value),
         )
     if isinstance(value, Decimal):
-        return _MONEY if value.as_tuple().exponent == -2 and abs(value) < 10**16 else DoubleType()
+        return MONEY if value.as_tuple().exponent == -2 and abs(value) < 10**16 else DoubleType()
     if isinstance(value, float):
         return DoubleType()
     if isinstance(value, str):
@@ -187,7 +171,7 @@ def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
         return other, None
     if one in _NUMBERS and other in _NUMBERS:
         return _NUMBERS[max(_NUMBERS.index(one), _NUMBERS.index(other))], None
-    if _MONEY in (one, other) and {one, other} <= {_MONEY, *_NUMBERS}:
+    if MONEY in (one, other) and {one, other} <= {MONEY, *_NUMBERS}:
         return DoubleType(), None
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
         kind, odd = common_type(one.elementType, other.elementType)
@@ -236,14 +220,39 @@ def from_json(payloads: Iterable[bytes], *, required: bool = False, narrow: bool
         except (ValueError, RecursionError) as error:
             refused.append(f"not JSON: {error}")
             continue
-        if isinstance(row, dict):
-            rows.append(row)
-        else:
+        if not isinstance(row, dict):
             refused.append("not a JSON object")
+        elif _is_deep(row):
+            refused.append(f"nested deeper than {_DEEPEST}")
+        else:
+            rows.append(row)
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
     kinds = {name: [kind_of(value) for value in values] for name, values in columns.items()}
     return _inferred(columns, kinds, len(rows), refused, required=required, narrow=narrow)
+
+
+def _is_deep(value: Any) -> bool:
+    layer, depth = [value], 0
+    while layer and depth <= _DEEPEST:
+        inside = (each.values() if isinstance(each, dict) else each for each in layer)
+        layer = [one for each in inside for one in each if isinstance(one, dict | list)]
+        depth += 1
+    return bool(layer)
+
+
+def _columns(names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield names of columns, and why one has another than in the file: columns go by their places, so none can be left out."""
+    taken = {name.strip().lower() for name in names}
+    lowered: set[str] = set()
+    for place, name in enumerate(map(str.strip, names), 1):
+        why = _why_left_out(name, lowered)
+        if why is not None:
+            odd = f"its name in the file, {name or 'none'}, {why}"
+            name = next(each for n in range(len(names) + 1) if (each := f"c{place}{'_' * n}") not in taken)
+            taken.add(name)
+        lowered.add(name.lower())
+        yield name, None if why is None else odd
 
 
 def from_csv(
@@ -289,12 +298,16 @@ def from_csv(
             rows.append(records[0])
         else:
             refused.append(f"not one record of {len(names or ())} columns")
+    renamed = dict(_columns(names or ()))
     columns = {
         name: [None if row[place] in ("", null) else row[place] for row in rows]
-        for place, name in enumerate(names or ())
+        for place, name in enumerate(renamed)
     }
     kinds = {name: [kind_of_cell(value or "") for value in values] for name, values in columns.items()}
-    return _inferred(columns, kinds, len(rows), refused, required=required, narrow=narrow)
+    inferred = _inferred(columns, kinds, len(rows), refused, required=required, narrow=narrow)
+    for each in inferred.fields:
+        each.conflicts += [odd for odd in [renamed[each.name]] if odd is not None]
+    return inferred
 
 
 def _inferred(
@@ -322,7 +335,7 @@ def _inferred(
         if isinstance(kind, NullType):
             report.conflicts.append("no value seen")
         report.kind = _settled(kind, narrow=narrow)
-        report.conflicts += _remarks(name, kind, values)
+        report.conflicts += remarks(name, kind, values)
         report.examples = _examples(values)
         if clash := sorted(set(_clashing(kind))):
             report.conflicts.append(f"kept as JSON text: names in it that no column has: {', '.join(clash)}")
@@ -375,33 +388,6 @@ def _settled(kind: DataType, *, narrow: bool) -> DataType:
             else StringType()
         )
     return kind
-
-
-def _remarks(name: str, kind: DataType, values: Iterable[Any]) -> Iterator[str]:
-    """Yield what a reader should know of a field and of those inside it: numbers and texts that are times, and money."""
-    known = [each for each in values if each is not None]
-    if isinstance(kind, StructType):
-        for f in kind.fields:
-            yield from _remarks(f"{name}.{f.name}", f.dataType, [each.get(f.name) for each in known])
-    elif kind == _MONEY:
-        yield f"{name}: two digits in every sample; a third would be rounded away, so write DOUBLE if one can come"
-    elif isinstance(kind, IntegerType | LongType):
-        numbers = [int(each) for each in known]
-        for unit, (function, second) in _EPOCHS.items():
-            least, most = min(numbers), max(numbers)
-            if (
-                _FIRST_EPOCH * second <= least
-                and most < _LAST_EPOCH * second
-                and most - least < _WIDEST_SAMPLE * second
-            ):
-                shown = datetime.fromtimestamp(least // second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                yield f"{name}: epoch {unit}, such as {shown}; {function}({name}) in a transform makes a TIMESTAMP of it"
-    elif (
-        isinstance(kind, StringType)
-        and known
-        and all(isinstance(e, str) and _OTHER_TIME.fullmatch(e) for e in known)
-    ):
-        yield f"{name}: a time in a form of ISO 8601 that is no TIMESTAMP here; to_timestamp({name}, FORMAT) in a transform reads it"
 
 
 def _examples(values: Sequence[Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from itertools import chain, islice
 from pathlib import Path
@@ -111,6 +112,8 @@ def decompress_all(payloads: list[bytes]) -> list[bytes]:
 def read_lines(path: Path, count: int) -> list[bytes]:
     """Read the first lines of a file that are not empty, a record each."""
     with path.open("rb") as file:
+        if file.peek(3).startswith(BOM_UTF8):
+            file.seek(len(BOM_UTF8))
         return list(islice((line.rstrip(b"\r\n") for line in file if line.strip()), count))
 
 
@@ -128,7 +131,7 @@ def header(path: Path, delimiter: str) -> list[str]:
         The file is not CSV in UTF-8.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             return next(csv.reader(file, delimiter=delimiter), [])
     except UnicodeDecodeError as error:
         raise SandboxError(f"{path}: not UTF-8 text (byte {error.start})") from error

@@ -96,7 +96,17 @@ def test_a_moment_without_quotes_is_told_as_it_is_written(
     plain = begun.replace("'2026-12-01T08:00:00Z'", "2026-11-23T00:00:00Z")
     assert "start: 2026-11-23T00:00:00Z\n" in plain
     file = tmp_path / "orders.yaml"
-    _begin_again(file, plain, made(None), "environments/orders.yaml", ROOT, ["step"], as_json=True)
+    _begin_again(
+        file,
+        plain,
+        made(None),
+        "environments/orders.yaml",
+        ROOT,
+        [],
+        ["step"],
+        latency_is_given=False,
+        as_json=True,
+    )
     told = json.loads(capsys.readouterr().out)["begins"]
     assert (told["before"], told["after"]) == ("2026-11-23T00:00:00Z", "2026-12-01T08:00:00Z")
     assert file.read_text() == begun
@@ -309,6 +319,7 @@ def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = read(SEVERAL, {})
+    assert said.notes[1:] == ("line 7: what it prints, and keeps nowhere, is left out",)
     monkeypatch.setattr(import_job, "_running", lambda source, _: replace(RUNNING, where=source, said=said))
     words = ("--schema", SCHEMA, "--partitions", "4", "--rate", "200", "--start", "2026-12-01T08:00:00Z")
     status, printed = run(*words)
@@ -317,7 +328,6 @@ def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
     assert {name: getattr(each, "transform", None) for name, each in job.queries.items()} == {
         "land-orders": None,
         "derive-save-batch": "pipelines.orders.imported:save_batch",
-        "derive-console-7": "pipelines.orders.imported:console_7",
     }
     file = project / "pipelines" / "orders" / "imported.py"
     text = file.read_text()
@@ -331,3 +341,28 @@ def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
     (project / "environments" / "orders.yaml").unlink()
     assert run(*words)[0] == 0
     assert file.read_text().endswith("# by hand\n")
+
+
+def test_an_sla_is_fitted_to_the_trigger_also_where_a_later_import_fills_the_last_open_line(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"{TWICE}.trigger(processingTime='10 minutes').start()"
+    said = read(text, {})
+    monkeypatch.setattr(import_job, "_running", lambda source, _: replace(RUNNING, where=source, said=said))
+    words = ("--schema", SCHEMA, "--rate", "200")
+    assert run(*words)[0] == 1
+    file = project / "environments" / "orders.yaml"
+    first = file.read_text()
+    assert first.count("(open) no event log shows how many it has; --partitions N tells it") == 2
+    assert run(*words, "--partitions", "4", "--start", "2026-12-01T08:00:00Z")[0] == 0
+    found = load("orders", project)
+    assert {each.start for each in found.jobs["orders"].queries.values() if each.kind == "land"} == {
+        "2026-12-01T08:00:00Z"
+    }
+    assert first.partition("streams:")[0] == file.read_text().partition("streams:")[0]
+
+
+TWICE = """
+r = s.readStream.format("kafka").option("kafka.bootstrap.servers", "b-1:9092")
+df = r.option("subscribe", "orders,payments").load()
+df.groupBy("key").count().writeStream.format("kafka")"""

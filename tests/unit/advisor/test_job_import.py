@@ -66,7 +66,7 @@ args = vars(parser.parse_args())
     .option("kafka.bootstrap.servers", "b-1.theirs.example:9098,b-2.theirs.example:9098")
     .option("kafka.security.protocol", "SASL_SSL").option("kafka.sasl.mechanism", "AWS_MSK_IAM")
     .option("subscribe", args["topic"]).option("maxOffsetsPerTrigger", 30000)
-    .load().writeStream.trigger(processingTime="10 seconds").foreachBatch(write).start())
+    .load().writeStream.trigger(processingTime="10 seconds").start())
 """
 
 
@@ -156,7 +156,8 @@ def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client
     found = load("moved", tmp_path)
     [stream] = found.streams.values()
     [job] = found.jobs.values()
-    [query] = job.queries.values()
+    query, derived = job.queries.values()
+    assert derived.transform.endswith(".imported:query_15")
     assert (stream.existing, stream.shards) == (f"arn:aws:kinesis:us-east-1:123456789012:stream/{theirs}", 3)
     assert (job.engine, job.version, job.worker, job.max_workers, job.retries) == (
         "glue",
@@ -336,7 +337,7 @@ def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
     assert found.job["version"] == "5.1"
     assert "it runs on 3.0" in found.notes[0]
     assert "no NumberOfWorkers" in found.notes[1]
-    assert "one zone alone" in found.notes[2]
+    assert "one zone alone" in found.notes[3]
     assert found.vpc is None
 
 
@@ -401,7 +402,11 @@ def test_a_table_and_a_connection_of_glue_are_looked_up_with_the_arguments_of_th
         NumberOfWorkers=2,
     )
     found = glue(client, f"{theirs}-catalog", "us-east-1")
-    assert (found.said.name, found.shards, found.run) == (parameters["stream"]["streamARN"], 3, "")
+    assert (found.said.name, found.shards, found.run) == (
+        arn := parameters["stream"]["streamARN"],
+        {arn: 3},
+        "",
+    )
     run = made.start_job_run(JobName=f"{theirs}-catalog", Arguments={"--table": "topic"})["JobRunId"]
     found = glue(client, f"{theirs}-catalog", "us-east-1")
     assert (found.said.kind, found.said.name, found.run) == ("kafka", "orders", run)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import random
+import re
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -261,12 +265,24 @@ def test_a_spark_line_that_is_not_supported_is_noted(tmp_path: Path) -> None:
     assert not any("none of the lines" in each for each in advise(history_of(REAL)).notes)
 
 
-def test_raw_snappy_is_named(tmp_path: Path) -> None:
-    (tmp_path / "local-1").write_bytes(bytes(cramjam.snappy.compress_raw(TEXT)))
-    (tmp_path / "other").write_bytes(bytes(cramjam.snappy.compress_raw(TEXT)))
-    with pytest.raises(
-        ConfigurationError, match="raw snappy cannot be told from other data, so decompress it first"
-    ):
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (
+            lambda: bytes(cramjam.snappy.compress_raw(TEXT)),
+            "raw snappy, which has no blocks: decompress it first",
+        ),
+        (
+            lambda: bytes(cramjam.lz4.compress(TEXT)),
+            "its blocks depend on each other: decompress it with lz4 -d",
+        ),
+        (lambda: bz2.compress(TEXT), "bzip2: decompress it first"),
+        (lambda: lzma.compress(TEXT), "xz: decompress it first"),
+    ],
+)
+def test_what_cannot_be_unpacked_is_named(packed: Callable[[], bytes], said: str, tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(packed())
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
         find(str(tmp_path / "other"))
 
 
@@ -351,7 +367,12 @@ def test_a_rolled_log_with_a_compacted_begin(tmp_path):
     (folder.parent.parent / "stdout.gz").write_bytes(gzip.compress(b"words"))
     whole = history_of(tmp_path)
     assert [len(each.batches) for each in whole.queries] == [7, 8]
-    assert not whole.lost
+    assert not (whole.lost)
+    assert not (whole.ended_at)
+    last = folder / f"events_{len(thirds)}_00b"
+    last.rename(tmp_path / "elsewhere.txt")
+    assert history_of(tmp_path).ended_at == "its last part is missing, as the application has ended"
+    (tmp_path / "elsewhere.txt").rename(last)
     # Ten comes after nine, and what is compacted stands for all before it.
     for number in range(len(thirds), 0, -1):
         (folder / f"events_{number}_00b").rename(folder / f"events_{number + 8}_00b")

@@ -10,6 +10,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ReadTimeoutError
 from botocore.stub import Stubber
 from typer.testing import CliRunner
 
@@ -227,6 +228,34 @@ def test_a_job_whose_runs_may_not_be_read_is_not_said_to_have_never_run(account:
         [note] = with_log(found, lambda _: stub.client, "us-east-1").notes
     assert note.startswith("its runs are not known")
     assert (found.usd, found.runs) == (None, False)
+
+
+def test_a_run_that_waits_and_a_lost_connection_cost_no_other_job(
+    account: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [{"Name": name, "Command": {"Name": "gluestreaming"}} for name in ("waits", "lost", "runs")]
+    stub = Stubber(account("glue"))
+    stub.add_response("get_jobs", {"Jobs": [{"Name": "old"}, *jobs]}, {})
+    for name, state in (("waits", "WAITING"), ("runs", "RUNNING")):
+        stub.add_response(
+            "get_job_runs", {"JobRuns": [{"Id": "jr_1", "JobRunState": state}]}, {"JobName": name}
+        )
+    call = stub.client._make_api_call
+
+    def lose(operation: str, given: Any) -> Any:
+        if given.get("JobName") == "lost":
+            raise ReadTimeoutError(endpoint_url="https://glue")
+        return call(operation, given)
+
+    monkeypatch.setattr(stub.client, "_make_api_call", lose)
+    with stub:
+        found = list(glue_jobs(lambda _: stub.client, "us-east-1", WINDOW, {}))
+    assert [(each.name, each.state, each.usd) for each in found] == [
+        ("waits", "WAITING", 0.0),
+        ("lost", "", None),
+        ("runs", "RUNNING", 0.0),
+    ]
+    assert found[1].notes[0].startswith("its runs are not known (Read timeout")
 
 
 @pytest.mark.parametrize(

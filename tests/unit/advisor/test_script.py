@@ -155,9 +155,25 @@ FOUND = {
         f"spark.readStream.format('kafka').option('kafka.bootstrap.servers', c.servers).option('subscribe', c.topic){WRITE}",
         "orders",
     ),
+    "fields of a data class": (
+        "@dataclass\nclass Settings:\n  topic: str = field(default_factory=lambda: os.getenv('T', 'orders'))\n"
+        f"  servers: str = field(default='b-1:9092')\nc = Settings()\n{KAFKA}.option('subscribe', c.topic){WRITE}",
+        "orders",
+    ),
+    "a class above, and a factory": (
+        "class Base:\n  def __init__(self, topic):\n    self.topic = topic\n  def run(self):\n"
+        f"    {KAFKA}.option('subscribe', self.name()){WRITE}\n"
+        "class Job(Base):\n  def __init__(self, topic):\n    super().__init__(topic)\n  @classmethod\n  def of(cls, topic):\n"
+        "    return cls(topic)\n  def run(self):\n    super().run()\n  def name(self):\n    return self.topic.lower()\nJob.of('ORDERS').run()",
+        "orders",
+    ),
     "a loop over options": (
         "r = spark.readStream.format('kafka')\nfor k, v in {'subscribe': 'orders', 'kafka.bootstrap.servers': 'b-1:9092'}.items():\n"
         f"  r = r.option(k, v)\nr{WRITE}",
+        "orders",
+    ),
+    "an option that its reader takes": (
+        f"r = {KAFKA}\nif True:\n  r.option('subscribe', 'orders')\nr{WRITE}",
         "orders",
     ),
     "a known condition": (
@@ -227,7 +243,8 @@ FOUND = {
 def test_the_stream_is_the_one_that_reaches_a_query(shape: str) -> None:
     text, name = FOUND[shape]
     said = read(text, RUN, catalog=Catalog())
-    assert (said.name, said.trigger, said.open, said.notes) == (name, 10.0, {}, ())
+    assert (said.name, said.trigger, said.open, said.also) == (name, 10.0, {}, ())
+    assert len(said.notes) == len(said.written)  # a derive query has its note
 
 
 TWO = (
@@ -235,9 +252,14 @@ TWO = (
 )
 
 OPEN = {
-    "two streams": (
-        f"{TWO}a.writeStream.start()\nb.writeStream.start()",
+    "either of two streams": (
+        f"{TWO}df = a if flag() else b\ndf.writeStream.start()",
         "the program reads several: line 1: orders, or line 2: payments; --topic NAME tells it",
+    ),
+    "either of two queries": (
+        f"def run(topic):\n  {KAFKA}.option('subscribe', topic).load().writeStream.start()\n"
+        "if flag():\n  run('orders')\nelse:\n  run('payments')",
+        "the program reads several: line 4: orders, or line 6: payments; --topic NAME tells it",
     ),
     "a loop that may end early": (
         f"for t in ['orders', 'payments']:\n  name = t\n  if ok(t):\n    break\n{KAFKA}.option('subscribe', name){WRITE}",
@@ -247,26 +269,9 @@ OPEN = {
         f"name = 'orders'\nwhile True:\n  if ok():\n    break\n  name = 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
         "the program reads several: line 1: orders, or line 5: payments; --topic NAME tells it",
     ),
-    "a thread": (
-        f"import threading\n{TWO}b.writeStream.start()\ndef run(frame):\n  frame.writeStream.start()\n"
-        "threading.Thread(target=run, args=(a,)).start()",
-        "the program reads several: line 2: orders, or line 3: payments; --topic NAME tells it",
-    ),
-    "a pool": (
-        f"def run(topic):\n  {KAFKA}.option('subscribe', topic).load().writeStream.start()\nrun('orders')\npool.submit(run, 'payments')",
-        "the program reads several: line 3: orders, or line 4: payments; --topic NAME tells it",
-    ),
-    "a join of two": (
-        f"{TWO}a.join(b, 'id').writeStream.start()",
-        "the program reads several: line 1: orders, or line 2: payments; --topic NAME tells it",
-    ),
     "a branch": (
         f"if flag():\n  t = 'orders'\nelse:\n  t = 'payments'\n{KAFKA}.option('subscribe', t){WRITE}",
         "the program reads several: line 2: orders, or line 4: payments; --topic NAME tells it",
-    ),
-    "a list of topics": (
-        f"{KAFKA}.option('subscribe', 'orders, payments'){WRITE}",
-        "the program reads several: line 1: orders, or line 1: payments; --topic NAME tells it",
     ),
     "a missing argument": (
         f"args = getResolvedOptions(sys.argv, ['name'])\n{KAFKA}.option('subscribe', args['name']){WRITE}",
@@ -298,6 +303,43 @@ def test_what_the_program_does_not_tell_is_a_question_with_its_lines_and_its_opt
     answered = read(text, RUN, Answers(topic="orders"))
     assert (answered.name, answered.open.get("name")) == ("orders", None)
     assert answered.first_option("kafka.bootstrap.servers") == "b-1:9092"
+
+
+SEVERAL = {
+    "a query each": f"{TWO}a.writeStream.start()\nb.writeStream.start()",
+    "a thread": f"import threading\n{TWO}a.writeStream.start()\ndef run(frame):\n  frame.writeStream.start()\n"
+    "threading.Thread(target=run, args=(b,)).start()",
+    "a pool": f"def run(topic):\n  {KAFKA}.option('subscribe', topic).load().writeStream.start()\nrun('orders')\npool.submit(run, 'payments')",
+    "a loop over topics": f"for t in ['orders', 'payments']:\n  {KAFKA}.option('subscribe', t).load().writeStream.start()",
+    "a loop over pairs": f"for n, (t, p) in enumerate(zip(['orders', 'payments'], 'ab')):\n  {KAFKA}.option('subscribe', t){WRITE}",
+    "a list of topics": f"{KAFKA}.option('subscribe', 'orders, payments'){WRITE}",
+    "a join": f"{TWO}a.join(b, 'id').writeStream.start()",
+    "a union": f"from functools import reduce\n{TWO}reduce(DataFrame.unionByName, [a, b]).writeStream.start()",
+    "a batch function of a class": f"{TWO}class Sink:\n  def __init__(self, table):\n    self.table = table\n  def write(self, rows, n):\n    pass\n"
+    "  def run(self, df):\n    df.writeStream.foreachBatch(self.write).start()\nSink('o').run(a)\nSink('p').run(b)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SEVERAL)
+def test_each_of_several_streams_has_its_query(shape: str) -> None:
+    said = read(SEVERAL[shape], RUN)
+    assert [(each.name, each.open) for each in said.streams] == [("orders", {}), ("payments", {})]
+    made = environment(
+        replace(_kafka(), said=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
+        record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
+    )  # fmt: skip
+    assert [each["topic"] for each in made["streams"].values()] == ["orders", "payments"]
+    assert list(made["kafka"]) == ["theirs"]
+    [job] = made["jobs"].values()
+    sources = [each["source"] for each in job["queries"].values()]
+    assert sources[:2] == ["orders", "payments"]
+    if shape in ("a join", "a union", "a list of topics"):
+        assert sources[2:] == ["orders_landed"]
+        assert any("its derive query has the first of them" in each for each in said.notes)
+    elif "class" in shape:
+        assert sources[2:] == ["orders_landed", "payments_landed"]
+    else:
+        assert not said.written
 
 
 def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refused() -> None:
@@ -378,6 +420,7 @@ def test_a_stream_of_another_kind_and_a_fan_out_are_told() -> None:
     )
     assert read(text, {}).notes == (
         "line 2 reads delta (line 2) too, which is not in this file",
+        "what writes it (line 3) is a derive query of a transform to be finished, and an Iceberg table until you name its sink",
         "it reads by enhanced fan-out: fan_out: true in the land query keeps that",
     )
 
@@ -394,6 +437,26 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("writer", "name", "note"),
+    [
+        ("foreachBatch(write)", "query_4", "what writes it (line 4) is a derive query"),
+        ("foreachBatch(partial(write, t='a'))", "query_4", "what writes it (line 4) is a derive query"),
+        ("foreachBatch(Sink())", "call", "what writes it (line 2) is a derive query"),
+        ("foreach(Sink())", "call", "what writes it (line 2) is a derive query"),
+        ("format('kafka')", "kafka_4", "what writes it (line 4: kafka) is a derive query"),
+        ("format('delta')", "", "line 4: delta: the landing table"),
+        ("format('console')", "", "line 4: what it prints"),
+    ],
+)
+def test_what_a_query_writes_is_never_left_out_without_a_note(writer: str, name: str, note: str) -> None:
+    text = f"class Sink:\n  def __call__(self, rows, n):\n    pass\n{KAFKA}.option('subscribe', 'orders').load().writeStream.{writer}.start()"
+    said = read(text, {})
+    assert [each.name for each in said.written] == [name] * bool(name)
+    [told] = said.notes
+    assert told.startswith(note)
+
+
 def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
     pattern = read(f"{KAFKA}.option('subscribePattern', 'shop.*'){WRITE}", {})
     assert (pattern.name, pattern.pattern) == ("shop.*", True)
@@ -406,13 +469,13 @@ def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
     [
         ("print('a batch job')", "no readStream and no create_data_frame in it"),
         ("object GlueApp {\n  def main(a: Array[String]) {}\n}", "a program in Scala, and only Python is read"),
-        ("print 'two'", "no Python: line 1: "),
+        ("print 'two'", "no Python 3."),
         ("import sys, getopt\nif len(sys.argv) < 2:\n    sys.exit('usage')\n" + KAFKA + ".load().writeStream.start()",
          "a run with the job's arguments does not reach its readStream in line 4"),
         ("s.readStream.format('delta').load('x').writeStream.start()", "line 1 reads delta (line 1)"),
         ("frame = glue.create_data_frame.from_catalog(database='db', table_name='theirs')\n" + BATCH,
          "line 1: table db.theirs of the Data Catalog (AccessDenied)"),
-        ("glue.forEachBatch(frame=None, batch_function=f, options={})", "no readStream and no create_data_frame in it"),
+        ("glue.forEachBatch(frame=None, batch_function=f, options={})", "line 1 writes a stream that is read outside"),
     ],
 )  # fmt: skip
 def test_a_program_without_a_stream_tells_why_and_an_answer_takes_its_place(text: str, why_not: str) -> None:
@@ -421,6 +484,7 @@ def test_a_program_without_a_stream_tells_why_and_an_answer_takes_its_place(text
     assert said.why_not.startswith(why_not)
     answered = read(text, {}, Answers(topic="orders", brokers="b-1:9092"), Catalog())
     assert (answered.kind, answered.name, answered.open) == ("kafka", "orders", {})
+    assert answered.notes  # what else is not known
 
 
 DOUBLED = "a0 = 'xxxxxxxx'\n" + "".join(f"a{n + 1} = f'{{a{n}}}{{a{n}}}'\n" for n in range(60))

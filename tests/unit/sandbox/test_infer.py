@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.config.formats import ddl as of_ddl
-from millrace.sandbox.schemas import ddl
+from millrace.sandbox.schemas import ddl, samples
 from millrace.sandbox.schemas.infer import InferenceError, common_type, from_avro, from_csv, from_json
 from millrace.sandbox.schemas.traffic_values import from_file
 
@@ -69,6 +69,14 @@ TIMES = {
         [MOMENT * 10**6],
         "epoch microseconds, such as 2026-09-21T14:13:20Z; timestamp_micros(x) ",
     ),
+    "seconds with a fraction": (
+        [MOMENT + 0.125],
+        "epoch seconds, such as 2026-09-21T14:13:20Z; timestamp_seconds(x) ",
+    ),
+    "milliseconds with a fraction": (
+        [MOMENT * 1000 + 0.5],
+        "epoch milliseconds, such as 2026-09-21T14:13:20Z",
+    ),
     "ids": ([1_000_000_001, 3_900_000_000], ""),
     "counts": ([0, MOMENT], ""),
     "ISO without seconds": (["2026-01-01T10:00Z"], "a time in a form of ISO 8601"),
@@ -90,6 +98,34 @@ def test_times_are_found_and_named(name: str) -> None:
     assert bool(
         from_csv([str(v).encode() for v in values], ["x"], delimiter=",").fields[0].conflicts
     ) == bool(said)
+
+
+def test_times_in_lists_are_named_and_ids_are_none() -> None:
+    row = {
+        "at": [MOMENT],
+        "events": [{"at": MOMENT, "userId": MOMENT}],
+        "id": MOMENT,
+        "order_id": MOMENT,
+        "paid": MOMENT,
+    }
+    found = from_json([json.dumps(row).encode()])
+    named = {f.name: [each.partition(": ")[0] for each in f.conflicts] for f in found.fields}
+    assert named == {"at": ["at[]"], "events": ["events[].at"], "id": [], "order_id": [], "paid": ["paid"]}
+
+
+def test_columns_of_csv_go_by_their_places_so_a_name_that_none_can_have_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "orders.csv"
+    file.write_bytes("id; total;ID;_x;\n1;2.50;3;4;5\n".encode("utf-8-sig"))
+    names = samples.header(file, ";")
+    found = from_csv(samples.read_lines(file, 9)[1:], names, delimiter=";")
+    assert found.schema.names == ["id", "total", "c3", "c4", "c5"]
+    assert [bool(f.conflicts) for f in found.fields] == [False, True, True, True, True]
+    assert samples.read_lines(file, 1)[0].startswith(b"id;")
+
+
+def test_a_record_of_endless_depth_is_not_read() -> None:
+    found = from_json([b'{"a":' * 900 + b"1" + b"}" * 900, b'{"a":1}'])
+    assert (found.records, found.unreadable, found.reason) == (1, 1, "nested deeper than 64")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def import_command(
 
       millrace import glue:orders --name orders --topic orders --brokers b-1.example.com:9098,b-2.example.com:9098
     """
-    from millrace.advisor.existing.import_cutover import cut_over, job_comment, stream_of
+    from millrace.advisor.existing.import_cutover import cut_over, job_comment, loaded, stream_of
     from millrace.advisor.existing.import_environment import environment, open_lines
     from millrace.advisor.existing.import_log import read_log
     from millrace.advisor.existing.import_transforms import write_transforms
@@ -175,15 +175,26 @@ def import_command(
     steps = cut_over(found, made, name, exact=bool(offsets))
     shown = str(target.relative_to(root))
     if earlier is not None:
-        _begin_again(target, earlier, made, shown, root, steps, as_json=as_json)
+        _begin_again(
+            target,
+            earlier,
+            made,
+            shown,
+            root,
+            notes,
+            steps,
+            latency_is_given=latency is not None,
+            as_json=as_json,
+        )
         return
     open_ones = {dotted_path(path): value for path, value in open_lines(made)}
     written = write_transforms(root, found, next(iter(made["jobs"])))
     plans: Mapping[str, Plan] = {}
     refused = None
+    text = as_yaml(made)
     if not open_ones:
         try:
-            made, plans, more = fitted_plans(name, made, root, latency_is_given=latency is not None)
+            text, plans, more = fitted_plans(name, text, root, latency_is_given=latency is not None)
             notes += more
         except ConfigurationError as error:
             refused = error
@@ -193,14 +204,14 @@ def import_command(
                 raise
     target.parent.mkdir(parents=True, exist_ok=True)
     comments = "".join(f"# {each}\n" for each in notes)
-    target.write_text(f"{job_comment(source)}\n{comments}{as_yaml(made)}", encoding="utf-8")
+    target.write_text(f"{job_comment(source)}\n{comments}{text}", encoding="utf-8")
     if refused is not None:
         raise refused
     if as_json:
         document = {
             "file": shown,
             "transforms": None if written is None else str(written.relative_to(root)),
-            "environment": made,
+            "environment": loaded(text),
             "notes": notes,
             "open": open_ones,
             "plan": {which: sizes(each) for which, each in plans.items()},
@@ -263,8 +274,10 @@ def _begin_again(
     made: Mapping[str, Any],
     shown: str,
     root: Path,
+    notes: list[str],
     steps: list[str],
     *,
+    latency_is_given: bool,
     as_json: bool,
 ) -> None:
     """Update the open lines and the start position in the file of an earlier import."""
@@ -276,11 +289,24 @@ def _begin_again(
     except TakeoverError as error:
         raise wrong_option("--name", target.stem, f"{error} ({shown})") from None
     open_ones = {dotted_path(path): value for path, value in left.items()}
-    if not open_ones:
+    plans: Mapping[str, Plan] = {}
+    fits: list[str] = []
+    if filled and not open_ones:
+        text, plans, fits = fitted_plans(target.stem, text, root, latency_is_given=latency_is_given)
+        notes = [*notes, *fits]
+    elif not open_ones:
         planned(target.stem, text, root)
     said = {"query": ".".join(begins.path), "key": begins.key, "before": begins.before, "after": begins.after}
     told = {dotted_path(path): value for path, value in filled.items()}
-    document = {"file": shown, "begins": said, "filled": told, "open": open_ones, "cut_over": steps}
+    document = {
+        "file": shown,
+        "begins": said,
+        "filled": told,
+        "notes": notes,
+        "open": open_ones,
+        "plan": {which: sizes(each) for which, each in plans.items()},
+        "cut_over": steps,
+    }
     printed = json.dumps(document, indent=2, ensure_ascii=False)
     target.write_bytes(text.encode())
     if as_json:
@@ -289,7 +315,11 @@ def _begin_again(
         before = "nothing" if begins.before is None else begins.before
         changes = [f"{path}: {value}" for path, value in told.items()]
         changes.append(f"{'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}")
-        typer.echo(f"{shown}: {'; '.join(changes)}; nothing else was changed")
+        typer.echo(f"{shown}: {'; '.join(changes)}{'' if fits else '; nothing else was changed'}")
+        for each in notes:
+            typer.echo(f"note: {each}")
+        if plans:
+            side_by_side(plans)
         _tell(steps)
     _end(open_ones, shown)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -14,8 +13,10 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
+from millrace.advisor.existing.import_cutover import loaded
 from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.config import ConfigurationError, load
+from millrace.config.document.edit import EditError, remove, set_value
 from millrace.config.units import format_duration, parse_duration
 from millrace.sizing import Plan, total
 
@@ -73,19 +74,21 @@ def planned(name: str, text: str, root: Path) -> Plan:
 
 
 def fitted_plans(
-    name: str, made: Mapping[str, Any], root: Path, *, latency_is_given: bool
-) -> tuple[dict[str, Any], dict[str, Plan], list[str]]:
+    name: str, text: str, root: Path, *, latency_is_given: bool
+) -> tuple[str, dict[str, Plan], list[str]]:
     """Fit the SLA to the trigger and the limit of today, which may be longer or larger than any default allows.
 
     Parameters
     ----------
+    text
+        The environment file, without open lines.
     latency_is_given
         Whether the user gave the SLA: it is kept then.
 
     Returns
     -------
     tuple
-        The environment; its plans, with its pins and without; a note for each value that was changed.
+        The text; its plans, with its pins and without; a note for each value that was changed.
 
     Raises
     ------
@@ -93,47 +96,47 @@ def fitted_plans(
         The environment is invalid for another reason, or whatever the SLA.
     """
     try:
-        return dict(made), _both(name, made, root), []
+        return text, _both(name, text, planned(name, text, root), root), []
     except ConfigurationError as error:
         first = error
     if not any(each.key.rpartition(".")[2] in _FITTED for each in first.problems):
         raise first
-    for fitted, note in _ways(made, first, latency_is_given=latency_is_given):
+    for fitted, note in _ways(text, first, latency_is_given=latency_is_given):
         try:
-            return fitted, _both(name, fitted, root), [note]
+            pinned = planned(name, fitted, root)
         except ConfigurationError:
             continue
+        return fitted, _both(name, fitted, pinned, root), [note]
     raise first
 
 
-def _ways(
-    made: Mapping[str, Any], refused: ConfigurationError, *, latency_is_given: bool
-) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield environments with a longer SLA, and then without the limit and without the trigger, each with its note."""
-    [job] = made["jobs"]
-    latency: timedelta = parse_duration(made["jobs"][job].get("latency", "60s"))
-    while not latency_is_given and latency < _LONGEST_LATENCY:
-        latency *= 2
-        fitted = copy.deepcopy(dict(made))
-        fitted["jobs"][job]["latency"] = text = format_duration(latency)
-        yield fitted, f"latency is {text}, as today's trigger and limit need it: --latency gives another"
-    fitted = copy.deepcopy(dict(made))
-    query = next(iter(fitted["jobs"][job]["queries"].values()))
-    left = []
-    for key in ("records_per_batch", "trigger"):
-        if key in query:
-            left.append(f"{key} {query.pop(key)}")
-            why = "; ".join(each.allowed for each in refused.problems)
+def _ways(text: str, refused: ConfigurationError, *, latency_is_given: bool) -> Iterator[tuple[str, str]]:
+    """Yield texts with a longer SLA, and then without the limits and without the triggers, each with its note."""
+    [(job, settings)] = loaded(text)["jobs"].items()
+    latency: timedelta = parse_duration(str(settings.get("latency", "60s")))
+    try:
+        while not latency_is_given and latency < _LONGEST_LATENCY:
+            latency *= 2
+            shown = format_duration(latency)
             yield (
-                copy.deepcopy(fitted),
-                f"today's {' and '.join(left)} is left to the plan, which refuses it: {why}",
+                set_value(text, ("jobs", job, "latency"), shown),
+                f"latency is {shown}, as today's trigger and limit need it: --latency gives another",
             )
+        left = []
+        why = "; ".join(each.allowed for each in refused.problems)
+        for key in ("records_per_batch", "trigger"):
+            for query, keys in settings["queries"].items():
+                if key in keys:
+                    left.append(f"{key} {keys[key]}")
+                    text = remove(text, ("jobs", job, "queries", query, key))
+            yield text, f"today's {' and '.join(left)} is left to the plan, which refuses it: {why}"
+    except EditError:  # a form that people gave it: the plan's own words tell what to change
+        return
 
 
-def _both(name: str, made: Mapping[str, Any], root: Path) -> dict[str, Plan]:
-    """Return the plans of an environment with its pins and without them."""
-    pinned = planned(name, as_yaml(made), root)
-    free = copy.deepcopy(dict(made))
+def _both(name: str, text: str, pinned: Plan, root: Path) -> dict[str, Plan]:
+    """Return the plan of an environment with its pins, and the one without them."""
+    free = loaded(text)
     for job in free["jobs"].values():
         for key in _PINS & set(job):
             del job[key]

@@ -16,7 +16,7 @@ import typer
 from rich.progress import Progress, TextColumn
 from rich.text import Text
 
-from millrace.cli.plan.existing.import_plans import fitted_plans
+from millrace.cli.plan.existing.import_plans import as_yaml, fitted_plans
 from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
@@ -152,8 +152,6 @@ def _rows(
     client: Callable[[str], Any], region: str, window: Any, tags: Mapping[str, str], *, logs: bool
 ) -> tuple[list[Row], list[str]]:
     """Return the jobs, and the services that may not be read, each with the reason."""
-    from botocore.exceptions import ClientError, EndpointConnectionError
-
     from millrace.advisor.existing import account_scan
 
     rows, unread = list[Row](), list[str]()
@@ -168,7 +166,7 @@ def _rows(
                     found = account_scan.with_log(job, client, region) if logs else job
                     plan_usd, note = _own_plan(found, client, region)
                     rows.append(Row(found, plan_usd, (*found.notes, *note)))
-            except (ClientError, EndpointConnectionError) as error:
+            except account_scan.UNREAD as error:
                 unread.append(f"jobs of {service} are not known ({error})")
     return rows, unread
 
@@ -210,7 +208,7 @@ def _own_plan(
             (root / _SCHEMA).parent.mkdir(parents=True)
             (root / _SCHEMA).write_text("payload STRING\n", encoding="utf-8")
             write_transforms(root, found, next(iter(made["jobs"])))
-            _, plans, _ = fitted_plans("scan", made, root, latency_is_given=False)
+            _, plans, _ = fitted_plans("scan", as_yaml(made), root, latency_is_given=False)
     except ConfigurationError as error:
         return None, (f"no plan: {'; '.join(each.allowed for each in error.problems)}",)
     return total(plans["computed"]).value, ()
