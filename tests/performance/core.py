@@ -360,7 +360,10 @@ def main(arguments: Sequence[str]) -> int:
     if given.into:
         given.into.write_text(json.dumps(rounds_here(given)))
         return 0
-    commit, changed = _git("rev-parse", "HEAD"), bool(_git("status", "--porcelain", "--", ".", ":!tests/performance/results"))
+    commit, changed = (
+        _git("rev-parse", "HEAD"),
+        bool(_git("status", "--porcelain", "--", ".", ":!tests/performance/results")),
+    )
     about = {"commit": commit, "changed": changed, "at": datetime.now(UTC).isoformat(timespec="seconds")}
     about |= {"processor": platform.machine(), "cores": os.cpu_count(), "load": round(os.getloadavg()[2], 1)}
     settings = {key: value for key, value in vars(given).items() if key not in ("into", "lines")}
