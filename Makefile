@@ -215,7 +215,7 @@ bench-formats: setup-dev ## Rows per second of each payload format against JSON
 bench-growth: setup-dev ## A batch's time as rows, files, partitions, shards, sinks and lag grow
 	@$(BIN)/python -m tests.performance.growth
 
-bench-core: setup-dev ## Landing against the least code by hand and the tutorials' way
+bench-core: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## Landing against code by hand and the tutorials' way, on both lines, with targets (15 min)
 	@$(BIN)/python -m tests.performance.core
 
 bench-synth: setup-dev ## Synthesis of prod against an empty CDK app

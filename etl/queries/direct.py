@@ -32,7 +32,7 @@ from ..record.errors import AccountsError
 from ..sinks.base import STAGE, Again, BatchPlace, Sink, WriteCounts, batch_place, refuse_nothing
 from ..sinks.delivery.python_tasks import CountedRows
 from ..sources.base import ReplayedLeg
-from ..sources.offsets import OffsetRange
+from ..sources.offsets import OffsetRange, in_few_tasks
 from ..sources.source_union import offsets_of
 from . import offset_overlap
 from .derive import DEAD_LETTER, EnrichThenTransform
@@ -154,6 +154,7 @@ class DirectBatchWriter:
         begun = batch_accounts.now()
         spark = batch.sparkSession
         offsets = offsets_of(spark, self.replayed, batch_id)
+        batch = in_few_tasks(batch, offsets)
         place = batch_place(spark, self.checkpoint, batch_id)
         letters = _Letters(
             batch, self.decoder, self.letters, replace(place, lookup=self._kept.look_up(offsets))

@@ -30,6 +30,7 @@ from ..record.lookup_bounds import LookUpBound, LookUpStep, write_with_first_val
 from ..record.projection import Projection
 from ..record.tables import nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
+from ..sources.offsets import OffsetRange, in_few_tasks
 from ..sources.source_union import SourceUnion, offsets_of
 from .offset_overlap import Overlap, overlap_with_landing_table
 
@@ -125,12 +126,15 @@ class Lander:
     def _land(self, batch: DataFrame, batch_id: int, positions: Mapping[str, str]) -> None:
         spark = batch.sparkSession
         which = self.checkpoint.batch(spark, batch_id)
+        offsets = offsets_of(spark, self.guard.replayed, batch_id) if self.guard.replayed else None
+        if not self.guard.streams:
+            batch = in_few_tasks(batch, offsets)
         # An identity that the table holds more than once looks like a second read, unless the count is distinct.
         for distinct in (False, *[True] * (MOST_READS - 1)):
             begun = batch_accounts.now()
 
             def attempt(history: History, begun: datetime = begun, distinct: bool = distinct) -> Landing:
-                held = self._held(spark, history, batch_id)
+                held = self._held(spark, history, offsets)
                 fence = self._commits.fence(history, which, alone=held.alone)
 
                 def write(bound: LookUpBound | None) -> Landing:
@@ -161,11 +165,10 @@ class Lander:
         self.guard.note_arrivals(done.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
-    def _held(self, spark: SparkSession, history: History, batch_id: int) -> LookUpStep:
+    def _held(self, spark: SparkSession, history: History, offsets: OffsetRange | None) -> LookUpStep:
         """Return the part of the replaying legs that the table may hold; for other legs it is unknown before the read."""
         if not self.guard.replayed:
             return LookUpStep(None, alone=False)
-        offsets = offsets_of(spark, self.guard.replayed, batch_id)
         return self._overlap.of(spark, self.sink.table, history, offsets)
 
     def _bounds(self, replayed: LookUpBound | None, begun: datetime) -> Iterator[LookUpBound | None]:

@@ -6,8 +6,9 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..record.envelope import POSITION_DIGITS
@@ -43,6 +44,29 @@ class OffsetRange:
         if len(self.end) > MOST_PARTITIONS:
             return None
         return json.dumps({"start": self.start, "end": self.end}, sort_keys=True, separators=(",", ":"))
+
+
+MOST_RECORDS, MOST_READERS = 100, 8
+"""Most records, and most partitions, of a task that reads a batch of few records. A task costs what a thousand small
+records do; of the largest ones, of a MiB, a hundred take a second."""
+
+
+def in_few_tasks(batch: DataFrame, offsets: OffsetRange | None) -> DataFrame:
+    """Read a batch of few records in few tasks, which write few files; Spark makes a task for each partition.
+
+    Parameters
+    ----------
+    batch
+        Rows of these offsets and of nothing else.
+    offsets
+        None if they are unknown; then the tasks stay as they are.
+    """
+    if offsets is None:
+        return batch
+    counts = [end - offsets.start.get(p, 0) for p, end in offsets.end.items()]
+    readers = sum(count > 0 for count in counts)
+    tasks = max(1, ceil(sum(counts) / MOST_RECORDS), ceil(readers / MOST_READERS))
+    return batch.coalesce(tasks) if tasks < readers else batch
 
 
 Range = tuple[int, int]

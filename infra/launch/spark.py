@@ -77,6 +77,9 @@ def _session(plan: JobPlan) -> dict[str, str]:
         # A task is tried four times; the core repeats a failed batch as often as the job says (batch_retries); the job's
         # state machine restarts a failed run (restarts_per_hour).
         "spark.task.maxFailures": "4",
+        # The driver writes the plans of each batch as text, twice, for the user interface and the event log: 60,000 characters
+        # each, of which the first hundreds have the tree.
+        "spark.sql.maxPlanStringLength": "4000",
         "spark.sql.session.timeZone": "UTC",
         # Adaptive execution removes an empty relation together with the node that counts the batch: the counts of
         # an empty batch would be lost.

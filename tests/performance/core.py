@@ -1,64 +1,76 @@
 """How fast landing is: against the least code by hand, and against the way of the tutorials.
 
-``python -m tests.performance.core --events 2000000 --pairs 5``. All runs read one
-preloaded Kafka topic of flight events in one Spark session, turn about, so that what
-else the machine does falls on all of them; the figures to trust are ratios of a round.
+``python -m tests.performance.core --events 2000000 --pairs 5``. On each line of Spark, all runs read one
+preloaded Kafka topic of flight events in one session, turn about, so that what
+else the machine does falls on all of them; the figures to trust are ratios of a round. They are printed against
+the targets, and kept with the commit in ``results/core.jsonl`` beside this file.
+
+same_columns
+    ``plain`` with identity, envelope and hash of the payload too, as a landing table and the sink of a direct query
+    without a transform have them; no checks.
+tutorial
+    A Python function per record, a sink for good and one for bad records, nothing held
+    in memory, no limit on a batch.
+landing
+    The core's land query, built from job settings as on any engine: identity,
+    envelope, dead letters, accounts, duplicates looked up.
+direct
+    The core's direct query: the same topic to the sink without a landing table, dead letters and accounts on.
+
+Not by default:
 
 plain
     What a Spark expert would write by hand in ten lines: ``from_json`` with the
     schema, one append to an Iceberg table partitioned and written like ours.
-tutorial
-    A Python function per record, a sink for good and one for bad records, nothing held
-    in memory, no limit on a batch.
 tutorial_same_columns
-    The same with the columns of ``same_columns``.
-same_columns
-    ``plain`` with identity, envelope and hash of the payload too, as a landing table and the sink of a direct query
-    without a transform have them; no checks.
-landing
-    The core's land query, built from job settings as on any engine: identity,
-    envelope, dead letters, accounts, duplicates looked up.
+    ``tutorial`` with the columns of ``same_columns``.
 ten_rules
-    ``landing`` with ten data rules that every record meets (not by default).
-direct
-    The core's direct query: the same topic to the sink without a landing table, dead letters and accounts on.
+    ``landing`` with ten data rules that every record meets.
 watched
     ``landing`` with all that a job measures beside it: ages of the records, the monitor, every output.
 listener
-    ``watched`` with a Python ``StreamingQueryListener`` more, the other way to hear of progress (not by default).
+    ``watched`` with a Python ``StreamingQueryListener`` more, the other way to hear of progress.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import platform
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
+from millrace.config.engines.versions import LINES
 from millrace.etl.job import run
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
 from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs.toolchain import ROOT, spark_environment
 from tests.documents import with_route
 from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial, tutorial_same_columns
 from tests.performance.cpu import cpu_since_now, task_seconds
-from tests.performance.intervals import interval
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
 from tests.performance.rounds import in_turn
 from tests.performance.session import spark_session
+from tests.performance.verdict import Round, screen
 from tests.performance.watching import listener, watched
 
-PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
-"""Of a micro-batch, as Spark reports them (``StreamingQueryProgress.durationMs``)."""
-
+CONSOLE = Console(width=200, highlight=False, markup=False)
+RESULTS = ROOT / "tests/performance/results/core.jsonl"
 
 RULES = tuple(
     {"name": f"rule_{number}", "where": where, "where_landed": where, "action": action}
@@ -147,25 +159,6 @@ class Bench:
         return reader.option("subscribe", self.topic).option("startingOffsets", "earliest").load()
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One run: records, seconds of all batches that held some, seconds of each part, and seconds of CPU.
-
-    CPU is that of the JVM and its Python workers: what others on the machine take is not in it. That of
-    the tasks alone is steadier: what the JVM does beside them (compiling, collecting garbage) is left out.
-    """
-
-    records: int
-    seconds: float
-    cpu: float
-    task_cpu: float
-    parts: Mapping[str, float]
-
-    @property
-    def rate(self) -> float:
-        return self.records / self.seconds
-
-
 Case = Callable[[Bench, str], Any]
 """Starts a streaming query that writes to tables under a name of its own."""
 
@@ -203,32 +196,32 @@ CASES: Mapping[str, Case] = {
 }
 
 
-OURS = ("landing", "direct")
-
-DEFAULT = ("plain", "same_columns", "tutorial", "tutorial_same_columns", "landing", "direct", "watched")
-"""What a listener costs has a case of its own."""
+DEFAULT = ("same_columns", "tutorial", "landing", "direct")
+"""Those that have targets."""
 
 
-def measure(bench: Bench, case: str, number: int) -> Outcome:
-    """Run one case over the whole topic, from a fresh checkpoint into fresh tables."""
+def measure(bench: Bench, case: str, number: int) -> dict[str, float]:
+    """Run one case over the whole topic, from a fresh checkpoint into fresh tables.
+
+    Returns
+    -------
+    dict
+        ``rate`` in records per second of the batches; ``cpu`` of the JVM, its Python workers and the driver's Python, and
+        ``tasks``, the part of it in tasks, in microseconds per record.
+    """
     name = f"{case}_{number}"
     since, tasks = cpu_since_now(bench.spark), task_seconds(bench.spark)
-    query = CASES[case](bench, name)
-    try:
-        query.processAllAvailable()
-        batches = [b for b in query.recentProgress if b["numInputRows"]]
-    finally:
-        query.stop()
+    batches = _run(bench, case, name)
     cpu, tasks = since(), task_seconds(bench.spark) - tasks
-    records = bench.events
-    if (landed := bench.spark.table(f"lake.bench.{name}").count()) != records:
-        raise SystemExit(f"{case}: {landed:,} rows of {records:,} records")
-    for table in bench.spark.catalog.listTables("lake.bench"):
-        bench.spark.sql(f"DROP TABLE lake.bench.{table.name} PURGE")
-    parts = {part: sum(b["durationMs"].get(part, 0) for b in batches) / 1000 for part in PARTS}
-    return Outcome(
-        records, sum(b["durationMs"]["triggerExecution"] for b in batches) / 1000, cpu, tasks, parts
-    )
+    if (landed := bench.spark.table(f"lake.bench.{name}").count()) != bench.events:
+        raise SystemExit(f"{case}: {landed:,} rows of {bench.events:,} records")
+    _drop(bench)
+    seconds = sum(b["durationMs"]["triggerExecution"] for b in batches) / 1000
+    return {
+        "rate": bench.events / seconds,
+        "cpu": cpu / bench.events * 1e6,
+        "tasks": tasks / bench.events * 1e6,
+    }
 
 
 SMALL = "small"
@@ -236,40 +229,58 @@ SMALL = "small"
 EMPTY_EVERY_SECONDS = 0.1
 """How often Spark tells of a trigger that found nothing; 10 s by default."""
 
-SMALL_BATCHES = 40
+SMALL_BATCHES = 30
 """Of one record for each partition; the first ten warm up."""
 
 _WARM = 10
 
-EMPTY_TRIGGERS = 30
+EMPTY_TRIGGERS = 20
 """Without a record: Spark asks the source for its end, and runs no batch."""
 
 _EMPTY_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Little:
-    """Median seconds of a batch of a few records, and of a trigger that finds none."""
+def little(bench: Bench, case: str, number: int) -> dict[str, float]:
+    """What a query costs that has next to nothing to do, and nothing.
 
-    small: float
-    empty: float
+    Returns
+    -------
+    dict
+        Seconds: ``small`` is the median of a batch of a few records, ``small_cpu`` the mean of its CPU (see :func:`measure`),
+        ``empty`` the median of a trigger that finds none.
+    """
+    few = replace(bench, per_batch=PARTITIONS, topic=SMALL)
+    since = cpu_since_now(bench.spark)
+    found: dict[str, float] = {}
+
+    def then(query: Any) -> None:
+        found["small_cpu"] = since() / SMALL_BATCHES
+        found["empty"] = _seconds(_empty_triggers(query))
+
+    batches = _run(few, case, f"{case}_small_{number}", then)
+    _drop(bench)
+    if len(batches) != SMALL_BATCHES:
+        raise SystemExit(f"{case}: {len(batches)} batches of {SMALL_BATCHES}")
+    return found | {"small": _seconds(batches[_WARM:])}
 
 
-def little(bench: Bench, case: str, number: int) -> Little:
-    """What a query costs that has next to nothing to do, and nothing."""
-    name = f"{case}_small_{number}"
-    query = CASES[case](replace(bench, per_batch=PARTITIONS, topic=SMALL), name)
+def _run(
+    bench: Bench, case: str, name: str, then: Callable[[Any], object] = lambda _: None
+) -> list[Mapping[str, Any]]:
+    """Let a case process its topic, and return its batches with records."""
+    query = CASES[case](bench, name)
     try:
         query.processAllAvailable()
         batches = [b for b in query.recentProgress if b["numInputRows"]]
-        empty = _empty_triggers(query)
+        then(query)
     finally:
         query.stop()
+    return batches
+
+
+def _drop(bench: Bench) -> None:
     for table in bench.spark.catalog.listTables("lake.bench"):
         bench.spark.sql(f"DROP TABLE lake.bench.{table.name} PURGE")
-    if len(batches) != SMALL_BATCHES:
-        raise SystemExit(f"{case}: {len(batches)} batches of {SMALL_BATCHES}")
-    return Little(_seconds(batches[_WARM:]), _seconds(empty))
 
 
 def _seconds(progress: Sequence[Mapping[str, Any]]) -> float:
@@ -288,22 +299,6 @@ def _empty_triggers(query: Any) -> list[Mapping[str, Any]]:
     return list(found.values())
 
 
-def report_little(console: Console, rounds: Sequence[Mapping[str, Little]]) -> None:
-    """Print what a batch of nearly nothing takes, and a trigger that finds nothing."""
-    figures: Mapping[str, Callable[[Little], float]] = {
-        f"a batch of {PARTITIONS} records": lambda each: each.small,
-        "a trigger without a record": lambda each: each.empty,
-    }
-    for what, of in figures.items():
-        console.print(f"\n{what}: median seconds of the rounds, and the ratio [95 % interval]")
-        for case in rounds[0]:
-            console.print(f"  {case:12} {np.median([of(r[case]) for r in rounds]):.4f} s")
-        for ours in (case for case in OURS if case in rounds[0]):
-            for case in (c for c in rounds[0] if c not in OURS):
-                median, low, high = interval([of(r[ours]) / of(r[case]) for r in rounds])
-                console.print(f"  {ours:7} / {case:12} {median:.2f} [{low:.2f}, {high:.2f}]")
-
-
 def pairs(text: str) -> int:
     """How many pairs are asked for: an interval needs two."""
     found = int(text)
@@ -312,74 +307,84 @@ def pairs(text: str) -> int:
     return found
 
 
-def report(console: Console, rounds: Sequence[Mapping[str, Outcome]]) -> None:
-    """Print rates, where the time goes, and the ratios of each round."""
-    console.print(
-        "\nrecords per second: median of the runs [95 % interval]; seconds of each part of the batches"
-    )
-    for case in rounds[0]:
-        median, low, high = interval([r[case].rate for r in rounds])
-        micros = np.median([r[case].cpu / r[case].records * 1e6 for r in rounds])
-        parts = ", ".join(f"{p} {np.median([r[case].parts[p] for r in rounds]):.2f}" for p in PARTS)
-        console.print(
-            f"  {case:12} {median:9,.0f} [{low:,.0f}, {high:,.0f}]; {micros:.1f} µs CPU a record; {parts}"
-        )
-    figures: Mapping[str, Callable[[Outcome], float]] = {
-        "rate": lambda o: o.rate,
-        "CPU economy": lambda o: o.records / o.cpu,
-        "CPU economy of the tasks alone": lambda o: o.records / o.task_cpu,
-    }
-    for what, of in figures.items():
-        console.print(f"\n{what}, ours against the others: median of the rounds' ratios [95 % interval]")
-        for ours in (case for case in OURS if case in rounds[0]):
-            for case in (c for c in rounds[0] if c not in OURS):
-                each = [of(r[ours]) / of(r[case]) for r in rounds]
-                median, low, high = interval(each)
-                listed = " ".join(f"{x:.2f}" for x in each)
-                console.print(
-                    f"  {ours:7} / {case:12} {median:.2f} [{low:.2f}, {high:.2f}]   rounds: {listed}"
-                )
-
-
 def parser() -> argparse.ArgumentParser:
     reading = argparse.ArgumentParser(prog="tests.performance.core", description=__doc__.splitlines()[0])
-    reading.add_argument("--events", type=int, default=2_000_000)
-    reading.add_argument("--pairs", type=pairs, default=5, help="measured rounds")
+    reading.add_argument("--events", type=int, default=600_000)
+    reading.add_argument("--pairs", type=pairs, default=3, help="measured rounds")
     reading.add_argument("--per-batch", type=int, default=200_000)
     reading.add_argument("--cores", type=int, default=2)
     reading.add_argument("--cases", nargs="+", choices=CASES, default=DEFAULT)
+    reading.add_argument("--lines", nargs="+", choices=LINES, default=("3.5", "4.1"), help="of Spark")
+    reading.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     return reading
+
+
+def rounds_here(given: argparse.Namespace) -> tuple[str, list[Round]]:
+    """Measure on this interpreter's Spark; return its version, and the rounds."""
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir(parents=True)
+    rounds: list[Round] = []
+    with kafka.running() as broker:
+        broker.create_topic(TOPIC, PARTITIONS)
+        preload(broker.bootstrap, given.events)
+        broker.create_topic(SMALL, PARTITIONS)
+        preload(broker.bootstrap, PARTITIONS * SMALL_BATCHES, SMALL)
+        conf = {"spark.sql.streaming.noDataProgressEventInterval": f"{1000 * EMPTY_EVERY_SECONDS:.0f}"}
+        with spark_session(given.cores, conf=conf) as spark, (HOME / "events.jsonl").open("w") as log:
+            bench = Bench(spark, broker.bootstrap, given.per_batch, given.events, log)
+            # The first round warms the JVM up and is not counted.
+            for number in range(given.pairs + 1):
+                found = {}
+                for case in in_turn(given.cases, number):
+                    found[case] = measure(bench, case, number)
+                    # Without a limit, as in tutorials, all of it is one batch.
+                    if number and not case.startswith("tutorial"):
+                        found[case] |= little(bench, case, number)
+                rounds.append({case: found[case] for case in given.cases})
+                rates = ", ".join(f"{case} {found[case]['rate']:,.0f}/s" for case in given.cases)
+                which = f"round {number}" if number else "warm-up"
+                CONSOLE.print(f"Spark {spark.version}, {which}: {rates}")
+            version = spark.version
+    shutil.rmtree(HOME)
+    return version, rounds[1:]
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(arguments)
-    shutil.rmtree(HOME, ignore_errors=True)
-    HOME.mkdir(parents=True)
-    console = Console(width=200, highlight=False)
-    with kafka.running() as broker:
-        broker.create_topic(TOPIC, PARTITIONS)
-        preload(broker.bootstrap, given.events)
-        with spark_session(given.cores) as spark, (HOME / "events.jsonl").open("w") as log:
-            bench = Bench(spark, broker.bootstrap, given.per_batch, given.events, log)
-            rounds: list[dict[str, Outcome]] = []
-            # The first round warms the JVM up and is not counted.
-            for number in range(given.pairs + 1):
-                turn = in_turn(given.cases, number)
-                outcomes = {case: measure(bench, case, number) for case in turn}
-                rounds.append({case: outcomes[case] for case in given.cases})
-                rates = ", ".join(f"{case} {outcomes[case].rate:,.0f}/s" for case in turn)
-                console.print(f"{'warm-up' if number == 0 else f'round {number}'}: {rates}")
-            report(console, rounds[1:])
-            broker.create_topic(SMALL, PARTITIONS)
-            preload(broker.bootstrap, PARTITIONS * SMALL_BATCHES, SMALL)
-            # Without a limit, as in tutorials, all of it is one batch.
-            few = [case for case in given.cases if not case.startswith("tutorial")]
-            spark.conf.set(
-                "spark.sql.streaming.noDataProgressEventInterval", f"{1000 * EMPTY_EVERY_SECONDS:.0f}"
+    if given.into:
+        given.into.write_text(json.dumps(rounds_here(given)))
+        return 0
+    commit, changed = (
+        _git("rev-parse", "HEAD"),
+        bool(_git("status", "--porcelain", "--", ".", ":!tests/performance/results")),
+    )
+    about = {"commit": commit, "changed": changed, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+    about |= {"processor": platform.machine(), "cores": os.cpu_count(), "load": round(os.getloadavg()[2], 1)}
+    settings = {key: value for key, value in vars(given).items() if key not in ("into", "lines")}
+    lines: dict[str, list[Round]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        into = Path(folder) / "rounds.json"
+        for line in given.lines:
+            python = spark_environment(LINES[line])["PYSPARK_PYTHON"]
+            subprocess.run(
+                [python, "-m", "tests.performance.core", *arguments, "--into", str(into)],
+                check=True,
+                cwd=ROOT,
             )
-            found = [{case: little(bench, case, n) for case in few} for n in range(given.pairs)]
-            report_little(console, found)
-    shutil.rmtree(HOME)
+            version, rounds = json.loads(into.read_text())
+            lines[version] = rounds
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    with RESULTS.open("a") as out:
+        out.write(json.dumps({**about, "settings": settings, "rounds": lines}) + "\n")
+    CONSOLE.print(
+        "\n".join([*screen(lines), "", f"kept in {RESULTS.relative_to(ROOT)}, commit {commit[:8]}"])
+    )
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,10 +51,10 @@ def between(before: Mapping[int, Used], after: Mapping[int, Used]) -> float:
 
 
 def cpu_since_now(spark: SparkSession) -> Callable[[], float]:
-    """Give a function that says what the session's JVM and its Python workers have used since this call."""
+    """Give a function that says what the session's JVM, its Python workers and this process have used since this call."""
     pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())
-    before = used(pid)
-    return lambda: between(before, used(pid))
+    before, own = used(pid), time.process_time()
+    return lambda: between(before, used(pid)) + time.process_time() - own
 
 
 def task_seconds(spark: SparkSession) -> float:

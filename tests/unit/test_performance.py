@@ -17,6 +17,7 @@ from tests.performance.growth_bench import Step
 from tests.performance.growth_cases import CASES
 from tests.performance.growth_parts import Parts, split
 from tests.performance.growth_sources import Case
+from tests.performance.verdict import Target, screen
 
 # Of user and of system time, a hundredth each can be lost where the kernel counts in ticks.
 _BURN = "import time\nwhile time.process_time() < 0.52: pass"
@@ -46,6 +47,31 @@ def test_cpu_of_a_worker_is_counted_once_and_is_never_less_than_none() -> None:
     assert between(before, {1: Used(1.5, 23.0)}) == 3.5  # it ended after 3 s more, and its parent knows
     assert between(before, {1: Used(1.5, 0.0)}) == 0.5  # its parent does not: once this was -19.5
     assert between(before, {1: daemon, 2: worker, 3: Used(4.0, 1.0)}) == 5.0
+
+
+def test_a_verdict_is_of_the_rounds_ratios_and_doubts_what_its_interval_contradicts() -> None:
+    target = Target("rate", "landing", "same_columns", at_least=0.9)
+    rates = [
+        (95.0, 100.0),
+        (46.0, 50.0),
+        (80.0, 100.0),
+    ]  # 0.95, 0.92, 0.8: the machine was slow for the second
+    rounds = [{"landing": {"rate": ours}, "same_columns": {"rate": other}} for ours, other in rates]
+    found = target.ratio(rounds)
+    assert found == (0.92, 0.8, 0.95)
+    assert target.verdict(found) == "(met)"
+    assert target.verdict(found._replace(median=0.89)) == "(MISSED)"
+    assert target.verdict(found._replace(low=0.9)) == "met"
+    assert (
+        Target("small", "a", "b", at_most=1.15).verdict(found._replace(median=1.3, low=1.2, high=1.4))
+        == "MISSED"
+    )
+    assert Target("rate", "landing", "tutorial", at_least=3).ratio(rounds) is None
+    told = screen({"3.5.7": rounds, "4.1.1": rounds[:1]})
+    assert len(told) < 25
+    assert "0.92 [0.80, 0.95] (met)" in told[1]
+    assert "0.95 [0.95, 0.95] met" in told[1]
+    assert "not measured" in told[3]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Limit, in bytes, of the rows that a Python worker gets at once: Spark before 4.1 limits rows only (SPARK-51316).
+"""Limit, in bytes, of the rows that a Python worker gets at once: Spark before 4 limits rows only (SPARK-51316).
 
 Ten thousand payloads of a MiB would be 10 GB, in the executor and in the worker. So a large record counts as several rows,
 by its size: empty rows follow it and are dropped after the worker. An ordinary record stays one row.
@@ -16,6 +16,11 @@ MOST_BYTES = 64 << 20
 """Most bytes that a worker gets at once, plus one record."""
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+UNCOUNTED = str(2**31 - 1)
+"""The only value with which Spark 4 does not add up the buffers of all columns at each row
+(``BatchedPythonArrowInput``)."""
+
 PICKLED_ROWS = 100
 """Rows that a function of single values gets at once (Spark's ``BatchEvalPythonExec``)."""
 
@@ -29,6 +34,9 @@ def run_in_portions(
     rows: DataFrame, work: Callable[[DataFrame], DataFrame], *, by_arrow: bool, handed: Column | None = None
 ) -> DataFrame:
     """Let Python work on rows, in portions of limited bytes.
+
+    Spark 4 limits bytes too, at a higher price. It stops where these portions hold, unless somebody has set its limit: in the
+    session of the rows, which each query has of its own.
 
     Parameters
     ----------
@@ -49,6 +57,8 @@ def run_in_portions(
     if most <= 0:
         # The setting asks for complete partitions at once.
         return work(rows)
+    if by_arrow and rows.sparkSession.conf.get(ARROW_BYTES, None) is None:
+        rows.sparkSession.conf.set(ARROW_BYTES, UNCOUNTED)
     size = _bytes(F.lit(0), handed) if handed is not None else _size(rows)
     more = F.floor(size / max(MOST_BYTES // most, FEWEST_BYTES)).cast("int")
     one = F.array(F.lit(0))

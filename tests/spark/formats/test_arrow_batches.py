@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.formats.decoding import arrow, decompress, worker_batches
-from millrace.etl.formats.decoding.worker_batches import MOST_BYTES
+from millrace.etl.formats.decoding.worker_batches import ARROW_BYTES, MOST_BYTES, UNCOUNTED
 from millrace.etl.record.envelope import HEADERS
 
 MIB = 1 << 20
@@ -109,6 +109,23 @@ def test_ordinary_records_come_as_many_at_once_as_before(
     rows = records(spark, 25_000, of_size(500))
     assert arrow.decode(rows, schema, Sizes, by_arrow=True).agg(F.sum("size")).first() == (12_500_000,)
     assert len(handed()) == 3
+
+
+@pytest.mark.parametrize(
+    ("by_arrow", "given", "then"), [(True, None, UNCOUNTED), (True, "1m", "1m"), (False, None, None)]
+)
+def test_spark_adds_up_no_bytes_where_portions_limit_them(
+    spark: SparkSession, by_arrow: bool, given: str | None, then: str | None
+) -> None:
+    """It would at each row, for all columns; somebody's own limit stays, and so does that of other queries."""
+    query = spark.newSession()
+    if given is not None:
+        query.conf.set(ARROW_BYTES, given)
+    schema = spark.createDataFrame([], "size LONG").schema
+    found = arrow.decode(records(query, 10, of_size(3)), schema, Sizes, by_arrow=by_arrow)
+    assert found.agg(F.sum("size")).first() == (30,)
+    assert query.conf.get(ARROW_BYTES, None) == then
+    assert spark.newSession().conf.get(ARROW_BYTES, None) is None
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from millrace.etl.record.lookup_bounds import LookUpBound, OutsideBoundError, wr
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis import missed_records_guard as kinesis_guard
+from millrace.etl.sources.offsets import OffsetRange, in_few_tasks
 from tests.spark.batches import (
     DDL,
     EPOCH,
@@ -83,6 +84,30 @@ def test_a_batch_lands_with_envelope_hash_and_dead_letters(spark: SparkSession, 
     hashes = spark.createDataFrame([(bytearray(p),) for p in payloads if p is not None], "p BINARY")
     wanted = [r[0] for r in hashes.select(F.xxhash64("p")).collect()]
     assert [r["_hash"] for r in rows if r["_error"] != rows[3]["_error"]] == wanted
+
+
+@pytest.mark.parametrize(
+    ("each", "partitions", "tasks"), [(1, 4, 1), (30, 4, 2), (100, 4, 4), (5000, 4, 4), (1, 40, 5), (0, 2, 2)]
+)
+def test_tasks_of_few_records_take_several_partitions(
+    spark: SparkSession, each: int, partitions: int, tasks: int
+) -> None:
+    offsets = OffsetRange(*({f"flights/{p}": at for p in range(partitions)} for at in (7, 7 + each)))
+    batch = spark.range(0, 1, 1, partitions)
+    assert in_few_tasks(batch, offsets).rdd.getNumPartitions() == tasks
+    assert in_few_tasks(batch, None).rdd.getNumPartitions() == partitions
+
+
+def test_a_batch_of_a_record_of_each_partition_is_one_file(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events = table("landing"), Events()
+    for number in range(2):
+        log_offsets(tmp_path, number, {"flights-topic": {str(p): number for p in range(4)}})
+    rows = [row for p in range(4) for row in kafka_rows(p, 0, [good(p)])]
+    lander(spark, landing, events, checkpoint=tmp_path)(frame(spark, rows).repartition(4, "_id"), 1)
+    assert events.accounts() == (4, 0, 4, 4, 0)
+    assert spark.table(f"{landing}.files").count() == 1
 
 
 @pytest.mark.faults
