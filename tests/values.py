@@ -376,7 +376,7 @@ ONEOF = pb.descriptor_set(
 """Descriptor of a message with a ``oneof``."""
 
 _INNER = (pb.block(3, pb.number(1, 5)), pb.block(3, pb.number(2, 6)))
-PROTOBUF: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
+PROTOBUF: Mapping[str, tuple[bytes, Any]] = {
     "number 3, then text x": (pb.number(1, 3) + pb.block(2, "x"), {"text": "x"}),
     "text x, then number 0": (pb.block(2, "x") + pb.number(1, 0), {"number": 0}),
     "inner a 5, then inner b 6": (b"".join(_INNER), {"inner": {"a": 5, "b": 6}}),
@@ -384,8 +384,10 @@ PROTOBUF: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
         _INNER[0] + pb.number(1, 3) + _INNER[1],
         {"inner": {"a": 0, "b": 6}},
     ),
+    "inner of an open field, then number 3": (pb.block(3, b"\x08") + pb.number(1, 3), DEAD),
+    "two halves of inner a 5": (pb.block(3, b"\x08") + pb.block(3, b"\5"), DEAD),
 }
-"""Messages with several members of a ``oneof``, and their only field."""
+"""Messages with several members of a ``oneof``, or parts of one, and their only field."""
 
 
 def table() -> str:
