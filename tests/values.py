@@ -11,11 +11,15 @@ import csv
 import io
 import json
 import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_float
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from math import isinf
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import fastavro
 
@@ -44,17 +48,31 @@ def whole(bits: int) -> Judge:
     return judge
 
 
-def decimal(value: Any) -> Decimal:
-    """``DECIMAL(10,2)``: a number, or a text that is one."""
-    found = Decimal(value) if isinstance(value, str) and "_" not in value else raised(value)
-    with localcontext(prec=2000):
-        rounded = found.quantize(Decimal("0.01"), ROUND_HALF_UP)
-    return rounded if abs(rounded) < 10**8 else raised(value)
+def decimal(precision: int, scale: int) -> Judge:
+    """A number, or a text that is one."""
+
+    def judge(value: Any) -> Decimal:
+        found = Decimal(value) if isinstance(value, str) and "_" not in value else raised(value)
+        with localcontext(prec=2000):
+            rounded = found.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+        return rounded if abs(rounded) < 10 ** (precision - scale) else raised(value)
+
+    return judge
 
 
 def double(value: Any) -> float:
     found = float(value) if isinstance(value, Number) else raised(value)
-    return raised(value) if found in (float("inf"), float("-inf")) else found
+    return raised(value) if isinf(found) else found
+
+
+def single(value: Any) -> float:
+    found = c_float(double(value)).value
+    return raised(value) if isinf(found) else found
+
+
+def data(value: Any) -> bytes:
+    """Base64 with its padding; line breaks between its groups do not count."""
+    return b64decode("".join(value.split()), validate=True) if type(value) is str else raised(value)
 
 
 def flag(value: Any) -> bool:
@@ -73,10 +91,48 @@ def moment(digits: int = 0) -> Judge:
     def judge(value: Any) -> datetime:
         if isinstance(value, Number):
             return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(value) * 10**6 // 10**digits)
+        if digits and type(value) is str and value.isdigit():
+            return judge(Number(value))
         if type(value) is not str or not re.match(r"\d{4}-\d\d-\d\d", value):
             raise ValueError(value)
+        text, _, zone = value.partition(" ")
+        if zone[:1].isalpha():
+            return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
         found = datetime.fromisoformat(value)
         return (found.replace(tzinfo=UTC) if found.tzinfo is None else found).astimezone(UTC)
+
+    return judge
+
+
+def local(value: Any) -> datetime:
+    """A time without a zone."""
+    found = datetime.fromisoformat(value) if type(value) is str and "-" in value else raised(value)
+    return raised(value) if found.tzinfo else found
+
+
+def every(judge: Judge) -> Judge:
+    """Items of a list, or values of an object."""
+
+    def judged(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: judge(each) for name, each in value.items()}
+        return list(map(judge, value)) if isinstance(value, list) else raised(value)
+
+    return judged
+
+
+def listed(judge: Judge) -> Judge:
+    return lambda value: every(judge)(value) if isinstance(value, list) else raised(value)
+
+
+def mapped(judge: Judge) -> Judge:
+    return lambda value: every(judge)(value) if isinstance(value, dict) else raised(value)
+
+
+def struct(**judges: Judge) -> Judge:
+    def judge(value: Any) -> dict[str, Any]:
+        given = value if isinstance(value, dict) else raised(value)
+        return {n: None if given.get(n) is None else judge(given[n]) for n, judge in judges.items()}
 
     return judge
 
@@ -102,46 +158,33 @@ TYPES: Mapping[str, tuple[str, Judge]] = {
     "SMALLINT": ("smallint", whole(16)),
     "INT": ("int", whole(32)),
     "BIGINT": ("bigint", whole(64)),
-    "DECIMAL(10,2)": ("decimal", decimal),
+    "DECIMAL(10,2)": ("decimal", decimal(10, 2)),
+    "DECIMAL(38,18)": ("long_decimal", decimal(38, 18)),
+    "FLOAT": ("single", single),
     "DOUBLE": ("double", double),
     "BOOLEAN": ("boolean", flag),
+    "BINARY": ("data", data),
     "DATE": ("day", day),
     "TIMESTAMP": ("moment", moment()),
+    "TIMESTAMP_NTZ": ("local", local),
     "TIMESTAMP COMMENT 'epoch milliseconds'": ("millis", moment(3)),
     "TIMESTAMP COMMENT 'epoch nanoseconds'": ("nanos", moment(9)),
     "STRING": ("text", written),
-    "ARRAY<STRING>": (
-        "texts",
-        lambda value: list(map(written, value)) if isinstance(value, list) else raised(value),
+    "ARRAY<STRING>": ("texts", listed(written)),
+    "MAP<STRING, STRING>": ("by", mapped(written)),
+    "ARRAY<DECIMAL(10,2)>": ("prices", listed(decimal(10, 2))),
+    "ARRAY<TIMESTAMP>": ("moments", listed(moment())),
+    "STRUCT<id: STRING, n: TINYINT, day: DATE>": ("item", struct(id=written, n=whole(8), day=day)),
+    "ARRAY<STRUCT<at: TIMESTAMP_NTZ, data: BINARY, ok: BOOLEAN>>": (
+        "items",
+        listed(struct(at=local, data=data, ok=flag)),
     ),
-    "MAP<STRING, STRING>": (
-        "by",
-        lambda value: (
-            {name: written(each) for name, each in value.items()}
-            if isinstance(value, dict)
-            else raised(value)
-        ),
-    ),
-    "ARRAY<DECIMAL(10,2)>": (
-        "prices",
-        lambda value: list(map(decimal, value)) if isinstance(value, list) else raised(value),
-    ),
-    "ARRAY<TIMESTAMP>": (
-        "moments",
-        lambda value: list(map(moment(), value)) if isinstance(value, list) else raised(value),
-    ),
-    "STRUCT<id: STRING, n: TINYINT, day: DATE>": (
-        "item",
-        lambda value: {
-            name: None if (each := value.get(name)) is None else judge(each)
-            for name, judge in (("id", written), ("n", whole(8)), ("day", day))
-        },
-    ),
+    "MAP<STRING, ARRAY<FLOAT>>": ("singles", mapped(listed(single))),
 }
 """Types of a schema, each with its column and its judge."""
 
 DDL = ", ".join(f"{name} {kind}" for kind, (name, _) in TYPES.items())
-CSV_TYPES = {kind: each for kind, each in TYPES.items() if "<" not in kind}
+CSV_TYPES = {kind: each for kind, each in TYPES.items() if "<" not in kind and kind != "BINARY"}
 CSV_DDL = ", ".join(f"{name} {kind}" for kind, (name, _) in CSV_TYPES.items())
 
 _TIMES = (
@@ -159,11 +202,27 @@ JSON: Mapping[str, Sequence[str]] = {
         "1.005", "1e2", "123456789", '"12.34"', '"+1.5"', '"1e2"', '"12,34"', '"1.234,56"', '",,,5,"', '"1\\u002c5"',
         '" 1"', '"NaN"', '"0x1"', '""', "true",
     ),
-    "DOUBLE": ("1e400", "1e-400", "0.1", '"1.5"', "12345678901234567890"),
-    "BOOLEAN": ("true", '"true"', "1"),
+    "DECIMAL(38,18)": (
+        "12345678901234567890.1234567890123456785", "99999999999999999999.9999999999999999995", '"1e19"', "1e20",
+    ),
+    "FLOAT": (
+        "0.1", "16777217", "3.4028235e38", "3.4028236e38", "1e-50", '"1"', "1.00000005960464477539062500000001",
+    ),
+    "DOUBLE": ("1e400", "1e-400", "0.1", '"1.5"', "12345678901234567890", "1.7976931348623159e308", "9007199254740993"),
+    "BOOLEAN": ("true", "false", '"true"', "1", "0", '""', "[]"),
+    "BINARY": (
+        '"aGk="', '""', '"+/+/"', '"aGlo\\naGk="', '"aGk"', '"aGk=aGk="', '"-_-_"', '"!!!"', '"h\u00e9h\u00e9"', "1", "true", '["aGk="]',
+    ),
     "DATE": _TIMES,
-    "TIMESTAMP": _TIMES,
-    "TIMESTAMP COMMENT 'epoch milliseconds'": ("1700000000123", '"2024-01-01T10:00:00Z"', "1700000000000000", "5"),
+    "TIMESTAMP": (
+        *_TIMES, '"2024-07-01T10:00:00 Europe/Paris"', '"2024-07-01T10:00:00 GMT"', '"2024-07-01T10:00:00 BST"',
+        '"2024-07-01T10:00:00 IST"', '"2024-07-01T10:00:00 PST"', '"9999-12-31T10:00:00 CST"', '"2024-01-01T10:00Z"', '"2024-01-01T10:00"',
+    ),
+    "TIMESTAMP_NTZ": (
+        '"2024-01-01T10:00:00"', '"2024-01-01 10:00:00.1234567"', '"2024-01-01"', '"2024-01-01T10:00:00Z"',
+        '"2024-01-01T10:00:00+02:00"', '"2024-02-30"', '"20240101"', '"12:30"', '"T00:00"', '"now"', '"10000-01-01"', "1700000000",
+    ),
+    "TIMESTAMP COMMENT 'epoch milliseconds'": ("1700000000123", '"2024-01-01T10:00:00Z"', "1700000000000000", "5", '"2024"'),
     "TIMESTAMP COMMENT 'epoch nanoseconds'": ("1700000000123456789", "-1"),
     "STRING": (
         "1.10", "1e400", "-0", "12345678901234567890.123456789", "1E5", "true", '"1.10"', '"0"', '"\\"Infinity\\""',
@@ -174,15 +233,24 @@ JSON: Mapping[str, Sequence[str]] = {
     "MAP<STRING, STRING>": ('{"a": 1.10, "1.0": "x"}', '{"a\\ud83d": "x", "a\\ud83e": "y"}', '{"a": "x", "a": "y"}'),
     "ARRAY<DECIMAL(10,2)>": ('["1,5"]', '[1.005, "2"]'),
     "ARRAY<TIMESTAMP>": ('["12:30"]', '["2024-01-01T10:00:00Z", 5]', "[1700000000000]"),
-    "STRUCT<id: STRING, n: TINYINT, day: DATE>": ('{"id": 1.10, "day": "2024-01-01"}', '{"n": 200}', '{"day": "24"}'),
+    "STRUCT<id: STRING, n: TINYINT, day: DATE>": (
+        '{"id": 1.10, "day": "2024-01-01"}', '{"n": 200}', '{"day": "24"}', "[]", '"x"', '{"n": 1, "n": 2}', '{"n": "x", "n": 2}',
+    ),
+    "ARRAY<STRUCT<at: TIMESTAMP_NTZ, data: BINARY, ok: BOOLEAN>>": (
+        '[{"at": "2024-01-01T10:00:00", "data": "aGk=", "ok": true}, {}]', '[{"at": "12:30"}]', '[{"data": "!"}]',
+        '[{"ok": "true"}]', '{"ok": true}',
+    ),
+    "MAP<STRING, ARRAY<FLOAT>>": ('{"a": [0.5], "b": []}', '{"a": [1e39]}', '{"a": ["NaN"]}', '{"a": 1}', "[]"),
 }  # fmt: skip
 """Values of members, by the type of their column."""
 
 CSV: Mapping[str, Sequence[str]] = {
     "TINYINT": ("127", "200"),
     "INT": ("1.0", "2147483648"),
-    "DECIMAL(10,2)": ("1.005", '"12,34"', '"1.234,56"'),
-    "DOUBLE": ("1.5", "1e400", "1d", "0x1p3", "1.5F"),
+    "DECIMAL(10,2)": ("1.005", "1.25e+00", "5E0", "1.5E-0001", '"12,34"', '"1.234,56"'),
+    "FLOAT": ("0.1", "1e39", "1f"),
+    "DOUBLE": ("1.5", "1e400", "1d", "0x1p3", "1.5F", "Infinity", "-Inf", " 1.5", "infinity"),
+    "BOOLEAN": ("true", "FALSE", "1", "yes", " true"),
     "DATE": (
         "2024-02-29",
         "20240101",
@@ -192,6 +260,7 @@ CSV: Mapping[str, Sequence[str]] = {
         "2024-01-01T10:00:00Z",
     ),
     "TIMESTAMP": ("2024-01-01T10:00:00Z", "12:30", "9:5", "T00:00", "1700000000", "12024-01-01"),
+    "TIMESTAMP_NTZ": ("2024-01-01T10:00:00", "2024-01-01T10:00:00Z", "12:30"),
     "TIMESTAMP COMMENT 'epoch milliseconds'": ("1700000000123", "1700000000000000"),
     "STRING": (
         "1.10",
@@ -228,6 +297,19 @@ DISAGREEMENTS: Mapping[tuple[str, str, str], tuple[Any, str]] = {
         "a map cannot hold both, and readers of tables differ in which they find",
     ),
     ("json", "DECIMAL(10,2)", '" 1"'): (DEAD, "Python ignores blanks"),
+    ("json", "TIMESTAMP", '"2024-01-01T10:00Z"'): (DEAD, "a zone stands behind seconds"),
+    ("json", "BINARY", '"aGk=aGk="'): (b"hihi", "two texts of base64, of which Python takes none or one"),
+    ("json", "FLOAT", "1.00000005960464477539062500000001"): (
+        1.0000001192092896,
+        "Python rounds twice, by way of DOUBLE",
+    ),
+    ("json", "STRUCT<id: STRING, n: TINYINT, day: DATE>", '{"n": "x", "n": 2}'): (
+        DEAD,
+        "Python sees the last value only",
+    ),
+    ("csv", "DOUBLE", "Infinity"): (float("inf"), "CSV has no numbers; this one is written so"),
+    ("csv", "DOUBLE", "-Inf"): (float("-inf"), "CSV has no numbers; this one is written so"),
+    ("csv", "DOUBLE", " 1.5"): (1.5, "CSV has no numbers; blanks around one do not count"),
     ("csv", "STRING", '"x"z'): (DEAD, "Python joins what follows a closing quote"),
     ("csv", "STRING", '"x\\"1"'): (DEAD, "Python joins what follows a closing quote"),
     ("csv alone", "STRING", '"x"z'): (DEAD, "Python joins what follows a closing quote"),
@@ -243,7 +325,7 @@ def judged(form: str, kind: str, text: str, read: Callable[[str], Any]) -> Any:
         return DISAGREEMENTS[form, kind, text][0]
     try:
         return TYPES[kind][1](read(text))
-    except (ValueError, TypeError, OverflowError, InvalidOperation, csv.Error, AttributeError):
+    except (ValueError, TypeError, OverflowError, InvalidOperation, csv.Error, AttributeError, KeyError):
         return DEAD
 
 
@@ -255,6 +337,8 @@ def read_cell(kind: str) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         [row] = csv.reader(io.StringIO(f"{text},x", newline=""))
         [cell, _] = row
+        if kind == "BOOLEAN":
+            return {"true": True, "false": False}.get(cell.lower(), cell)
         number = re.fullmatch(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", cell)
         epoch = "epoch" in kind or not kind.startswith("TIMESTAMP")
         return Number(cell) if number and epoch and kind != "DATE" else cell
@@ -316,9 +400,12 @@ AVRO = (
     *(Datum("flag", f"byte {n}", bytes([n])) for n in (0, 1, 2, 255)),
     *(
         Datum("millis", f"{n:,}", varint(n))
-        for n in (1_700_000_000_000, 1_700_000_000_000_000, -62_135_596_800_001)
+        for n in (1_700_000_000_000, 1_700_000_000_000_000, -62_135_596_800_000, -62_135_596_800_001)
     ),
-    *(Datum("micros", f"{n:,}", varint(n)) for n in (1_700_000_000_000_000, 1_700_000_000_000_000_000)),
+    *(
+        Datum("micros", f"{n:,}", varint(n))
+        for n in (1_700_000_000_000_000, 1_700_000_000_000_000_000, -2_208_988_800_000_001)
+    ),
     *(
         Datum("day", f"{n:,}", varint(n))
         for n in (19_723, 2_932_896, 2_932_897, -719_162, -719_163, 2**32 + 19_723)
@@ -350,6 +437,8 @@ def shown(value: Any) -> Any:
         return f"{value.year:04}-{text.partition('-')[2]}"
     if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return f"0x{value.hex()}"
     if isinstance(value, list):
         return list(map(shown, value))
     return {name: shown(each) for name, each in value.items()} if isinstance(value, dict) else value
@@ -376,7 +465,7 @@ ONEOF = pb.descriptor_set(
 """Descriptor of a message with a ``oneof``."""
 
 _INNER = (pb.block(3, pb.number(1, 5)), pb.block(3, pb.number(2, 6)))
-PROTOBUF: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
+PROTOBUF: Mapping[str, tuple[bytes, Any]] = {
     "number 3, then text x": (pb.number(1, 3) + pb.block(2, "x"), {"text": "x"}),
     "text x, then number 0": (pb.block(2, "x") + pb.number(1, 0), {"number": 0}),
     "inner a 5, then inner b 6": (b"".join(_INNER), {"inner": {"a": 5, "b": 6}}),
@@ -384,8 +473,10 @@ PROTOBUF: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
         _INNER[0] + pb.number(1, 3) + _INNER[1],
         {"inner": {"a": 0, "b": 6}},
     ),
+    "inner of an open field, then number 3": (pb.block(3, b"\x08") + pb.number(1, 3), DEAD),
+    "two halves of inner a 5": (pb.block(3, b"\x08") + pb.block(3, b"\5"), DEAD),
 }
-"""Messages with several members of a ``oneof``, and their only field."""
+"""Messages with several members of a ``oneof``, or parts of one, and their only field."""
 
 
 def table() -> str:

@@ -172,7 +172,12 @@ class AvroDecoder:
 
     def _read(self, shape: Callable[[str], str], condition: Column) -> Column:
         framed = F.when(condition, F.concat(self._body(), F.lit(bytearray(self.mark))))
-        options = {"mode": "PERMISSIVE", "avroSchema": shape(self.reader)}
+        # Else Spark refuses times before 1900, as it may not know by which calendar they were written.
+        options = {
+            "mode": "PERMISSIVE",
+            "avroSchema": shape(self.reader),
+            "datetimeRebaseMode": "CORRECTED",
+        }
         parsed = F.lit(None)
         for identity, writer in self.writers.items():
             one = from_avro(framed, shape(writer), options)

@@ -240,6 +240,9 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
         if slot is None:
             return behind
         for name in others.get(number, ()):
+            if name in inner and values[name] is not None:
+                # It no longer counts, but must be a message.
+                inner[name](bytes(values[name]))
             values[name] = None
         if kind != slot.kind:
             if not (slot.repeated and kind == protobuf_wire.LENGTH and not slot.message):
@@ -252,7 +255,9 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
         elif slot.message and values[slot.name]:
             # A message may come in millions of parts: bytes would be copied for each.
             if isinstance(values[slot.name], bytes):
+                protobuf_wire.check(values[slot.name])
                 values[slot.name] = bytearray(values[slot.name])
+            protobuf_wire.check(bytes(raw))
             values[slot.name] += raw
         else:
             values[slot.name] = slot.read(raw)

@@ -105,6 +105,18 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         yield number, kind, value
 
 
+def check(data: bytes) -> None:
+    """Check that bytes are complete fields; a part of a message that is not would be completed by the next part.
+
+    Raises
+    ------
+    WireError
+        They are not.
+    """
+    for _ in fields(data):
+        pass
+
+
 def values_by_field(data: bytes) -> dict[int, list[int | bytes]]:
     """Return all values of a message by field number."""
     found: dict[int, list[int | bytes]] = {}

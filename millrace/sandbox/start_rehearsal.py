@@ -25,7 +25,12 @@ from millrace.etl.formats.decoding import routes
 from millrace.etl.job import run
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
 from millrace.etl.queries import land, spark_settings
-from millrace.etl.queries.query_parts import enrich_then_transform
+from millrace.etl.queries.query_parts import (
+    batch_transform_and_schema,
+    enrich_then_transform,
+    open_derived_stream,
+    source_table,
+)
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
@@ -62,13 +67,16 @@ class Rehearsal:
         Changes by table.
     refused
         Queries whose start would end with status 2.
+    unchecked
+        Queries that read tables of which nothing is known, with their names.
     """
 
     altered: Mapping[str, tuple[str, ...]]
     refused: tuple[Refusal, ...]
+    unchecked: tuple[str, ...] = ()
 
 
-def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str]) -> Rehearsal:
+def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str] | None) -> Rehearsal:
     """Rehearse the starts of some jobs.
 
     Parameters
@@ -76,16 +84,17 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     jobs
         Settings of launch documents.
     deployed
-        Columns by table (:func:`millrace.lifecycle.account.catalog_columns.columns`). A missing table is created.
+        Columns by table (:func:`millrace.lifecycle.account.catalog_columns.columns`). A missing table is created. None if no
+        account was asked: queries that read tables of others are not checked.
 
     Raises
     ------
     SandboxError
         Spark does not start on this machine.
     """
-    if not jobs or not deployed:
+    if not jobs or deployed == {}:
         return Rehearsal({}, ())
-    asked = json.dumps({"jobs": list(jobs), "deployed": dict(deployed)})
+    asked = json.dumps({"jobs": list(jobs), "deployed": None if deployed is None else dict(deployed)})
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=asked,
@@ -103,12 +112,13 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     return Rehearsal(
         {table: tuple(changes) for table, changes in told["altered"].items()},
         tuple(Refusal(**each) for each in told["refused"]),
+        tuple(told["unchecked"]),
     )
 
 
 def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
     jobs = [replace(parse(each), checkpoints=str(scratch / "checkpoints")) for each in asked["jobs"]]
-    for name, ddl in asked["deployed"].items():
+    for name, ddl in (asked["deployed"] or {}).items():
         catalog, database = jobs[0].catalog, name.split(".")[0]
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{database}")
         spark.sql(f"CREATE TABLE {Table.of(catalog, name)} ({ddl}) USING iceberg")
@@ -116,10 +126,17 @@ def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[s
     report = Reporter("rehearsal", io.StringIO())
     report.add_listener(lambda told: _note(altered, told))
     refused: list[Refusal] = []
+    unchecked: list[str] = []
     # Landing tables of all jobs first: derive queries must see them after their changes.
     queries = [(job, query) for job in jobs for query in job.queries]
     for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
         spark_settings.prepare(spark, job)
+        unknown = [name for name in _read_tables(query) if not Table.of(job.catalog, name).exists(spark)]
+        if asked["deployed"] is None and unknown:
+            unchecked.append(
+                f"jobs.{job.job}.queries.{query.name} was not checked: it reads {', '.join(unknown)}"
+            )
+            continue
         try:
             if isinstance(query, DeriveSettings):
                 _derive(spark, job, query, report)
@@ -127,7 +144,18 @@ def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[s
                 _of_source(spark, job, query, report)
         except StartError as error:
             refused.append(Refusal(job.job, query.name, str(error)))
-    return {"altered": altered, "refused": [asdict(each) for each in refused]}
+    return {"altered": altered, "refused": [asdict(each) for each in refused], "unchecked": unchecked}
+
+
+def _read_tables(query: LandSettings | DirectSettings | DeriveSettings) -> list[str]:
+    """Return the tables that a query only reads."""
+    if isinstance(query, DirectSettings):
+        return [each.table for end in query.routes for each in end.enrich]
+    if isinstance(query, LandSettings):
+        return []
+    joined = query.state.join if query.state is not None else None
+    sources = [query.source_table, *([joined.source_table] if joined is not None else [])]
+    return [*sources, *(each.table for each in query.enrich)]
 
 
 def _note(altered: dict[str, list[str]], told: Mapping[str, Any]) -> None:
@@ -146,15 +174,19 @@ def _of_source(
     landed = Table.of(job.catalog, kept)
     tables.ensure(spark, landed, land.table_schema(decoder.schema), report=report)
     for end in query.routes if isinstance(query, DirectSettings) else ():
+        schema = enrich_then_transform(spark, job, query.name, end, report).schema(spark, landed, end.name)
         if end.sink.lake_table is not None:
-            compose = enrich_then_transform(spark, job, query.name, end, report)
-            table = Table.of(job.catalog, end.sink.lake_table)
-            tables.ensure(spark, table, compose.schema(spark, landed, end.name), report=report)
+            tables.ensure(spark, Table.of(job.catalog, end.sink.lake_table), schema, report=report)
 
 
 def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> None:
     if query.sink.lake_table is not None:
         run.open_query(spark, job, query.name, None, binds={}, report=report)
+        return
+    landing = source_table(spark, job, query.name, query.source_table)
+    compose = enrich_then_transform(spark, job, query.name, query, report)
+    rows = open_derived_stream(spark, job, query, compose, landing, None)
+    batch_transform_and_schema(spark, query, compose, rows, landing)
 
 
 def main() -> None:

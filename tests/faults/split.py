@@ -101,7 +101,7 @@ class SplitStage(KafkaStage):
         text = io.StringIO()
         yaml.dump(document, text)
         file.write_text(text.getvalue())
-        millrace(project, "validate", "--env", "faults")
+        millrace(project, "validate", "--env", "faults", "--no-spark")
         self.lists = [job["queries"]["land"]["kafka"]["partitions"] for job in new.values()]
         self.generation += 1
 

@@ -88,7 +88,7 @@ def tool(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def refused(home: Path) -> str:
     """What ``validate`` prints of an environment with mistakes."""
-    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
+    done = tool(home, "-m", "millrace", "validate", "--env", "toy", "--no-spark")
     assert done.returncode == 2, done.stderr
     return done.stdout + done.stderr
 

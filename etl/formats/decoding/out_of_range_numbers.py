@@ -42,7 +42,7 @@ EXPONENT_DIGITS = 3
 
 _PLAIN = (
     rf"^[-+]?+(?:[0-9]{{1,{MOST_DIGITS}}}+(?:\.[0-9]{{0,{MOST_DIGITS}}}+)?+|\.[0-9]{{1,{MOST_DIGITS}}}+)"
-    rf"(?:[eE][-+]?+0{{0,9}}+[0-9]{{1,{EXPONENT_DIGITS}}}+)?+\z"
+    rf"(?:[eE][-+]?+0{{0,9}}[0-9]{{1,{EXPONENT_DIGITS}}}+)?+\z"
 )
 """A text that is quickly read as a decimal, or refused."""
 

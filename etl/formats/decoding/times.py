@@ -1,7 +1,8 @@
 """Times and days: the texts and numbers that stand for one, and the years that a column holds.
 
 A moment has a date: Spark takes ``12:30`` for a time of the day on which it is read. And it lies in the years 1 to 9999, in
-UTC: Spark takes more, but no other system reads them, and a number of them has another unit.
+UTC: Spark takes more, but no other system reads them, and a number of them has another unit. Its zone is an offset or a name of
+the time-zone database.
 
 A field's comment can declare the unit of its numbers: ``at TIMESTAMP COMMENT 'epoch milliseconds'``.
 """
@@ -33,6 +34,9 @@ FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 _FIRST_DAY, _LAST_DAY = "0001-01-01", "9999-12-31"
 _UTC = r"^(?!0000)\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z\z"
+_ABBREVIATED = r"(?:A[CEGRS]T|B[ES]T|C[ANST]T|E[AC]T|I[ES]T|JST|MIT|N[ES]T|P[LNRS]T|SST|VST)[\x00-\x20]*+\z"
+"""Zones of Java alone (``ZoneId.SHORT_IDS``): it takes BST for Dhaka and AST for Anchorage, where a sender means London or Halifax."""
+
 _INSIDE = r"^(?!0000|0001-0?1-0?1|9999-12-31)\d{4}-"
 """A text that begins with a day that is in the years 1 to 9999 in every zone."""
 
@@ -108,9 +112,15 @@ def quick(kind: DataType, text: Column) -> Column:
     binary = text.cast("binary")
     without_zone = binary.substr(F.lit(1), F.length(binary) - 1).cast("string")
     found = F.when(text.rlike(_UTC), without_zone.cast("timestamp")).when(
-        text.rlike(_INSIDE), text.cast("timestamp")
+        text.rlike(_INSIDE) & _has_clear_zone(text), text.cast("timestamp")
     )
     return found.when(text.rlike(_WHOLE), epoch(kind, text)) if isinstance(kind, _Declared) else found
+
+
+def _has_clear_zone(text: Column) -> Column:
+    """Return a condition: a text does not end with an abbreviation of Java's alone; a look at its last character mostly suffices."""
+    last = F.substring(text, -1, 1)
+    return ((last > " ") & (last != "T")) | ~text.rlike(_ABBREVIATED)
 
 
 def of_text(kind: DataType, text: Column) -> Column:
@@ -120,8 +130,13 @@ def of_text(kind: DataType, text: Column) -> Column:
         return F.when(dated, F.substring(text, 1, 10).cast("date"))
     if isinstance(kind, TimestampNTZType):
         return quick(kind, text)
-    found = F.when(text.rlike(_DATED), in_years(kind, text.cast("timestamp")))
-    return found.when(text.rlike(_WHOLE), epoch(kind, text)) if isinstance(kind, _Declared) else found
+    found = F.when(text.rlike(_DATED) & _has_clear_zone(text), in_years(kind, text.cast("timestamp")))
+    # Before the year: quickly read, four digits are a number, too.
+    return (
+        F.when(text.rlike(_WHOLE), epoch(kind, text)).otherwise(found)
+        if isinstance(kind, _Declared)
+        else found
+    )
 
 
 def epoch(kind: DataType, text: Column) -> Column:

@@ -20,6 +20,7 @@ from millrace.cli.plan.report import template_diff
 from millrace.cli.plan.report.apply_moves import apply_moves, move_lines
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
+from millrace.cli.plan.spark_check import check_on_spark
 from millrace.cli.shared.console import figures, plain_table, show, width, words
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
@@ -280,12 +281,19 @@ def _differs(
         typer.echo("\n".join(f"  {each}" for each in changes))
 
 
-def validate_command(env: EnvironmentName, as_json: AsJson = False) -> None:
+def validate_command(
+    env: EnvironmentName,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark/--no-spark", help="Plan the transforms on local Spark, with empty tables."),
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
     """Check an environment file and list all its mistakes at once.
 
     Also sizes the environment, because a pinned number may break a limit. Lists the accounts, hosts and secrets that the
-    environment takes over from a file that it extends. Exit status 2 if there is a mistake; with --json also then one object,
-    with `problems`.
+    environment takes over from a file that it extends. Where Spark is installed, each transform is called with empty tables,
+    which finds unknown columns. Exit status 2 if there is a mistake; with --json also then one object, with `problems`.
 
     [bold]Examples[/bold]
 
@@ -295,7 +303,8 @@ def validate_command(env: EnvironmentName, as_json: AsJson = False) -> None:
     """
     try:
         environment = load(env)
-        plan(environment)
+        sized = plan(environment)
+        unchecked = check_on_spark(environment, sized) if spark else []
     except ConfigurationError as error:
         if not as_json:
             raise
@@ -317,6 +326,7 @@ def validate_command(env: EnvironmentName, as_json: AsJson = False) -> None:
             "jobs": list(environment.jobs),
             "inherited": taken,
             "advice": advice,
+            "unchecked": unchecked,
         }
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
@@ -327,5 +337,5 @@ def validate_command(env: EnvironmentName, as_json: AsJson = False) -> None:
     if taken:
         typer.echo("accounts, hosts and secrets from the file that it extends:")
         typer.echo("\n".join(f"  {line}" for line in taken))
-    for each in advice:
+    for each in (*advice, *unchecked):
         typer.echo(each, err=True)

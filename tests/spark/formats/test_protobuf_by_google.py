@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import hypothesis
@@ -75,8 +76,14 @@ def test_the_last_member_of_a_oneof_counts(spark: SparkSession) -> None:
         return {name: value.getField(kind.findFieldByName(name)) for name in ours}
 
     for payload, wanted in values.PROTOBUF.values():
-        ours = read(payload)
-        theirs = google.DynamicMessage.parseFrom(descriptor, payload)
+        ours, theirs = (
+            answer_of(partial(each, payload))
+            for each in (read, partial(google.DynamicMessage.parseFrom, descriptor))
+        )
+        if wanted == values.DEAD:
+            assert isinstance(ours, WireError)
+            assert isinstance(theirs, Py4JJavaError)
+            continue
         for name, value in ours.items():
             field = descriptor.findFieldByName(name)
             assert theirs.hasField(field) == (value is not None) == (name in wanted)

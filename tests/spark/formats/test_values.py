@@ -1,4 +1,4 @@
-"""Each value lands as another parser reads it, or is a dead letter: on each Spark line, in any zone and locale."""
+"""Each value lands as another parser reads it, or is a dead letter: on each Spark line, in another zone and locale."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def as_text(kind: DataType) -> DataType:
 
 
 def plain(value: Any) -> Any:
-    return value.asDict() if isinstance(value, Row) else value
+    if isinstance(value, list):
+        return list(map(plain, value))
+    return values.shown(value.asDict(recursive=True) if isinstance(value, Row) else value)
 
 
 @contextmanager
@@ -67,9 +69,8 @@ def elsewhere(spark: SparkSession) -> Iterator[None]:
 
 def differences(spark: SparkSession, decoder: Decoder, cases: Mapping[str, Case]) -> dict[str, Any]:
     payloads = [payload for _, payload, _ in cases.values()]
-    rows = decoded(spark, decoder, payloads)
     with elsewhere(spark):
-        assert decoded(spark, decoder, payloads) == rows
+        rows = decoded(spark, decoder, payloads)
     found = {}
     for (name, (column, payload, wanted)), row in zip(cases.items(), rows, strict=True):
         if row["_stage"] is None:

@@ -173,14 +173,14 @@ def test_a_terminal_shows_problems_as_blocks(tmp_path: Path) -> None:
 
 
 def test_validate_says_what_it_saw() -> None:
-    assert millrace("validate", "--env", "prod").stdout == "prod is valid: 6 streams, 5 jobs\n"
+    assert millrace("validate", "--env", "prod", "--no-spark").stdout == "prod is valid: 6 streams, 5 jobs\n"
 
 
 def test_validate_warns_of_a_schema_that_takes_every_object() -> None:
     form, fields = KINDS["json"](kind="json"), ddl.parse("a INT, b STRING")
     assert [each.partition(",")[0] for each in form.advise(fields)] == ["no field is NOT NULL"]
     assert list(form.advise(ddl.parse("a INT, b STRING NOT NULL"))) == []
-    assert millrace("validate", "--env", "prod").stderr == ""
+    assert millrace("validate", "--env", "prod", "--no-spark").stderr == ""
 
 
 def test_schema_prints_and_writes(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_schema_prints_and_writes(tmp_path: Path) -> None:
 
 
 def test_names_are_found_from_a_folder_below() -> None:
-    assert millrace("validate", "--env", "dev", cwd=ROOT / "pipelines").returncode == 0
+    assert millrace("validate", "--env", "dev", "--no-spark", cwd=ROOT / "pipelines").returncode == 0
 
 
 @pytest.mark.parametrize("verb", ["plan", "schema"])

@@ -88,7 +88,7 @@ def test_the_workflow_takes_account_and_region_from_the_file(project: Path, tmp_
     assert keys is not None
     named = json.loads(f"[{keys[1]}]")
     for name, account in (("dev", "111122223333"), ("prod", "444455556666")):
-        done = millrace("validate", "--env", name, "--json", cwd=project)
+        done = millrace("validate", "--env", name, "--no-spark", "--json", cwd=project)
         found = json.loads(done.stdout)
         assert [found[key] for key in named] == ["aws", account, "us-east-1"]
     used = "\n".join(str(step.get("with", "")) for step in steps)
@@ -169,7 +169,7 @@ def test_another_wheel_takes_the_place_of_the_one_that_is_there(project: Path, t
 
 def test_the_environment_may_be_a_variable(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_ENV", "dev")
-    done = millrace("validate", cwd=project / "pipelines")
+    done = millrace("validate", "--no-spark", cwd=project / "pipelines")
     assert (done.returncode, done.stdout) == (0, "dev is valid: 1 stream, 1 job\n")
 
 

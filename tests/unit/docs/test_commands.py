@@ -234,11 +234,17 @@ def test_there_is_something_to_run():
     assert any(command.words[1] == "plan" for command in RUN)
 
 
+def words_without_spark(text: list[str]) -> list[str]:
+    """Arguments of a command; Spark has tests of its own."""
+    words = strip_assignments(text)[1:]
+    return [*words, *(["--no-spark"] if words[0] == "validate" and "--help" not in words else [])]
+
+
 @pytest.mark.parametrize("command", RUN, ids=str)
 def test_runs(command, monkeypatch):
     # In this process: to start one takes a second, for each of them.
     monkeypatch.chdir(ROOT)
-    done = CliRunner(env={"COLUMNS": "120"}).invoke(app, strip_assignments(command.words)[1:])
+    done = CliRunner(env={"COLUMNS": "120"}).invoke(app, words_without_spark(command.words))
     assert done.exit_code == 0, done.output
     assert done.stdout.strip()
 
@@ -282,7 +288,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("text", IN_PROJECT)
 def test_runs_in_a_new_project(text: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
-    done = CliRunner(env={"COLUMNS": "120"}).invoke(app, strip_assignments(shlex.split(text))[1:])
+    done = CliRunner(env={"COLUMNS": "120"}).invoke(app, words_without_spark(shlex.split(text)))
     assert done.exit_code == 0, (done.output, done.exception)
 
 

@@ -1,0 +1,68 @@
+"""Check of an environment's transforms by Spark, on empty tables: the text of a transform does not show its columns."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from subprocess import TimeoutExpired
+
+from rich.console import Console
+
+from millrace.config import ConfigurationError, Environment, Finding, Names
+from millrace.sizing import Plan
+
+_UNCHECKED = "the columns of transforms were not checked"
+
+
+def check_on_spark(environment: Environment, sized: Plan) -> list[str]:
+    """Plan each transform with the columns that it will get: finds unknown columns, and a lack of those that it must keep.
+
+    Returns
+    -------
+    list of str
+        What was not checked, and why.
+
+    Raises
+    ------
+    ConfigurationError
+        Spark refuses some; each mistake once, however many queries have it.
+    """
+    transforms = {
+        (job, name): {
+            end.transform: (*place, "transform") for place, end in query.ends.items() if end.transform
+        }
+        for job, name, query in environment.queries
+    }
+    if not any(transforms.values()):
+        return []
+    if find_spec("pyspark") is None:
+        return [f"{_UNCHECKED}: PySpark is not installed"]
+    from millrace.etl.launch import typed_json
+    from millrace.infra.launch.launch_settings import job_settings
+    from millrace.sandbox.programs.child_processes import SandboxError
+    from millrace.sandbox.start_rehearsal import rehearse_starts
+
+    names = Names(environment, environment.account or "0" * 12)
+    settings = [typed_json.write(job_settings(environment, each, names)) for each in sized.jobs.values()]
+    for route in (
+        route for each in settings for query in each["queries"] for route in query.get("routes", ())
+    ):
+        if route["format"].get("registry"):
+            # No server is asked; the schemas of writers do not change the columns.
+            route["format"] |= {"framing": "none", "registry": None, "subject": None}
+    try:
+        with Console(stderr=True).status("planning transforms on Spark"):
+            rehearsal = rehearse_starts(settings, None)
+    except (SandboxError, TimeoutExpired) as error:
+        reason = str(error).splitlines()[-1].rpartition("Error: ")[2]
+        return [f"{_UNCHECKED}: {reason}"]
+    findings: dict[str, Finding] = {}
+    for each in rehearsal.refused:
+        # The columns that it is given differ by query.
+        why = each.why.partition("; it is given")[0]
+        own = transforms[each.job, each.query]
+        value = next((name for name in own if f"transform {name}" in why), each.query)
+        path = ("jobs", each.job, "queries", each.query, *own.get(value, ()))
+        findings.setdefault(why, Finding(path, value, f"what Spark can plan; {each.why}"))
+    if findings:
+        raise ConfigurationError(map(environment.places.problem, findings.values()))
+    return list(rehearsal.unchecked)
