@@ -17,6 +17,7 @@ from millrace.etl.formats.decoding.routes import Route, Router
 from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
+from millrace.etl.sinks.iceberg import IcebergSink
 from tests.spark.batches import EPOCH, Events, frame, lander
 from tests.spark.change_ledger import DDL, Ledger
 from tests.spark.queries import test_order
@@ -65,7 +66,9 @@ def test_each_table_is_that_of_the_database(
     ledgers = [Ledger(seed, connector).play(60) for seed in range(3)]
     landing = table("landing")
     router = router_of(decoder_of(spark, DDL, connector), schema)
-    write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=router)
+    plain = lander(spark, table("unused"), Events(), ddl=DDL)
+    settings = replace(plain.settings, table=str(landing))
+    write = replace(plain, decoder=router, sink=IcebergSink(landing), settings=settings)
     tables.ensure(spark, landing, land.table_schema(router.schema))
     commits = [each.commits() for each in ledgers]
     for number in range(max(map(len, commits))):
