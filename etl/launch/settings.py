@@ -47,6 +47,8 @@ class RouteSettings:
         routes, whose fields are top-level columns.
     origin
         Own name of the topic or stream whose records take the route; None for all records.
+    changes_of
+        Table of a database, if only its changes take the route.
     redact
         Fields of the schema whose values reach no table.
     """
@@ -59,6 +61,7 @@ class RouteSettings:
     decompress_up_to: int | None
     redact: tuple[str, ...]
     rules: tuple[RuleSettings, ...] = field(default=(), kw_only=True)
+    changes_of: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,14 @@ own, of which the later arrival decides: a log has no place for the moment of a 
 ===============  ============================================  ========================================  ==============
 change           lane                                          time                                      position
 ===============  ============================================  ========================================  ==============
-with a position  the change's lane                             arrival                                   50 digits, and 13 of the offset
+with a position  the change's lane                             arrival                                   50 digits, the rank, 13 of the offset
 by its time      the record's lane, and the time               the change's                              the record's
 any other        the record's lane                             arrival                                   the record's
 ===============  ============================================  ========================================  ==============
 
-The last digit of a position is 1, or 0 for the row before a change, which is deleted: if the key stays, the row after it replaces it.
+The rank is 1, or 0 for a row that a change removes: if the key stays, the row after it replaces it. A connector writes the change of a
+primary key as a delete and an insert at one place of the log, in two records: so there the rank stands before the record's offset, and
+in a position of a record behind it.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..formats.changes.decoder import BY_TIME, TRUNCATE
+from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
 from ..formats.decoding.rows import CHANGE
 from ..record.errors import SinkError
 from ..sinks.base import DELETED, ORDER, ListsOrders, Sink
 from ..sinks.delivery.record_order import replaces, with_position
 
 _AFTER = "_after"
-_WHOLE, _DIGITS = 63, 56
+_LOGGED, _WHOLE, _DIGITS = 50, 63, 56
 
 
 def is_change_table(rows: DataFrame) -> bool:
@@ -57,9 +59,12 @@ def as_rows(records: DataFrame) -> DataFrame:
         "*", F.explode(sides.otherwise(F.array(F.lit(True)))).alias(_AFTER)
     )
     after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _place()
-    position = F.concat(
-        F.substring(place["position"], 1, _WHOLE), F.when(after, F.lit("1")).otherwise(F.lit("0"))
-    )
+    logged = F.col(CHANGE)["position"].isNotNull()
+    removed = ~after | (logged & (F.col(CHANGE)["operation"] == DELETE))
+    rank = F.when(removed, F.lit("0")).otherwise(F.lit("1"))
+    in_front = F.when(logged, F.lit(_LOGGED)).otherwise(F.lit(_WHOLE))
+    whole = place["position"]
+    position = F.concat(whole.substr(F.lit(1), in_front), rank, whole.substr(in_front + 2, F.lit(_WHOLE)))
     changed = {
         "_position": F.struct(position.alias("position"), place["time"], place["lane"]),
         DELETED: F.col(DELETED) | ~after,
@@ -79,7 +84,7 @@ def truncates(records: DataFrame) -> list[str]:
     if not is_change_table(records):
         return []
     place = _place()
-    order = F.concat(place["time"], place["lane"], F.substring(place["position"], 1, _WHOLE), F.lit("1"))
+    order = F.concat(place["time"], place["lane"], place["position"])
     return [row[0] for row in with_position(records.where(_is_truncate())).select(order).distinct().collect()]
 
 
@@ -137,7 +142,7 @@ def _place() -> Column:
     def hashed(*parts: Column) -> Column:
         return F.lpad(F.hex(F.xxhash64(F.lit("change"), *parts)), 16, "0")
 
-    logged = place(F.concat(change["position"], tie, F.lit("1")), own["time"], hashed(change["lane"]))
+    logged = place(F.concat(change["position"], F.lit("1"), tie), own["time"], hashed(change["lane"]))
     timed = place(
         _with_room(own["position"]),
         F.concat(F.lit("1"), F.lpad(micros.cast("string"), 16, "0")),

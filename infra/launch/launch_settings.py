@@ -170,6 +170,7 @@ def _route(
         schema=route.schema_,
         decompress_up_to=route.decompress_up_to,
         redact=route.redact,
+        changes_of=route.changes_of if isinstance(route, Route) else None,
         rules=tuple(
             _rule(rule, asked, name) for rule, asked in route.all_rules(environment.places.root).items()
         ),

@@ -248,11 +248,23 @@ class LandQuery(StreamQuery, Landing):
 
 
 class Route(Reading):
-    """The records of one stream, or of one topic of a pattern."""
+    """The records of one stream, of one topic of a pattern, or of one table whose changes a stream has."""
 
     topic: str | None = Field(
         default=None,
         description="Topic whose records take this route, if the stream is a pattern of topics.",
+    )
+    changes_of: str | None = Field(
+        default=None,
+        description="Table of the database whose changes take this route, with its schema, if the stream has changes of several tables.",
+        examples=["public.orders"],
+    )
+    share: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="Share of the stream's records that take this route, at most; queries that read the route are sized for it.",
+        examples=[0.2],
     )
 
 

@@ -87,6 +87,9 @@ class _Events(ChangeEnvelope):
     def unwrapped(self, payload: Column, key: Column) -> Column:
         return _without_schema(payload)
 
+    def source(self, head: Column) -> Column:
+        return head["source"]
+
     def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         heartbeat = _without_schema(raw).rlike(_HEARTBEAT)
         ends = head["status"].isin("BEGIN", "END") & head["ts_ms"].isNotNull()
@@ -94,7 +97,6 @@ class _Events(ChangeEnvelope):
         operation = F.coalesce(_named(head["op"]), F.when(control, CONTROL))
         return {
             "operation": operation,
-            "source": head["source"],
             "transaction": head["transaction"]["id"],
             "after": F.col("after"),
             "before": F.col("before"),
@@ -143,17 +145,18 @@ class _Flattened(_Events):
             _without_schema(payload), _without_schema(F.when(payload.isNull() & valid_text(key), key))
         )
 
-    def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
-        source = F.struct(
+    def source(self, head: Column) -> Column:
+        return F.struct(
             *(F.coalesce(*(head[f"{p}{f.name}"] for p in _PREFIXES)).alias(f.name) for f in _SOURCE)
         )
+
+    def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         fields = [F.col(f"`{f.name}`") for f in wire]
         deletes = F.coalesce((head["__deleted"] == "true") | raw.isNull(), F.lit(False))
         named = F.when(head["__op"].isNull(), F.lit("update")).otherwise(_named(head["__op"]))
         given = reduce(lambda one, other: one | other, (each.isNotNull() for each in fields))
         return {
             "operation": F.when(given, F.when(deletes, F.lit(DELETE)).otherwise(named)),
-            "source": source,
             "transaction": F.lit(None).cast("string"),
             "after": F.struct(*fields),
             "before": F.lit(None).cast(wire),

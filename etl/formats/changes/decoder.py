@@ -81,8 +81,12 @@ class ChangeEnvelope(ABC):
         return payload.cast("string")
 
     @abstractmethod
+    def source(self, head: Column) -> Column:
+        """Return the struct that says where a change is, from a struct of :attr:`head`."""
+
+    @abstractmethod
     def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
-        """Return ``operation``, ``transaction`` and ``source``, and the structs ``after`` and ``before``.
+        """Return ``operation`` and ``transaction``, and the structs ``after`` and ``before``.
 
         ``operation`` is null for what is no event; a row that is deleted may be in either struct.
 
@@ -139,6 +143,12 @@ class ChangeDecoder:
         """Columns of a row, and :data:`CHANGE`."""
         return StructType([*self.row, StructField(CHANGE, change_type(self.row))])
 
+    def table_of(self, payload: Column) -> Column:
+        """Return the table of the change in a payload; null or empty for what is no change of a table."""
+        event = self.envelope.unwrapped(payload, F.lit(None).cast("binary"))
+        source = self.envelope.source(F.from_json(event, self.envelope.head))
+        return self.envelope.place(source, F.lit(None).cast("string"))["table"]
+
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`; ``_stage`` without ``_error`` as in the module."""
         kept = tuple(c for c in rows.columns if c != "payload")
@@ -179,6 +189,7 @@ class ChangeDecoder:
                 letter,
                 F.struct(
                     *(value.alias(name) for name, value in wire.items()),
+                    self.envelope.source(F.col(_HEAD)).alias("source"),
                     *rows,
                     F.concat_ws(", ", *wrong).alias("wrong"),
                 ).alias(_READ),

@@ -43,6 +43,9 @@ class _Events(ChangeEnvelope):
     def shape(self, wire: StructType) -> StructType:
         return StructType([StructField("data", wire), StructField("before-image", wire)])
 
+    def source(self, head: Column) -> Column:
+        return head["metadata"]
+
     def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         metadata, data, image = head["metadata"], F.col("data"), F.col("`before-image`")
         operation = metadata["operation"]
@@ -53,7 +56,6 @@ class _Events(ChangeEnvelope):
         )
         return {
             "operation": named,
-            "source": metadata,
             "transaction": metadata["transaction-id"],
             "after": data,
             "before": image,

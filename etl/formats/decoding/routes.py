@@ -2,14 +2,16 @@
 
 A routed landing table has one identity for all records and, for each route, one column that holds
 the route's decoded fields as a struct; ``_route`` names the route. A record of a topic without a route
-(a pattern may find unexpected topics) is a dead letter of the stage ``route``.
+(a pattern may find unexpected topics) is a dead letter of the stage ``route``, and so is a change of a table that no route of its
+stream names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,7 +32,7 @@ COLUMN = "_route"
 DELETE = "delete"
 """``_stage`` of a landed row that deletes; its ``_error`` is null, so it is a good record."""
 
-_RAW = "_raw"
+_RAW, _TABLE = "_raw", "_table"
 _LETTER = ("_bytes", "_stage", "_error")
 
 
@@ -48,17 +50,36 @@ class Route:
         Own name of the topic or stream, with which identities begin.
     decoder
         Decoder of the route's payloads.
+    changes_of
+        Table of a database, if only its changes take this route.
     """
 
     name: str
     source: str
     origin: str
     decoder: Decoder
+    changes_of: str | None = None
 
-    def takes(self) -> Column:
-        """Return a condition: a record takes this route by its envelope. True or false, never null."""
+    def arrives(self) -> Column:
+        """Return a condition: a record is of this topic or stream. True or false, never null."""
         mine = (F.col("_source") == self.source) & F.col("_id").startswith(f"{self.origin}/")
         return F.coalesce(mine, F.lit(False))
+
+    def table_of(self, payload: Column) -> Column:
+        """Return the table of the change in a payload, empty for what is no change of a table."""
+        decoder = self.decoder
+        while isinstance(decoder, DecoderWrapper):
+            decoder = decoder.decoder
+        assert isinstance(decoder, NamesTables)
+        return F.coalesce(decoder.table_of(payload), F.lit(""))
+
+
+@runtime_checkable
+class NamesTables(Protocol):
+    """Decoder of changes of a database."""
+
+    def table_of(self, payload: Column) -> Column:
+        """Return the table of the change in a payload; null or empty for what is no change of a table."""
 
 
 @dataclass(frozen=True)
@@ -95,24 +116,59 @@ class Router:
             With ``_id``, ``_source`` and a binary ``payload``; other columns are kept.
         """
         kept = [F.col(f"`{name}`") for name in rows.columns if name != "payload"]
-        name = reduce(lambda found, route: found.when(route.takes(), F.lit(route.name)), self.routes, F)
-        out = rows.select(*kept, name.alias(COLUMN), F.col("payload").alias(_RAW))
+        name = reduce(lambda found, route: found.when(self._takes(route), F.lit(route.name)), self.routes, F)
+        named = rows.withColumn(_TABLE, self._table())
+        out = named.select(*kept, name.alias(COLUMN), F.col("payload").alias(_RAW), _TABLE)
         for place, route in enumerate(self.routes):
             out = self._along(out, place, route)
         letters = [F.col(_letter(place)) for place in range(len(self.routes))]
         letter = F.coalesce(*letters, self._unknown())
+        parts = {part: letter.getField(part) for part in _LETTER}
+        if len(self._origins) < len(self.routes):
+            # What names no table may be of any, so each table's fields are cut out of it.
+            whole, error = parts["_bytes"], parts["_error"]
+            parts["_bytes"] = bare = self.redacted_payload(whole)
+            parts["_error"] = redact.redacted_error(error, whole, bare)
         return out.select(
             *kept,
             COLUMN,
             *(F.col(_record(place)).alias(route.name) for place, route in enumerate(self.routes)),
-            *(letter.getField(part).alias(part) for part in _LETTER),
+            *(value.alias(part) for part, value in parts.items()),
         )
 
     def redacted_payload(self, payload: Column) -> Column:
-        """See :func:`etl.formats.decoding.redact.redacted_payload`; each payload is redacted by its own route."""
-        cut = [(route.takes(), redact.redacted_payload(route.decoder, payload)) for route in self.routes]
+        """See :func:`etl.formats.decoding.redact.redacted_payload`; each payload is redacted by the routes of its topic or stream."""
+        cut = []
+        for routes in self._origins:
+            hiding = [each.decoder for each in routes if isinstance(each.decoder, redact.RedactingDecoder)]
+            bare = payload
+            if hiding:
+                names = dict.fromkeys(name for each in hiding for name in each.fields)
+                bare = replace(hiding[0], fields=tuple(names)).redacted_payload(payload)
+            cut.append((routes[0].arrives(), bare))
         kept: Column = reduce(lambda found, one: found.when(*one), cut, F).otherwise(payload)
         return kept
+
+    @cached_property
+    def _origins(self) -> list[list[Route]]:
+        """Routes of each topic or stream: several if they are of tables of a database."""
+        found: dict[tuple[str, str], list[Route]] = {}
+        for route in self.routes:
+            found.setdefault((route.source, route.origin), []).append(route)
+        return [*found.values()]
+
+    def _table(self) -> Column:
+        """Return the table of the change in a payload, where routes ask for it; empty otherwise."""
+        named = [routes[0] for routes in self._origins if routes[0].changes_of is not None]
+        tables = (F.when(route.arrives(), route.table_of(F.col("payload"))) for route in named)
+        return F.coalesce(*tables, F.lit(""))
+
+    def _takes(self, route: Route) -> Column:
+        """Return a condition: a record takes a route; what is no change of a table takes the first of its stream."""
+        if route.changes_of is None:
+            return route.arrives()
+        first = any(routes[0] is route for routes in self._origins)
+        return route.arrives() & F.col(_TABLE).isin(route.changes_of, *([""] if first else []))
 
     def _along(self, rows: DataFrame, place: int, route: Route) -> DataFrame:
         """Decode one route's payloads; its decoder gets a null payload for other rows, and their result is dropped."""
@@ -131,9 +187,13 @@ class Router:
         return F.struct(
             F.col(_RAW).alias("_bytes"),
             F.lit("route").alias("_stage"),
-            F.concat(F.lit("no route for "), F.coalesce(origin, F.lit("a record without an identity"))).alias(
-                "_error"
-            ),
+            F.concat(
+                F.lit("no route for "),
+                F.when(
+                    F.col(_TABLE) != "", F.concat(F.lit("changes of "), F.col(_TABLE), F.lit(" in "))
+                ).otherwise(""),
+                F.coalesce(origin, F.lit("a record without an identity")),
+            ).alias("_error"),
         )
 
 
@@ -173,7 +233,7 @@ def query_decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decod
         return made[0]
     return Router(
         tuple(
-            Route(str(route.name), route.source.name, str(route.origin), each)
+            Route(str(route.name), route.source.name, str(route.origin), each, route.changes_of)
             for route, each in zip(routes, made, strict=True)
         )
     )

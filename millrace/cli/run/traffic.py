@@ -27,7 +27,7 @@ from millrace.cli.shared.options import (
     load_with_stream,
 )
 from millrace.config.model import Environment
-from millrace.config.queries import Payload
+from millrace.config.queries import Payload, Route
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
@@ -224,7 +224,8 @@ def _query(environment: Environment, stream: str, wanted: str | None) -> Payload
     if not found:
         raise typer.BadParameter(f"no query reads {stream}, so the format of its records is unknown")
     ways = {(str(q.format), q.schema_) for q in found.values()}
-    if len(ways) > 1:
+    # Of several tables, the first one changes.
+    if len(ways) > 1 and not all(isinstance(q, Route) and q.changes_of for q in found.values()):
         raise typer.BadParameter(
             f"{stream} is read in several formats: name one with --query: {', '.join(found)}"
         )

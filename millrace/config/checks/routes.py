@@ -7,26 +7,50 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import MISSING, Finding, Path
+from millrace.config.formats.changes import ChangeFormat
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, Landing, Route, RouteQuery, Routing
 
 
 def check_routes(path: Path, query: Routing, environment: Environment) -> Iterator[Finding]:
     """Check that each record can take one route at most."""
-    taken: dict[tuple[str, str | None], str] = {}
+    taken: dict[tuple[str, str | None, str | None], str] = {}
+    whole = {
+        (each.source, each.topic): name
+        for name, each in reversed([*query.routes.items()])
+        if each.changes_of is None
+    }
     for name, route in query.routes.items():
         here = (*path, "routes", name)
         stream = environment.streams.get(route.source)
         pattern = None if stream is None else stream.matches
         if stream is not None:
             yield from _topic(here, route, pattern)
-        first = taken.setdefault((route.source, route.topic), name)
+        yield from _changes(here, route)
+        every = whole.get((route.source, route.topic), name)
+        first = taken.setdefault((route.source, route.topic, route.changes_of), every)
         if first != name:
+            key = "changes_of" if route.changes_of else "topic" if route.topic else "source"
             yield Finding(
-                (*here, "source" if route.topic is None else "topic"),
-                route.topic or route.source,
+                (*here, key),
+                getattr(route, key),
                 f"records that no other route takes; {first} takes these",
             )
+
+
+def _changes(path: Path, route: Route) -> Iterator[Finding]:
+    if route.changes_of is None:
+        return
+    if not isinstance(route.format, ChangeFormat):
+        yield Finding(
+            (*path, "changes_of"), route.changes_of, f"nothing: {route.format.kind} has no changes of tables"
+        )
+    if route.decompress_up_to is not None:
+        yield Finding(
+            (*path, "decompress_up_to"),
+            str(route.decompress_up_to),
+            "nothing: a compressed event does not show its table",
+        )
 
 
 def _topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:

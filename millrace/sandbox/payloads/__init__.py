@@ -14,7 +14,7 @@ from pyspark.sql.types import BooleanType, NumericType, StructType
 
 from millrace.config.base import load_kind
 from millrace.config.formats import PayloadFormat
-from millrace.config.queries import Payload
+from millrace.config.queries import Payload, Route
 from millrace.sandbox.payloads.flights import Dirt
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.schemas.traffic_values import NoTestValuesError, Values
@@ -58,11 +58,18 @@ def payloads_of_query(query: Payload, root: Path) -> Payloads:
     query
         Query or route, for its format and schema file.
     """
-    return payloads(query.format, root / query.schema_)
+    return payloads(
+        query.format, root / query.schema_, query.changes_of if isinstance(query, Route) else None
+    )
 
 
-def payloads(form: PayloadFormat, path: Path) -> Payloads:
+def payloads(form: PayloadFormat, path: Path, table: str | None = None) -> Payloads:
     """Return the writers of payloads for a format and a schema file.
+
+    Parameters
+    ----------
+    table
+        Table of a database, if the payloads are its changes.
 
     Raises
     ------
@@ -75,7 +82,7 @@ def payloads(form: PayloadFormat, path: Path) -> Payloads:
             f"records of format {form.kind} cannot be generated; give a file of records with --from or --sample"
         )
     try:
-        made: Payloads = made_by(form, path)
+        made: Payloads = made_by(form, path, *([] if table is None else [table]))
     except NoTestValuesError as error:
         raise SandboxError(f"{path}: no values can be made of this schema: {error}") from error
     return made

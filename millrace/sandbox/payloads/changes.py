@@ -30,16 +30,19 @@ _UNITS = {"seconds": 0, "milliseconds": 3, "microseconds": 6, "nanoseconds": 9}
 Operation = Literal["insert", "update", "delete"]
 
 
-def payloads(form: ChangeFormat, path: Path) -> Payloads:
-    """Return the writers of events; the first field that is NOT NULL is the key."""
+def payloads(form: ChangeFormat, path: Path, name: str = "public.traffic") -> Payloads:
+    """Return the writers of events of a table; the first field that is NOT NULL is the key."""
     schema = ddl.read(path)
+    place = name.rpartition(".")[::2]
     table = _Table(next((f.name for f in schema if not f.nullable), schema.fieldNames()[0]))
     write = _debezium if isinstance(form, DebeziumFormat) else _dms
 
     def encode(values: Values) -> bytes:
         number, operation, before, after = table.change(values)
         rows = [None if row is None else _row(form, schema, row) for row in (before, after)]
-        return json.dumps(write(number, operation, *rows), separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(
+            write(place, number, operation, *rows), separators=(",", ":"), ensure_ascii=False
+        ).encode()
 
     def broken(payload: bytes, _: object) -> bytes:
         return payload[:-1]
@@ -100,28 +103,28 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=to_plain_value))
 
 
-def _debezium(number: int, operation: Operation, before: Any, after: Any) -> Mapping[str, Any]:
-    source = {
-        "connector": "postgresql",
-        "name": "traffic",
-        "db": "traffic",
-        "schema": "public",
-        "table": "traffic",
-    }
+def _debezium(
+    name: tuple[str, ...], number: int, operation: Operation, before: Any, after: Any
+) -> Mapping[str, Any]:
+    schema, table = name
+    source = {"connector": "postgresql", "name": "traffic", "db": "traffic", "schema": schema, "table": table}
     millis = int(datetime.now(UTC).timestamp() * 1000)
     place = {"ts_ms": millis, "snapshot": "false", "lsn": number, "sequence": f'["{number - 1}","{number}"]'}
     rows = {"before": before, "after": after, "source": {**source, **place}}
     return {**rows, "op": {"insert": "c"}.get(operation, operation[0]), "ts_ms": millis, "transaction": None}
 
 
-def _dms(number: int, operation: Operation, before: Any, after: Any) -> Mapping[str, Any]:
+def _dms(
+    name: tuple[str, ...], number: int, operation: Operation, before: Any, after: Any
+) -> Mapping[str, Any]:
+    schema, table = name
     metadata = {
         "timestamp": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         "record-type": "data",
         "operation": operation,
         "partition-key-type": "primary-key",
-        "schema-name": "traffic",
-        "table-name": "traffic",
+        "schema-name": schema,
+        "table-name": table,
         "transaction-id": number,
     }
     return {"data": before if after is None else after, "metadata": metadata}

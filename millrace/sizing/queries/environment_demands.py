@@ -240,7 +240,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
     peaks = _peaks(known, query)
     work = QueryWork(
         rate=sum(peaks.values()),
-        per_record=fast.per_record,
+        per_record=fast.per_record * _taken(known, query),
         overhead=fast.overhead,
         sla=share.seconds,
         trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
@@ -299,6 +299,16 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         part=part,
         partitions=partitions,
     )
+
+
+def _taken(known: _Known, query: Query) -> float:
+    """Return the share of a table's records that a query takes: limits and batches count them all."""
+    shares = []
+    for table, route in query.reads if isinstance(query, DeriveQuery) else ():
+        landing = known.landings[table][1]
+        routes = landing.routes if isinstance(landing, RouteQuery) else {}
+        shares.append(1.0 if route is None or route not in routes else routes[route].share)
+    return max(shares, default=1.0)
 
 
 def _streams(known: _Known, query: Query) -> tuple[str, ...]:

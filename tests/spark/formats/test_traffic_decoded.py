@@ -13,7 +13,10 @@ from pyspark.sql import SparkSession
 
 from millrace.config.formats import PayloadFormat
 from millrace.config.formats.avro import AvroFormat
+from millrace.config.formats.changes import ChangeFormat
 from millrace.config.formats.csv import CsvFormat
+from millrace.config.formats.debezium import DebeziumFormat
+from millrace.config.formats.dms import DmsFormat
 from millrace.config.formats.json import JsonFormat
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.formats.text import TextFormat
@@ -61,6 +64,8 @@ FORMATS: dict[str, tuple[str, bytes, PayloadFormat]] = {
     "csv": ("o.ddl", DDL.encode(), CsvFormat(kind="csv", delimiter=";", null="NA")),
     "text": ("o.ddl", b"line STRING", TextFormat(kind="text")),
     "avro": ("o.avsc", json.dumps(AVSC).encode(), AvroFormat(kind="avro")),
+    "debezium": ("o.ddl", DDL.encode(), DebeziumFormat(kind="debezium")),
+    "dms": ("o.ddl", DDL.encode(), DmsFormat(kind="dms")),
     "protobuf": ("o.desc", orders.DESCRIPTOR, ProtobufFormat(kind="protobuf", message=orders.NAME)),
 }
 NOW = datetime(2026, 5, 4, 3, 2, 1, 500_000, UTC)
@@ -71,7 +76,8 @@ NOW = datetime(2026, 5, 4, 3, 2, 1, 500_000, UTC)
 def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: Path, name: str) -> None:
     file, schema, form = FORMATS[name]
     (tmp_path / file).write_bytes(schema)
-    written = payloads(form, tmp_path / file)
+    changes = isinstance(form, ChangeFormat)
+    written = payloads(form, tmp_path / file, "shop.orders" if changes else None)
     choose = random.Random(7)
     feed = Feed(
         Generator(written.schema, choose).record,
@@ -91,6 +97,13 @@ def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: P
     # And the values are those that were made, not nulls.
     for made, row in zip(values, rows[len(events) :], strict=True):
         assert row["_error"] is None
+        if changes:
+            assert row["_change"]["table"] == "shop.orders"
         for field in ("id", "city", "title", "line", "paid"):
-            if field in decoder.schema.fieldNames() and made[field] is not None:
+            # The keys of changes come again.
+            if (
+                not (changes and field == "id")
+                and field in decoder.schema.fieldNames()
+                and made[field] is not None
+            ):
                 assert row[field] == made[field]

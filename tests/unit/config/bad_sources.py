@@ -178,6 +178,14 @@ ROWS = {
         *routed("orders: {source: orders,", "orders: {source: clicks, #!\n           "), f"{BOTH}.routes.orders.source",
         "clicks", "records that no other route takes; clicks takes these", None,
     ),
+    "a route of all records beside one of a table": (
+        *routed("orders: {source: orders,", "orders: {source: clicks, changes_of: shop.orders, format: {kind: dms}, #!\n           "),
+        f"{BOTH}.routes.orders.changes_of", "shop.orders", "records that no other route takes; clicks takes these", None,
+    ),
+    "a table of a format without tables": (
+        *routed("{source: orders,", "{source: orders, changes_of: shop.orders, #!\n           "), f"{BOTH}.routes.orders.changes_of",
+        "shop.orders", "nothing: json has no changes of tables", None,
+    ),
     "a topic of one stream": (
         *routed("{source: orders,", "{source: orders, topic: orders, #!\n           "), f"{BOTH}.routes.orders.topic",
         "orders", "nothing: orders is one stream", None,

@@ -1,0 +1,124 @@
+"""Changes of several tables in one stream: each table has its route, and is kept as that of its database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from millrace.etl.formats.changes.decoder import ChangeDecoder
+from millrace.etl.formats.decoding.redact import RedactingDecoder
+from millrace.etl.formats.decoding.routes import Route, Router
+from millrace.etl.queries import land
+from millrace.etl.record import tables
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks.iceberg import IcebergSink
+from tests.spark.batches import EPOCH, Events, frame, lander
+from tests.spark.change_ledger import DDL, Ledger
+from tests.spark.queries import test_order
+from tests.spark.queries.test_change_order import decoder_of
+
+Names = Callable[[str], Table]
+Record = tuple[Any, ...]
+
+
+def in_stream(record: Record, table: str, number: int) -> Record:
+    """Return a ledger's record as one of the common stream: of a table, with a position that no other table's record has."""
+    identity, _, shard, position, *between, payload = record
+    if shard is not None:
+        shard = str(int(shard) + 10 * number)
+        identity = f"all/{shard}/{int(position)}"
+    else:
+        position = str(int(position) + 1_000_000 * number)
+        identity = f"all/{position}"
+    text = None if payload is None else payload.decode().replace('"orders"', f'"{table}"')
+    return (
+        identity,
+        "all",
+        shard,
+        position,
+        *between,
+        None if text is None else bytearray(text.encode()),
+    )
+
+
+def router_of(decoder: ChangeDecoder, schema: str) -> Router:
+    """Routes of two tables, of which one hides a field."""
+    hiding = RedactingDecoder(decoder, ("code",))
+    return Router(
+        (
+            Route("orders", "all", "all", decoder, f"{schema}.orders"),
+            Route("items", "all", "all", hiding, f"{schema}.items"),
+        )
+    )
+
+
+@pytest.mark.parametrize(("connector", "schema"), [("postgresql", "public"), ("dms", "shop")])
+def test_each_table_is_that_of_the_database(
+    spark: SparkSession, table: Names, tmp_path: Path, connector: str, schema: str
+) -> None:
+    names = ("orders", "items", "other")
+    ledgers = [Ledger(seed, connector).play(60) for seed in range(3)]
+    landing = table("landing")
+    router = router_of(decoder_of(spark, DDL, connector), schema)
+    plain = lander(spark, table("unused"), Events(), ddl=DDL)
+    settings = replace(plain.settings, table=str(landing))
+    write = replace(plain, decoder=router, sink=IcebergSink(landing), settings=settings)
+    tables.ensure(spark, landing, land.table_schema(router.schema))
+    commits = [each.commits() for each in ledgers]
+    for number in range(max(map(len, commits))):
+        batch = [
+            in_stream(record, name, place)
+            for place, (name, own) in enumerate(zip(names, commits, strict=True))
+            for record in (own[number] if number < len(own) else [])
+        ]
+        write(frame(spark, batch), number)
+    for place, name in enumerate(names[:2]):
+        out = table(f"latest_{name}")
+        what = {
+            **test_order.query(landing, out, "none"),
+            "route": name,
+            "latest_by": ["id"],
+            "transform": None,
+        }
+        test_order.played(spark, what, tmp_path / name)
+        rows = {row["id"]: row for row in spark.table(str(out)).collect()}
+        expected = ledgers[place].rows
+        assert {key: row["n"] for key, row in rows.items()} == {
+            key: row["n"] for key, row in expected.items()
+        }
+        assert {row["code"] for row in rows.values()} == (
+            {None} if name == "items" else {row["code"] for row in expected.values()}
+        )
+    letters = {
+        (row["_stage"], row["_error"])
+        for row in spark.table(str(landing)).where("_error IS NOT NULL").collect()
+    }
+    assert letters == {("route", f"no route for changes of {schema}.other in all")}
+
+
+def test_what_names_no_table_takes_the_first_route_and_hides_what_any_route_hides(
+    spark: SparkSession,
+) -> None:
+    router = router_of(decoder_of(spark, DDL, "postgresql"), "public")
+    payloads = [
+        b'{"ts_ms": 1714000000000}',
+        b'{"source": {"schema": "public", "table": "items"}, "after": {"code": "secret"',
+        b'{"code": "secret", "source": {"schema": "public", "table": "other"}}',
+        None,
+        json.dumps({"source": {"schema": "public", "table": "items", "table ": "orders"}}).encode(),
+    ]
+    rows = [
+        (f"all/0/{n}", "all", "0", str(n), bytearray(b"k"), None, EPOCH, p and bytearray(p))
+        for n, p in enumerate(payloads)
+    ]
+    decoded = sorted(router.decode(frame(spark, rows)).collect(), key=lambda row: row["_id"])
+    assert [(row["_route"], row["_stage"]) for row in decoded] == [
+        ("orders", "control"), ("orders", "decode"), (None, "route"), ("orders", "control"), ("items", "decode"),
+    ]  # fmt: skip
+    assert not any(b"secret" in (row["_bytes"] or b"") for row in decoded)
