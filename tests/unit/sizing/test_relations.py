@@ -297,3 +297,29 @@ def test_what_is_infeasible_is_kept_by_no_design(overhead: float, share: float) 
             for part in range(1, 40):
                 tried = PlainQuery(500.0, overhead, 1e-3, sla, sla * part / 40, cores, partitions, 1e12)
                 assert not play({"land": tried}, 200 * overhead)["land"].kept
+
+
+@pytest.mark.parametrize("factor", [1.05, 1.3, 2, 3])
+def test_rounding_does_not_decide_on_shards_that_are_full(factor: float) -> None:
+    """A run reads the shards in two waves that end exactly when its batches must."""
+    traffic = {"records_per_second": 4946.9, "peak_factor": 5, "record_size": "900B", "basis": "measured"}
+    query = {
+        "kind": "land",
+        "source": "stream",
+        "schema": "pipelines/clicks/schemas/click.ddl",
+        "table": "landed",
+    }
+    derive = {"kind": "derive", "source": "landed", "sink": {"kind": "iceberg", "table": "derived"}}
+    job = {
+        "engine": "glue",
+        "latency": "1800000ms",
+        "run_every": "5m",
+        "queries": {"land": query, "derive": derive},
+    }
+    streams = {"stream": {"kind": "kinesis", "mode": "on-demand", "traffic": traffic}}
+    document = {"name": "drawn", "project": "drawn", "region": "us-east-1", "account": "111122223333"}
+    document |= {"streams": streams, "jobs": {"job": job}}
+    (_, first), (_, second) = sized(document), sized(quieter(document, factor))
+    assert first is not None
+    assert second is not None
+    assert second.jobs["job"].cores.value <= first.jobs["job"].cores.value
