@@ -318,8 +318,8 @@ def test_rounding_does_not_decide_on_shards_that_are_full(factor: float) -> None
     }
     streams = {"stream": {"kind": "kinesis", "mode": "on-demand", "traffic": traffic}}
     document = {"name": "drawn", "project": "drawn", "region": "us-east-1", "account": "111122223333"}
-    document |= {"streams": streams, "jobs": {"job": job}}
-    (_, first), (_, second) = sized(document), sized(quieter(document, factor))
+    asked: Document = document | {"streams": streams, "jobs": {"job": job}}
+    (_, first), (_, second) = sized(asked), sized(quieter(asked, factor))
     assert first is not None
     assert second is not None
     assert second.jobs["job"].cores.value <= first.jobs["job"].cores.value
