@@ -1,4 +1,4 @@
-"""Executors that start and end according to a scaling policy, with their lifetimes."""
+"""Executors that start and end according to a scaling policy, with their lifetimes; and the clock by which they do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import simpy
 
-from millrace.sizing.simulation.clock import Clock
 from millrace.sizing.simulation.job import Scenario
 from millrace.sizing.simulation.scaling import DynamicAllocation, GlueAutoScaling
 
@@ -18,6 +17,34 @@ _FOREVER = math.inf
 
 _REMEMBERED = 1000
 """Begins and ends of batches in the memory of a pool."""
+
+_TICKS = 1_000_000
+_NEVER = 1e12
+
+
+class Clock(simpy.Environment):
+    """Events in order of time, in whole microseconds: what happens at the same time does so exactly. Time can be skipped."""
+
+    _skipped = 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the beginning, including those that were skipped."""
+        return (int(self.now) + self._skipped) / _TICKS
+
+    def wait(self, seconds: float) -> simpy.Timeout:
+        """Return an event after so many seconds."""
+        return self.timeout(round(min(seconds, _NEVER) * _TICKS))
+
+    def skip(self, seconds: float) -> None:
+        """Skip time: all that waits goes on waiting for as long as before."""
+        self._skipped += round(seconds * _TICKS)
+
+    def run_until(self, seconds: float) -> None:
+        """Run all events before a time."""
+        until = round(seconds * _TICKS) - self._skipped
+        if until > self.now:
+            self.run(until=until)
 
 
 @dataclass

@@ -7,8 +7,7 @@ from functools import partial
 
 import simpy
 
-from millrace.sizing.simulation.clock import Clock
-from millrace.sizing.simulation.executor_pool import Executor, Pool
+from millrace.sizing.simulation.executor_pool import Clock, Executor, Pool
 from millrace.sizing.simulation.tasks import Tasks
 
 

@@ -202,3 +202,16 @@ class Scenario:
     sigma: float = 0.0
     seed: int = 1
     runs: Runs | None = None
+
+    @property
+    def separate_outages(self) -> list[Outage]:
+        """Its outages in order; one that begins before the job is back from another is merged with it."""
+        found: list[Outage] = []
+        for outage in sorted(self.outages, key=lambda each: each.at):
+            last = found[-1] if found else None
+            if last is None or outage.at > last.at + last.seconds + self.driver_start:
+                found.append(outage)
+            else:
+                end = max(last.at + last.seconds, outage.at + outage.seconds)
+                found[-1] = Outage(last.at, end - last.at)
+        return found

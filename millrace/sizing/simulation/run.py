@@ -15,10 +15,9 @@ from types import MappingProxyType
 import simpy
 
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.clock import Clock
-from millrace.sizing.simulation.executor_pool import Pool
+from millrace.sizing.simulation.executor_pool import Clock, Pool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
-from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
+from millrace.sizing.simulation.job import QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.result import Batch, JobResult, Repeats, job_result, query_result
 from millrace.sizing.simulation.steady import quiet_spans, repetition
 from millrace.sizing.simulation.tasks import Tasks, makespan
@@ -324,7 +323,7 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
         for name, change in scenario.reshards
     ]
     downs: list[tuple[float, float]] = []
-    for outage in _apart(scenario):
+    for outage in scenario.separate_outages:
         if outage.at >= scenario.seconds:
             break
         back = env.event()
@@ -400,19 +399,6 @@ def _stop(scheduler: FairScheduler, queries: Iterable[_Query], back: simpy.Event
 def _go_on(pool: Pool, back: simpy.Event) -> None:
     pool.restart()
     back.succeed()
-
-
-def _apart(scenario: Scenario) -> list[Outage]:
-    """Return the outages in order; one that begins before the job is back from another is merged with it."""
-    found: list[Outage] = []
-    for outage in sorted(scenario.outages, key=lambda each: each.at):
-        last = found[-1] if found else None
-        if last is None or outage.at > last.at + last.seconds + scenario.driver_start:
-            found.append(outage)
-        else:
-            end = max(last.at + last.seconds, outage.at + outage.seconds)
-            found[-1] = Outage(last.at, end - last.at)
-    return found
 
 
 def _ups(begin: float, downs: list[tuple[float, float]], end: float) -> list[tuple[float, float]]:
