@@ -32,6 +32,10 @@ class Clock(simpy.Environment):
         """Seconds since the beginning, including those that were skipped."""
         return (int(self.now) + self._skipped) / _TICKS
 
+    def since(self, period: float) -> float:
+        """Return a time just before the microsecond in which a period began that ends now."""
+        return self.seconds - period - 0.5 / _TICKS
+
     def wait(self, seconds: float) -> simpy.Timeout:
         """Return an event after so many seconds."""
         return self.timeout(round(min(seconds, _NEVER) * _TICKS))
@@ -226,7 +230,7 @@ class Pool:
         together = sum(tasks for tasks, _ in queries)
         if together > self.cores and self.missing_executors(together) > 0:
             return 0
-        since = self._env.seconds - period
+        since = self._env.since(period)
         all_used = any(tasks >= self.executors and pause < self._idle for tasks, pause in queries)
         if (all_used or self.executors <= self._least) and (ends or self._chosen < since):
             for executor in self._running:
@@ -237,7 +241,7 @@ class Pool:
 
     def _replay(self, number: int, period: float) -> int:
         """Assign the tasks of the last period again and again, and return how often until an executor is idle for too long."""
-        since = self._env.seconds - period
+        since = self._env.since(period)
         if self._uses[0][0] >= since or any(each.batches for each in self._running):
             return 0
         uses = [each for each in self._uses if each[0] >= since]
