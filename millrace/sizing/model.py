@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cached_property
 from typing import Generic, Literal, TypeVar
 
 from millrace.config.document.problems import Path
@@ -390,8 +391,8 @@ class Plan:
     left_out: tuple[str, ...] = ()
     """Costs that are not in the bill, because their rate is unknown."""
 
-    @property
-    def costs(self) -> dict[str, tuple[CostItem, ...]]:
+    @cached_property
+    def costs(self) -> Mapping[str, tuple[CostItem, ...]]:
         """Lines of the bill by key, such as ``jobs.flights``; the key ``shared`` has those of no single member."""
         members: dict[str, Mapping[str, StreamPlan | ClusterPlan | JobPlan]] = {
             "streams": self.streams,

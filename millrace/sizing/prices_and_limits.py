@@ -247,6 +247,7 @@ def _shipped(name: str) -> PriceTable:
     return PriceTable.model_validate(YAML(typ="safe", pure=True).load(text))
 
 
+@cache
 def known_prices() -> Set[str]:
     """Return the names of all prices; every table holds all names of :data:`ELSEWHERE`."""
     return prices(ELSEWHERE).prices.keys()

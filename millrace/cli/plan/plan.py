@@ -148,7 +148,8 @@ def plan_command(
         moves = find_moves(environment, sized, keeps) if traffic == 1 else ()
         sized = doubted.plan
         verdict = replace(plan_verdict(doubted, env), moves=tuple(move_lines(moves)))
-        document = plan_document(doubted, verdict, moves)
+        if html is not None or as_json:
+            document = plan_document(doubted, verdict, moves)
         if html is not None:
             write_page(html, html_page("plan", f"{environment.project}-{environment.name}: plan", document))
     if diff is not None:

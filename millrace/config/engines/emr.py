@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -204,6 +205,7 @@ class EmrJob(JobBase):
         return self.model_copy(update={"worker": EmrWorker.model_validate(sizes)})
 
 
+@cache
 def _bills(vcpu: int, gib: float, disk: float, architecture: str) -> tuple[Bill, ...]:
     cores, memory = f"emr.{architecture}.vcpu_hour", f"emr.{architecture}.gib_hour"
     found = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
@@ -80,6 +81,7 @@ GLUE_DISK_GIB = {
 """Disk of a Glue worker in GB, by its type (Glue developer guide, "AWS Glue worker types")."""
 
 
+@cache
 def glue_workers(version: str) -> dict[str, GlueWorker]:
     """Return the worker types that a Glue version offers to streaming jobs, by name.
 
@@ -92,6 +94,7 @@ def glue_workers(version: str) -> dict[str, GlueWorker]:
     return {name: worker for name, worker in WORKERS.items() if worker.since <= (major, minor)}
 
 
+@cache
 def glue_tasks_per_worker(version: str, worker: str) -> int:
     """Return the number of tasks that run at once on one worker.
 
@@ -227,6 +230,7 @@ class GlueJob(JobBase):
         return self.model_copy(update={"worker": worker.name})
 
 
+@cache
 def glue_bills(version: str, worker: GlueWorker) -> tuple[Bill, ...]:
     """Return the item that AWS bills for an hour of a worker: its DPUs, at the version's own price if it has one."""
     unit = "memory_dpu_hour" if worker.memory_optimized else "dpu_hour"

@@ -5,6 +5,7 @@ The core has the same names in ``etl.metrics.catalogue``; it imports nothing of 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -151,21 +152,24 @@ def reporters(metric: Metric, environment: Environment, job: str) -> tuple[str, 
         Name of a job in the environment.
     """
     return tuple(
-        name for name, query in environment.jobs[job].queries.items() if _reports(metric, environment, query)
+        name
+        for name, query in environment.jobs[job].queries.items()
+        if _reports(metric.of, environment, query)
     )
 
 
 def metric_count(environment: Environment) -> int:
     """Return the number of metrics that an environment sends; each combination of name and dimensions counts as one."""
-    return sum(
-        len(reporters(metric, environment, job)) if metric.per_query else 1
-        for metric in METRICS
-        for job in environment.jobs
+    kinds = Counter(metric.of if metric.per_query else "job" for metric in METRICS)
+    return len(environment.jobs) * kinds.pop("job") + sum(
+        number * _reports(of, environment, query)
+        for *_, query in environment.queries
+        for of, number in kinds.items()
     )
 
 
-def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
-    if metric.of == "rules":
+def _reports(of: str, environment: Environment, query: Query) -> bool:
+    if of == "rules":
         return any(each.all_rules(environment.places.root) for each in query.readings.values())
     reads = isinstance(query, SourceQuery)
     return {
@@ -177,4 +181,4 @@ def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
         "letters": reads or (isinstance(query, DeriveQuery) and query.dead_letters is not None),
         "state": isinstance(query, DeriveQuery) and query.state is not None,
         "latest": isinstance(query, DeriveQuery) and query.latest_by is not None,
-    }[metric.of]
+    }[of]

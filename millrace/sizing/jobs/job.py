@@ -91,11 +91,12 @@ def plan_job(
             if job.max_workers is None
             else job.max_workers - 1
         )
-        more = _spreads(environment, name, demands, sources, paid)[0] if paid > number else spreads
-        larger = _with_workers(environment, name, demands, sources, prices, more, number)
-        fits = larger.ways[0].worker == made.ways[0].worker
-        if fits and (made.problems or not larger.problems):
-            spreads, made = more, larger
+        if paid > number:
+            more = _spreads(environment, name, demands, sources, paid)[0]
+            larger = _with_workers(environment, name, demands, sources, prices, more, number)
+            fits = larger.ways[0].worker == made.ways[0].worker
+            if fits and (made.problems or not larger.problems):
+                spreads, made = more, larger
     problems, queries, memory, run, ways, sized = made
 
     def worker() -> Input:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from millrace.config.checks.partition_lists import partition_lists
 from millrace.config.document.problems import Finding
@@ -260,6 +260,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         1.0 if catch_up is None else 1 + catch_up.outage / catch_up.within
     )  # to catch up R within C: 1 + R/C
 
+    @cache
     def inputs() -> Inputs:
         rate, whose = rate_key(environment, job_name, query_name), share.job
         latency = f"{environment.jobs[whose].latency.total_seconds():g} s"

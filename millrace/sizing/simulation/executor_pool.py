@@ -1,4 +1,4 @@
-"""Executors that start and end according to a scaling policy, with their lifetimes."""
+"""Executors that start and end according to a scaling policy, with their lifetimes; and the clock by which they do."""
 
 from __future__ import annotations
 
@@ -14,6 +14,41 @@ from millrace.sizing.simulation.job import Scenario
 from millrace.sizing.simulation.scaling import DynamicAllocation, GlueAutoScaling
 
 _FOREVER = math.inf
+
+_REMEMBERED = 1000
+"""Begins and ends of batches in the memory of a pool."""
+
+_TICKS = 1_000_000
+_NEVER = 1e12
+
+
+class Clock(simpy.Environment):
+    """Events in order of time, in whole microseconds: what happens at the same time does so exactly. Time can be skipped."""
+
+    _skipped = 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the beginning, including those that were skipped."""
+        return (int(self.now) + self._skipped) / _TICKS
+
+    def since(self, period: float) -> float:
+        """Return a time just before the microsecond in which a period began that ends now."""
+        return self.seconds - period - 0.5 / _TICKS
+
+    def wait(self, seconds: float) -> simpy.Timeout:
+        """Return an event after so many seconds."""
+        return self.timeout(round(min(seconds, _NEVER) * _TICKS))
+
+    def skip(self, seconds: float) -> None:
+        """Skip time: all that waits goes on waiting for as long as before."""
+        self._skipped += round(seconds * _TICKS)
+
+    def run_until(self, seconds: float) -> None:
+        """Run all events before a time."""
+        until = round(seconds * _TICKS) - self._skipped
+        if until > self.now:
+            self.run(until=until)
 
 
 @dataclass
@@ -35,7 +70,7 @@ class Pool:
         Policy and cores.
     """
 
-    def __init__(self, env: simpy.Environment, scenario: Scenario) -> None:
+    def __init__(self, env: Clock, scenario: Scenario) -> None:
         self._env, self._scenario, self._policy = env, scenario, scenario.scaling
         self._random = random.Random(scenario.seed)  # randomness in a model, no secret
         self._running: list[Executor] = []
@@ -43,6 +78,8 @@ class Pool:
         self._generation = 0
         self.changed = 0.0
         """Seconds at which an executor joined or ended for the last time."""
+        self._chosen = 0.0
+        self._uses: deque[tuple[float, int, int]] = deque(maxlen=_REMEMBERED)
         self._last: dict[str, deque[float]] = {}
         self.lives: list[tuple[float, float]] = []
         """Start and end in seconds of each executor that has ended."""
@@ -76,7 +113,7 @@ class Pool:
         """Cores of the running executors, which all queries share; at least one."""
         return max(1, self.executors * self._scenario.executor_cores)
 
-    def assign_tasks(self, tasks: int, since: float = 0.0) -> list[Executor]:
+    def assign_tasks(self, query: int, tasks: int, since: float = 0.0) -> list[Executor]:
         """Assign tasks to random executors, as Spark does, and return the executors with tasks.
 
         Parameters
@@ -86,34 +123,42 @@ class Pool:
         since
             Only executors that joined since this time in seconds take them.
         """
-        self.expire(self._env.now)
+        self.expire(self._env.seconds)
         if self._idle == _FOREVER:
             return []
-        used = [each for each in self._running if each.born >= since]
-        if tasks < len(used):
-            used = self._random.sample(used, tasks)
-        for each in used:
-            each.batches += 1
-        return used
+        self._uses.append((self._env.seconds, query, tasks))
+        return self._choose(tasks, [each for each in self._running if each.born >= since])
 
-    def mark_idle(self, used: list[Executor]) -> None:
+    def _choose(self, tasks: int, among: list[Executor]) -> list[Executor]:
+        if tasks < len(among):
+            among = self._random.sample(among, tasks)
+            self._chosen = self._env.seconds
+        for each in among:
+            each.batches += 1
+        return among
+
+    def mark_idle(self, query: int, used: list[Executor]) -> None:
         """Mark executors as idle after the tasks of a batch, unless another query's batch has tasks on them."""
+        if self._idle < _FOREVER:
+            self._uses.append((self._env.seconds, query, 0))
         for each in used:
             each.batches -= 1
-            each.idle_since = self._env.now
+            each.idle_since = self._env.seconds
 
     def expire(self, now: float) -> None:
         """Remove executors that were idle for too long, at the time when the limit was reached."""
         if self._idle == _FOREVER:
             return
-        gone = sorted(
-            (each for each in self._running if not each.batches and each.idle_since + self._idle <= now),
-            key=lambda each: each.idle_since,
-        )[: max(0, self.executors - self._least)]
-        for each in gone:
+        for each in self._idle_too_long(now):
             self._running.remove(each)
             self.lives.append((each.born, each.idle_since + self._idle))
             self.changed = now
+
+    def _idle_too_long(self, now: float) -> list[Executor]:
+        if self.executors <= self._least:
+            return []
+        idle = (each for each in self._running if not each.batches and each.idle_since + self._idle <= now)
+        return sorted(idle, key=lambda each: each.idle_since)[: self.executors - self._least]
 
     def missing_executors(self, tasks: int) -> int:
         """Return how many more executors the running and waiting tasks of all queries allow."""
@@ -152,41 +197,77 @@ class Pool:
             self.request(wanted - expected)
         else:
             for each in self._running[wanted:]:
-                self.lives.append((each.born, self._env.now))
+                self.lives.append((each.born, self._env.seconds))
             del self._running[wanted:]
-            self.changed = self._env.now
+            self.changed = self._env.seconds
 
     @property
     def remembered_batches(self) -> int:
         """Number of batches of a query on which the next decision depends."""
         return self._policy.batches if isinstance(self._policy, GlueAutoScaling) else 1
 
-    def is_steady(self, queries: Sequence[tuple[int, float]]) -> bool:
-        """Return whether no executor will join or end as long as all batches are like the last ones.
+    def unchanged(
+        self, number: int, period: float, queries: Sequence[tuple[int, float]], *, ends: bool
+    ) -> int:
+        """Return how often a period can repeat, up to a number, before an executor joins or ends; they are used as if it did.
 
         Parameters
         ----------
+        period
+            Seconds after which batches are like those before.
         queries
             Number of tasks, and seconds without tasks between two batches, of each query.
+        ends
+            Whether the simulation ends then, so that it does not matter which executors are idle.
         """
         policy = self._policy
         if self._starting:
-            return False
+            return 0
         if isinstance(policy, GlueAutoScaling):
             last = list(self._last.values())
             full = all(not each or len(each) == policy.batches for each in last)
-            return full and policy.wanted(self.executors, last) == self.executors
+            return number if full and policy.wanted(self.executors, last) == self.executors else 0
         together = sum(tasks for tasks, _ in queries)
-        grows = together > self.cores and self.missing_executors(together) > 0
+        if together > self.cores and self.missing_executors(together) > 0:
+            return 0
+        since = self._env.since(period)
         all_used = any(tasks >= self.executors and pause < self._idle for tasks, pause in queries)
-        return not grows and (all_used or self.executors <= self._least)
+        if (all_used or self.executors <= self._least) and (ends or self._chosen < since):
+            for executor in self._running:
+                if executor.idle_since >= since:
+                    executor.idle_since += number * period
+            return number
+        return self._replay(number, period)
+
+    def _replay(self, number: int, period: float) -> int:
+        """Assign the tasks of the last period again and again, and return how often until an executor is idle for too long."""
+        since = self._env.since(period)
+        if self._uses[0][0] >= since or any(each.batches for each in self._running):
+            return 0
+        uses = [each for each in self._uses if each[0] >= since]
+        for done in range(number):
+            chance, idle = self._random.getstate(), [each.idle_since for each in self._running]
+            used: dict[int, list[Executor]] = {}
+            for time, query, tasks in uses:
+                at = time + (done + 1) * period
+                if tasks and self._idle_too_long(at):
+                    self._random.setstate(chance)
+                    for executor, begin in zip(self._running, idle, strict=True):
+                        executor.batches, executor.idle_since = 0, begin
+                    return done
+                if tasks:
+                    used[query] = self._choose(tasks, self._running)
+                for executor in () if tasks else used[query]:
+                    executor.batches -= 1
+                    executor.idle_since = at
+        return number
 
     def lose_all(self) -> None:
         """End every executor, including those that are still starting."""
-        self.expire(self._env.now)
+        self.expire(self._env.seconds)
         self._generation += 1
         self._starting = 0
-        self.lives += [(each.born, self._env.now) for each in self._running]
+        self.lives += [(each.born, self._env.seconds) for each in self._running]
         self._running.clear()
         for last in self._last.values():
             last.clear()
@@ -195,16 +276,15 @@ class Pool:
         """Start as at the first start."""
         self._add(self._policy.initial)
 
-    def close(self, now: float, *, steady: bool) -> list[tuple[float, float]]:
-        """Return all lifetimes; those of running executors end now, and in a steady state none ended before."""
-        if not steady:
-            self.expire(now)
+    def close(self, now: float) -> list[tuple[float, float]]:
+        """Return all lifetimes; those of running executors end now."""
+        self.expire(now)
         return [*self.lives, *((each.born, now) for each in self._running)]
 
     def _start(self, executors: int) -> Generator[simpy.Event, None, None]:
         generation = self._generation
         assert isinstance(self._policy, DynamicAllocation | GlueAutoScaling)
-        yield self._env.timeout(self._policy.worker_start)
+        yield self._env.wait(self._policy.worker_start)
         if generation != self._generation:
             return
         self._starting -= executors
@@ -213,5 +293,5 @@ class Pool:
         grown.succeed()
 
     def _add(self, executors: int) -> None:
-        self.changed = now = self._env.now
+        self.changed = now = self._env.seconds
         self._running += [Executor(now, now) for _ in range(executors)]

@@ -7,7 +7,7 @@ from functools import partial
 
 import simpy
 
-from millrace.sizing.simulation.executor_pool import Executor, Pool
+from millrace.sizing.simulation.executor_pool import Clock, Executor, Pool
 from millrace.sizing.simulation.tasks import Tasks
 
 
@@ -47,7 +47,7 @@ class FairScheduler:
         Executors.
     """
 
-    def __init__(self, env: simpy.Environment, pool: Pool) -> None:
+    def __init__(self, env: Clock, pool: Pool) -> None:
         self._env, self.pool = env, pool
         self._pools: list[_TaskPool] = []
         self._requesting = False
@@ -76,7 +76,7 @@ class FairScheduler:
         """
         own = self._pools[query]
         own.waiting, own.done, own.used = list(tasks), self._env.event(), used
-        used += self.pool.assign_tasks(own.count)
+        used += self.pool.assign_tasks(query, own.count)
         self._assign()
         if own.count and not self._requesting:
             self._env.process(self._request())
@@ -105,7 +105,7 @@ class FairScheduler:
         number = min(most, first.count)
         own.waiting[:1] = [Tasks(first.seconds, first.count - number)] if number < first.count else []
         own.running += number
-        end = self._env.timeout(first.seconds)
+        end = self._env.wait(first.seconds)
         assert end.callbacks is not None
         end.callbacks.append(partial(self._end, own, number, self._generation))
         return number
@@ -128,7 +128,7 @@ class FairScheduler:
         pause, again = self.pool.backlog_timeouts
         step, generation = 1, self._generation
         while True:
-            yield self._env.timeout(pause)
+            yield self._env.wait(pause)
             if not any(each.waiting for each in self._pools) or generation != self._generation:
                 break
             asked = min(step, self.pool.missing_executors(self._tasks))
@@ -141,7 +141,7 @@ class FairScheduler:
     def _use_new_executors(self) -> Generator[simpy.Event, object, None]:
         while True:
             yield self.pool.grown
-            for each in self._pools:
+            for query, each in enumerate(self._pools):
                 if each.waiting:
-                    each.used += self.pool.assign_tasks(each.count, since=self._env.now)
+                    each.used += self.pool.assign_tasks(query, each.count, since=self._env.seconds)
             self._assign()

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.scaling import Scaling
 from millrace.sizing.simulation.tasks import Part, Tasks, makespan
-
-if TYPE_CHECKING:
-    from millrace.sizing.simulation.result import Batch
 
 
 @dataclass(frozen=True)
@@ -142,7 +137,7 @@ class Runs:
         return random.Random(f"{seed} {begin:.3f}").uniform(self.fast, self.slow)
 
     def billed_spans(
-        self, seconds: float, seed: int, batches: Iterable[Sequence[Batch]]
+        self, seconds: float, seed: int, batches: Iterable[tuple[float, float]]
     ) -> list[tuple[float, float]]:
         """Return begin and end of the billed time of each run.
 
@@ -151,14 +146,14 @@ class Runs:
         seconds
             Duration of the simulation.
         batches
-            Batches of each query.
+            Seconds of start and end of each batch of all queries.
         """
         starts = [number * self.every for number in range(math.ceil(seconds / self.every))]
         begins = [start + self.first_batch(start, seed) for start in starts]
         ends = [begin - self.billed + self.least for begin in begins]
-        for batch in itertools.chain.from_iterable(batches):
-            run = max(0, bisect.bisect_right(begins, batch.start + 1e-6) - 1)
-            ends[run] = max(ends[run], batch.end)
+        for start, end in batches:
+            run = max(0, bisect.bisect_right(begins, start + 1e-6) - 1)
+            ends[run] = max(ends[run], end)
         spans, last = [], 0.0
         for begin, end in zip(begins, ends, strict=True):
             spans.append((max(last, begin - self.billed), max(last, end)))
@@ -207,3 +202,16 @@ class Scenario:
     sigma: float = 0.0
     seed: int = 1
     runs: Runs | None = None
+
+    @property
+    def separate_outages(self) -> list[Outage]:
+        """Its outages in order; one that begins before the job is back from another is merged with it."""
+        found: list[Outage] = []
+        for outage in sorted(self.outages, key=lambda each: each.at):
+            last = found[-1] if found else None
+            if last is None or outage.at > last.at + last.seconds + self.driver_start:
+                found.append(outage)
+            else:
+                end = max(last.at + last.seconds, outage.at + outage.seconds)
+                found[-1] = Outage(last.at, end - last.at)
+        return found

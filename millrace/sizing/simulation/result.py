@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -42,15 +42,21 @@ class Batch(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """Batches that are all like the last ones: seconds and records of the stream between two that are alike, and their number.
+    """Batches that are like the last ``pattern`` ones, ``number`` times.
 
-    They are like the last ``pattern`` batches in turn.
+    Attributes
+    ----------
+    seconds, backlog
+        Difference between a batch and the next that is like it.
+    lanes
+        Records of the stream between the two, by group of partitions.
     """
 
-    seconds: float = 0.0
-    records: float = 0.0
-    number: int = 0
-    pattern: int = 1
+    seconds: float
+    backlog: float
+    lanes: Mapping[int, float]
+    number: int
+    pattern: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,8 +265,7 @@ class JobResult:
 def query_result(
     name: str,
     arrivals: Arrivals,
-    batches: Sequence[Batch],
-    repeats: Repeats,
+    batches: Sequence[Batch | Repeats],
     weights: Sequence[float],
     seconds: float,
     waiting: float,
@@ -269,34 +274,18 @@ def query_result(
 
     Parameters
     ----------
-    repeats
-        Batches that follow the last one and are like it.
     weights
         Share of the records of each group of partitions.
     """
-    more = np.arange(1.0, repeats.number + 1)
-    table = np.asarray([each[:4] for each in batches], dtype=np.float64).reshape(-1, 4)
-    if repeats.number:
-        shift = np.asarray([repeats.seconds, repeats.seconds, 0.0, 0.0])
-        table = np.concatenate((table, table[-1] + more[:, None] * shift))
+    table = _rows(
+        batches, 4, lambda each: (each[:4],), lambda each: (each.seconds, each.seconds, 0.0, each.backlog)
+    )
     commits = []
     for lane, weight in enumerate(weights):
-        spans = [
-            (first, last, each.end)
-            for each in batches
-            for n, first, last in each.spans
-            if n == lane and last > first
-        ]
-        if spans:
-            again = (
-                (more * repeats.records, more * repeats.seconds) if spans[-1][2] == batches[-1].end else ()
-            )
-            _, cuts, at = np.asarray(spans).T
-            if again:
-                cuts, at = (
-                    np.concatenate((own, own[-1] + each)) for own, each in zip((cuts, at), again, strict=True)
-                )
-            commits.append((weight, np.concatenate(([spans[0][0]], cuts)), at))
+        spans = _rows(batches, 3, partial(_spans, lane), partial(_span_shift, lane))
+        first, cuts, at = spans[spans[:, 1] > spans[:, 0]].T
+        if len(first):
+            commits.append((weight, np.concatenate((first[:1], cuts)), at))
     return QueryResult(
         name=name,
         arrived=arrivals.arrived_before(seconds),
@@ -309,6 +298,34 @@ def query_result(
         arrivals=arrivals,
         commits=tuple(commits),
     )
+
+
+def _spans(lane: int, batch: Batch) -> Iterator[tuple[float, ...]]:
+    return ((first, last, batch.end) for number, first, last in batch.spans if number == lane)
+
+
+def _span_shift(lane: int, repeats: Repeats) -> tuple[float, ...]:
+    records = repeats.lanes.get(lane)
+    return () if records is None else (records, records, repeats.seconds)
+
+
+def _rows(
+    batches: Sequence[Batch | Repeats],
+    width: int,
+    rows: Callable[[Batch], Iterable[tuple[float, ...]]],
+    shift: Callable[[Repeats], tuple[float, ...]],
+) -> Floats:
+    """Return rows of all batches, also of those that repeat others, which are shifted each time."""
+    found, own = [np.empty((0, width))], list[tuple[float, ...]]()
+    for each in batches:
+        if isinstance(each, Batch):
+            own += rows(each)
+        elif shifted := shift(each):
+            found.append(np.asarray(own))
+            times = np.arange(1.0, each.number + 1)[:, None, None]
+            found.append((found[-1][-each.pattern :] + times * np.asarray(shifted)).reshape(-1, width))
+            own = []
+    return np.concatenate((*found, np.asarray(own, dtype=np.float64).reshape(-1, width)))
 
 
 def _ages(

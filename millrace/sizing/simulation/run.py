@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
+from operator import itemgetter
 from types import MappingProxyType
 
 import simpy
 
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.executor_pool import Pool
+from millrace.sizing.simulation.executor_pool import Clock, Pool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
-from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
+from millrace.sizing.simulation.job import QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.result import Batch, JobResult, Repeats, job_result, query_result
-from millrace.sizing.simulation.steady import first_check, steady_state
+from millrace.sizing.simulation.steady import quiet_spans, repetition
 from millrace.sizing.simulation.tasks import Tasks, makespan
 
 _POLL = 0.01
 """Seconds between two polls for records without a trigger (``spark.sql.streaming.pollingDelay``)."""
 
 _STEPS = 4
-"""Triggers of the slowest query after which a simulation looks for a steady state."""
+"""Triggers of the slowest query after which a simulation looks for repetition for the first time."""
 
 _NOTHING = 1e-9
 """Number of records below which the rest is a rounding error."""
@@ -57,11 +60,17 @@ class PartitionGroup:
 
 @dataclass
 class _Taken:
-    """Records of a batch: start and end for each lane, and the records of each partition."""
+    """Records of a batch: start and end for each lane, and the records of each partition.
+
+    With the seconds of its start and of the first record's read, and the backlog at its start.
+    """
 
     spans: list[tuple[int, float, float]] = field(default_factory=list)
     taken: list[tuple[float, int]] = field(default_factory=list)
     records: float = 0.0
+    begun: float = 0.0
+    reads: float = 0.0
+    waiting: float = 0.0
 
 
 class _Reader:
@@ -127,11 +136,6 @@ class _Reader:
         for number, _, last in batch.spans:
             self.lanes[number].read = last
 
-    def repeat(self, last: Batch, repeats: Repeats) -> None:
-        """Read on as batches do that are like the last one."""
-        for number, _, _ in last.spans:
-            self.lanes[number].read += repeats.number * repeats.records
-
     def waiting(self, now: float) -> float:
         """Return the backlog: records that arrived and are not committed, over all lanes."""
         arrived = self.arrivals.arrived_before(now)
@@ -155,7 +159,7 @@ class _Query:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         scheduler: FairScheduler,
         scenario: Scenario,
         reader: _Reader,
@@ -166,43 +170,48 @@ class _Query:
         self.reader, self.load = reader, reader.load
         assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
         self._random = random.Random(f"{scenario.seed} {self.load.name}")  # randomness in a model
-        self.batches: list[Batch] = []
+        self.batches: list[Batch | Repeats] = []
+        self._start = 0.0
+        self._batch = _Taken()
         self.committed = env.event()
         """Event for each commit."""
-        self.resumes = 0.0
         self.process = env.process(self._live())
 
     def _live(self) -> Steps:
         while True:
             try:
-                if self.resumes > self._env.now:
-                    yield self._env.timeout(self.resumes - self._env.now)
                 yield from self._loop()
-            except simpy.Interrupt:
-                continue  # stopped until it resumes, also if it was about to
+            except simpy.Interrupt as stopped:
+                back = stopped.cause
+                assert isinstance(back, simpy.Event)
+                yield back
 
     def _loop(self) -> Steps:
         env, trigger = self._env, self.load.trigger
         while True:
-            start, runs = env.now, self._scenario.runs
+            self._start, runs = env.seconds, self._scenario.runs
             if runs is not None and trigger > 0:
-                yield env.timeout(runs.first_batch(start, self._scenario.seed))
-            end = env.now
+                yield env.wait(runs.first_batch(self._start, self._scenario.seed))
+            end = env.seconds
             while (batch := self.reader.batch(end)).records:
-                begun, waiting = env.now, self.reader.waiting(end)
+                self._batch = batch
+                batch.begun, batch.waiting = env.seconds, self.reader.waiting(end)
                 tasks = yield from self._work(batch)
                 self.reader.commit(batch)
                 done, self.committed = self.committed, env.event()
                 done.succeed()
-                self.batches.append(Batch(begun, env.now, batch.records, waiting, batch.spans, tasks))
-                self._pool.report_batch(self.load.name, env.now - begun, trigger)
+                self.batches.append(
+                    Batch(batch.begun, env.seconds, batch.records, batch.waiting, batch.spans, tasks)
+                )
+                self._batch = _Taken()
+                self._pool.report_batch(self.load.name, env.seconds - batch.begun, trigger)
                 # A bounded run has all batches up to its end.
                 if runs is None or trigger == 0:
                     break
             if trigger > 0:
                 # Spark's own rule: the next multiple after the start, or at once if that has passed.
-                following = (math.floor(start / trigger + 1e-9) + 1) * trigger
-                yield env.timeout(max(0.0, following - env.now))
+                following = (math.floor(self._start / trigger + 1e-9) + 1) * trigger
+                yield env.wait(max(0.0, following - env.seconds))
             elif not batch.records:
                 yield from self._wait()
 
@@ -212,55 +221,56 @@ class _Query:
             yield self._upstream.committed
             return
         at = self.reader.next_record()
-        yield self._env.timeout(_POLL if at <= self._env.now else at - self._env.now + _POLL)
+        yield self._env.wait(_POLL if at <= self._env.seconds else at - self._env.seconds + _POLL)
 
     def _work(self, batch: _Taken) -> Generator[simpy.Event, object, int]:
         """Run a batch and return the number of its tasks."""
         env, pool, load = self._env, self._pool, self.load
-        begun = env.now
-        yield env.timeout(load.overhead * self._chance(load.overhead_sigma))
-        pool.expire(env.now)
+        batch.reads = env.seconds
+        yield env.wait(load.overhead * self._chance(load.overhead_sigma))
+        pool.expire(env.seconds)
         one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores
         if load.alone and one_wave:
-            begun = env.now
+            batch.reads = env.seconds
         tasks = load.batch_tasks(batch.taken, pool.cores)
         if self._scenario.sigma:
             sigma = self._scenario.sigma
             tasks = [Tasks(each.seconds * self._chance(sigma), each.count) for each in tasks]
         # A task waits for its partition, and holds its core, so tasks of other queries and on new executors wait, too.
         delivery, processing = (
-            load.delivery_seconds(batch.taken, pool.cores) - (env.now - begun),
+            load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads),
             makespan(tasks, pool.cores),
         )
         if delivery > processing > 0:
             tasks = [Tasks(each.seconds * delivery / processing, each.count) for each in tasks]
         count = sum(each.count for each in tasks)
         if len(self._scenario.queries) == 1 and (count <= pool.cores or not pool.scales_during_batch):
-            used = pool.assign_tasks(count)
-            yield env.timeout(makespan(tasks, pool.cores))
+            used = pool.assign_tasks(self._number, count)
+            yield env.wait(makespan(tasks, pool.cores))
         else:
             used = []
             yield self._scheduler.run(self._number, tasks, used)
         # As in ``CoreSpread.seconds``: the fixed cost is added only if one wave reads all partitions and nobody else reads.
-        rest = load.delivery_seconds(batch.taken, pool.cores) - (env.now - begun)
+        rest = load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads)
         if rest > 0:
-            yield env.timeout(rest)
-        pool.mark_idle(used)
+            yield env.wait(rest)
+        pool.mark_idle(self._number, used)
         return count
 
-    def repeat(self, repeats: Repeats) -> None:
-        """Add batches that are like the last ones in turn."""
-        for _ in range(repeats.number):
-            like = self.batches[-repeats.pattern]
-            spans = [
-                (lane, first + repeats.records, last + repeats.records) for lane, first, last in like.spans
-            ]
-            shifted = like._replace(
-                start=like.start + repeats.seconds, end=like.end + repeats.seconds, spans=spans
-            )
-            self.batches.append(shifted)
-        for lane, _, last in self.batches[-1].spans:
-            self.reader.lanes[lane].read = last
+    def skip(self, repeats: Repeats) -> None:
+        """Skip batches that are like the last ones; one that runs becomes the one after them."""
+        self.batches.append(repeats)
+        records = {lane: repeats.number * each for lane, each in repeats.lanes.items()}
+        for lane, each in records.items():
+            self.reader.lanes[lane].read += each
+        seconds, batch = repeats.number * repeats.seconds, self._batch
+        self._start += seconds
+        batch.begun += seconds
+        batch.reads += seconds
+        batch.waiting += repeats.number * repeats.backlog
+        batch.spans = [
+            (lane, first + records[lane], last + records[lane]) for lane, first, last in batch.spans
+        ]
 
     def _chance(self, sigma: float) -> float:
         # The mean is 1, so that randomness makes batches neither cheaper nor more expensive on average.
@@ -300,7 +310,7 @@ def simulate(scenario: Scenario, *, each_batch: bool = False) -> JobResult:
 @lru_cache(maxsize=2048)
 def _result(scenario: Scenario, each_batch: bool) -> JobResult:
     # Jobs of a large environment are often alike.
-    env = simpy.Environment()
+    env = Clock()
     pool = Pool(env, scenario)
     scheduler = FairScheduler(env, pool)
     queries: dict[str, _Query] = {}
@@ -308,85 +318,87 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
         upstream = queries[load.source] if isinstance(load.source, str) else None
         reader = _Reader(load, upstream.reader if upstream is not None else None)
         queries[load.name] = _Query(env, scheduler, scenario, reader, upstream)
-    for name, change in scenario.reshards:
-        env.process(_reshard(env, queries[name].reader, change))
+    events: list[tuple[float, Callable[[], object]]] = [
+        (change.at, partial(queries[name].reader.reshard, change, change.at))
+        for name, change in scenario.reshards
+    ]
     downs: list[tuple[float, float]] = []
-    if scenario.outages:
-        env.process(_outages(env, scheduler, list(queries.values()), scenario, downs))
-    steady = None
-    step = _STEPS * max(load.trigger + load.overhead for load in scenario.queries)
-    until = math.inf if each_batch else first_check(scenario) + step
-    while steady is None and until < scenario.seconds:
-        env.run(until=until)
-        steady = steady_state(scenario, pool, {name: query.batches for name, query in queries.items()})
-        until += step
-    if steady is None:
-        env.run(until=scenario.seconds)
-        steady = {}
-    settled = bool(steady)
-    for name, each in steady.items():
-        if each.pattern == 1:
-            queries[name].reader.repeat(queries[name].batches[-1], each)
-        else:
-            queries[name].repeat(each)
-            steady[name] = Repeats()
+    for outage in scenario.separate_outages:
+        if outage.at >= scenario.seconds:
+            break
+        back = env.event()
+        # The driver is billed while it starts, executors only after their start.
+        downs.append((outage.at, outage.at + outage.seconds))
+        events.append((outage.at, partial(_stop, scheduler, queries.values(), back)))
+        events.append((downs[-1][1] + scenario.driver_start, partial(_go_on, pool, back)))
+    events = [each for each in events if each[0] < scenario.seconds]
+    events.append((scenario.seconds, lambda: None))
+    env.run_until(_POLL / 1000)  # each query begins, and waits for its first records
+    longest = max(load.trigger + load.overhead for load in scenario.queries)
+    quiet = deque([] if each_batch else quiet_spans(scenario, (_STEPS + 1) * longest))
+    for at, happen in sorted(events, key=itemgetter(0)):
+        while quiet and quiet[0][1] <= at:
+            _skip_repetition(env, scenario, pool, queries, quiet.popleft(), longest)
+        env.run_until(at)
+        happen()
     ups = _ups(0.0, downs, scenario.seconds)
     found = {
         query.load.name: query_result(
             query.load.name,
             query.reader.arrivals,
             query.batches,
-            steady.get(query.load.name, Repeats()),
             [lane.weight for lane in query.reader.lanes],
             scenario.seconds,
             query.reader.waiting(scenario.seconds),
         )
         for query in queries.values()
     }
-    lives = pool.close(scenario.seconds, steady=settled)
+    lives = pool.close(scenario.seconds)
     if scenario.runs is not None:
-        ups = scenario.runs.billed_spans(
-            scenario.seconds, scenario.seed, [query.batches for query in queries.values()]
-        )
+        batches = chain.from_iterable(zip(each.starts, each.ends, strict=True) for each in found.values())
+        ups = scenario.runs.billed_spans(scenario.seconds, scenario.seed, batches)
         lives = ups * pool.executors
     return job_result(scenario, found, lives, ups)
 
 
-def _reshard(env: simpy.Environment, reader: _Reader, change: Reshard) -> Steps:
-    yield env.timeout(change.at)
-    reader.reshard(change, env.now)
-
-
-def _outages(
-    env: simpy.Environment,
-    scheduler: FairScheduler,
-    queries: list[_Query],
+def _skip_repetition(
+    env: Clock,
     scenario: Scenario,
-    downs: list[tuple[float, float]],
-) -> Steps:
-    for outage in _apart(scenario):
-        yield env.timeout(max(0.0, outage.at - env.now))
-        scheduler.lose_all()
-        for query in queries:
-            query.resumes = env.now + outage.seconds + scenario.driver_start
-            query.process.interrupt()
-        # The driver is billed while it starts, executors only after their start.
-        downs.append((env.now, env.now + outage.seconds))
-        yield env.timeout(outage.seconds + scenario.driver_start)
-        scheduler.pool.restart()
+    pool: Pool,
+    queries: Mapping[str, _Query],
+    quiet: tuple[float, float],
+    step: float,
+) -> None:
+    """Skip what repeats in a time in which nothing changes from outside."""
+    trigger = max(query.load.trigger for query in queries.values())
+    at = quiet[0] + _STEPS * step
+    while (at := _before_trigger(at, trigger)) < quiet[1]:
+        env.run_until(at)
+        found = repetition(
+            scenario, pool, {name: query.batches for name, query in queries.items()}, env.seconds, quiet
+        )
+        if found is not None:
+            longest = max(found.values(), key=lambda each: each.seconds)
+            env.skip(longest.number * longest.seconds)
+            for name, repeats in found.items():
+                queries[name].skip(repeats)
+        at = env.seconds + (trigger / 2 or step)
 
 
-def _apart(scenario: Scenario) -> list[Outage]:
-    """Return the outages in order; one that begins before the job is back from another is merged with it."""
-    found: list[Outage] = []
-    for outage in sorted(scenario.outages, key=lambda each: each.at):
-        last = found[-1] if found else None
-        if last is None or outage.at > last.at + last.seconds + scenario.driver_start:
-            found.append(outage)
-        else:
-            end = max(last.at + last.seconds, outage.at + outage.seconds)
-            found[-1] = Outage(last.at, end - last.at)
-    return found
+def _before_trigger(time: float, trigger: float) -> float:
+    """Return the time of the next trigger, before which most often no batch runs."""
+    return math.ceil(time / trigger) * trigger if trigger > 0 else time
+
+
+def _stop(scheduler: FairScheduler, queries: Iterable[_Query], back: simpy.Event) -> None:
+    scheduler.lose_all()
+    for query in queries:
+        query.process.interrupt(back)
+
+
+def _go_on(pool: Pool, back: simpy.Event) -> None:
+    pool.restart()
+    back.succeed()
 
 
 def _ups(begin: float, downs: list[tuple[float, float]], end: float) -> list[tuple[float, float]]:

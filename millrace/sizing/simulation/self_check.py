@@ -29,7 +29,7 @@ SCALING = 20 * 60.0
 """Least simulated seconds of a job whose executors come and go: several times what one takes to start and to be idle."""
 
 DAY = 24 * 3600.0
-"""Simulated seconds of the peak of a job that has not settled before."""
+"""Simulated seconds of the peak of a job that has not settled before, and seconds in which a backlog must be gone."""
 
 GROWTH = 1.001
 """Factor of the largest backlog from one quarter of the peak to the next, above which the backlog grows."""
@@ -82,6 +82,11 @@ class SimulatedQuery:
         return f" ({self.of})" if self.of else ""
 
     @property
+    def slow(self) -> bool:
+        """True if it takes more than a day to catch up, as planned."""
+        return self.catch_up is not None and self.catch_up > DAY
+
+    @property
     def meets_sla(self) -> bool:
         """True if its records are in time at the steady peak, and stay so because its backlog does not grow."""
         return self.within >= WITHIN and not self.growth
@@ -94,7 +99,7 @@ class SimulatedQuery:
         if self.within < WITHIN:
             share = f"{self.within:.1%} of the records are within {self.sla:g} s{self.share_of_sla}"
             yield f"{key}: played at the peak with the engine's scaling, {share}"
-        if self.waiting:
+        if self.waiting and not self.slow:
             yield (
                 f"{key}: the plan catches up with {format_duration(self.outage)} of outage in {self.catch_up:,.0f} s; "
                 f"played, {self.waiting:,.0f} records still wait then"
@@ -204,9 +209,9 @@ def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iter
     planned = [
         query.catch_up_seconds.value for query in job.queries.values() if query.catch_up_seconds is not None
     ]
-    longest = max(planned, default=math.inf)
-    if longest > DAY:  # the plan itself reports such a long time
+    if not planned:
         return
+    longest = min(max(planned), DAY)
     away, begin = outage_of(environment.jobs[job.name]).total_seconds(), _settling(job) / 2
     seconds = begin + away + LATER * longest + _settling(job)
     arrivals = _peak(environment, job.name, seconds)
@@ -220,7 +225,7 @@ def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iter
         back = begin + away + sized.driver_start
         # Records also wait while the driver starts.
         whole = query.catch_up_seconds.value * (away + sized.driver_start) / away
-        due = back + LATER * whole + query.trigger_seconds.value
+        due = back + min(LATER * whole, DAY) + query.trigger_seconds.value
         late = result.backlog[(result.starts > due) & (result.backlog > 1.1 * usual)]
         if len(late):
             yield name, float(max(late))

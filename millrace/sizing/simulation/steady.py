@@ -1,9 +1,10 @@
-"""Steady state of a simulated job: from when on each batch is like the one before, so that the rest follows from it."""
+"""Repetition in a simulated job: batches that are like those before, so that the simulation can skip them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import Pool
@@ -14,30 +15,47 @@ _CLOSE = 1e-9
 """Share of a batch below which a difference is a rounding error."""
 
 
-def first_check(scenario: Scenario) -> float:
-    """Return the seconds from which a job may have a steady state; infinity if its batches depend on chance."""
+def quiet_spans(scenario: Scenario, longest: float) -> Iterator[tuple[float, float]]:
+    """Yield begin and end of each time, longer than ``longest`` seconds, in which nothing changes from outside.
+
+    There is none if batches depend on chance.
+    """
     if scenario.sigma or scenario.runs is not None or any(load.overhead_sigma for load in scenario.queries):
-        return math.inf
-    changes = [0.0, *(change.at for _, change in scenario.reshards)]
-    changes += [each.at + each.seconds + scenario.driver_start for each in scenario.outages]
-    changes += [load.source.last_change for load in scenario.queries if isinstance(load.source, Arrivals)]
-    return max(changes)
+        return
+    changes = {0.0, scenario.seconds, *(change.at for _, change in scenario.reshards)}
+    for each in scenario.outages:
+        changes |= {each.at, each.at + each.seconds + scenario.driver_start}
+    for load in scenario.queries:
+        if isinstance(load.source, Arrivals):
+            changes.update(load.source.times.tolist())
+    inside = sorted(each for each in changes if each <= scenario.seconds)
+    yield from ((begin, end) for begin, end in pairwise(inside) if end - begin > longest)
 
 
-def steady_state(
-    scenario: Scenario, pool: Pool, batches: Mapping[str, Sequence[Batch]]
+def repetition(
+    scenario: Scenario,
+    pool: Pool,
+    batches: Mapping[str, Sequence[Batch | Repeats]],
+    now: float,
+    quiet: tuple[float, float],
 ) -> dict[str, Repeats] | None:
-    """Return how each query's last batch repeats until the end, or ``None`` if one may still change.
+    """Return how each query's last batches repeat from now on, for the same time; ``None`` if one may change.
 
     A batch depends on the backlog at its start, on the cores, on the time until its next trigger and its source's next
     commit, and on what other queries run meanwhile. If all these were the same at the starts of two batches, they remain
-    the same. Queries that share cores are all in the same state again after the longest trigger, if the others divide it.
+    the same; where a limit cuts batches, as long as the backlog is above it. Queries that share cores are all in the same
+    state again after the longest trigger, if the others divide it.
+
+    Parameters
+    ----------
+    quiet
+        Begin and end of the time in which nothing changes from outside.
     """
-    periods: dict[str, float] = {}
-    found = {}
+    found: dict[str, Repeats] = {}
     arrivals: dict[str, Arrivals] = {}
-    latest = max((each[-1].end for each in batches.values() if each), default=0.0)
     shared, longest = len(scenario.queries) > 1, max(load.trigger for load in scenario.queries)
+    idle, most = [], math.inf
+    resharded = max((change.at for _, change in scenario.reshards if change.at <= now), default=0.0)
     for load in scenario.queries:
         upstream = load.source if isinstance(load.source, str) else None
         source = arrivals[upstream] if upstream is not None else load.source
@@ -45,64 +63,73 @@ def steady_state(
         arrivals[load.name] = source
         pattern = round(longest / load.trigger) if shared and load.trigger > 0 else 1
         needed = max(pool.remembered_batches + pattern, (3 if shared else 1) * pattern)
-        last = batches[load.name][-needed:]
-        if len(last) < needed or last[0].start < pool.changed:
+        last = [each for each in batches[load.name][-needed:] if isinstance(each, Batch)]
+        if len(last) < needed or last[0].start < max(pool.changed, quiet[0]):
             return None
-        if shared and last[-1].end < latest - longest:
+        each = _repeats(load, last, pattern)
+        if each is None or (shared and abs(each.seconds - longest) > _CLOSE * longest):
             return None
-        period = _period(load, source, last, scenario.seconds, pattern)
-        if period is None or (upstream is not None and not _whole(period / periods[upstream])):
+        if upstream is None:
+            most = min(most, *(_above_limit(source, batch, each) for batch in last[-pattern:]))
+            if min(first for _, first, _ in last[0].spans) < source.arrived_before(resharded):
+                return None
+        elif not _follows(each, found[upstream]):
             return None
-        if shared and abs(period - longest) > _CLOSE * longest:
-            return None
-        periods[load.name] = period
-        # An event at the very end is not simulated.
-        number = sum(
-            max(0, math.ceil((scenario.seconds - each.end) / period - _CLOSE) - 1) for each in last[-pattern:]
-        )
-        found[load.name] = Repeats(period, period * source.last_rate, number, pattern)
-    idle = [
-        (last.tasks, periods[load.name] - (last.end - last.start) + load.overhead)
-        for load in scenario.queries
-        for last in batches[load.name][-1:]
-    ]
-    return found if pool.is_steady(idle) else None
+        found[load.name] = each
+        idle.append((last[-1].tasks, each.seconds - (last[-1].end - last[-1].start) + load.overhead))
+    period = max(each.seconds for each in found.values())
+    until = math.floor((quiet[1] - now) / period - _CLOSE)
+    number = math.floor(min(most, until))
+    if number > 0:
+        number = pool.unchanged(number, period, idle, ends=number == until and quiet[1] >= scenario.seconds)
+    return {name: each._replace(number=number) for name, each in found.items()} if number > 0 else None
 
 
-def _period(
-    load: QueryLoad, source: Arrivals, last: Sequence[Batch], seconds: float, pattern: int
-) -> float | None:
-    """Return the seconds after which batches are alike that read records of one rate, with the same backlog at each start.
+def _follows(repeats: Repeats, upstream: Repeats) -> bool:
+    """Return whether a query reads as much as is landed."""
+    return repeats.lanes.keys() == upstream.lanes.keys() and all(
+        math.isclose(records, upstream.lanes[lane], rel_tol=_CLOSE) for lane, records in repeats.lanes.items()
+    )
 
-    Parameters
-    ----------
-    pattern
-        Number of batches from one to the next that is like it.
-    """
+
+def _above_limit(source: Arrivals, batch: Batch, repeats: Repeats) -> float:
+    """Return how often a batch repeats until its backlog is not above its limit any more."""
+    arrived = source.arrived_before(batch.start)
+    arriving = arrived - source.arrived_before(batch.start - repeats.seconds)
+    most = math.inf
+    for lane, _, last in batch.spans:
+        drained = repeats.lanes[lane] - arriving
+        if drained > _CLOSE * arriving:
+            # One batch may be running, and one may be rounded.
+            most = min(most, (arrived - last) / drained - 2)
+    return most
+
+
+def _repeats(load: QueryLoad, last: Sequence[Batch], pattern: int) -> Repeats | None:
+    """Return how batches repeat that read the same number of records, each after the same time."""
     before, after = last[-1 - pattern], last[-1]
     period = after.start - before.start
-    records = period * source.last_rate
-    if (
-        not records
-        or source.seconds < seconds
-        or min(first for _, first, _ in last[0].spans) < source.last_begin
-    ):
-        return None
+    lanes = {
+        lane: there - here for (lane, here, _), (_, there, _) in zip(before.spans, after.spans, strict=False)
+    }
+    backlog = after.backlog - before.backlog
     for one, other in zip(last, last[pattern:], strict=False):
-        if len(one.spans) != len(other.spans) or one.tasks != other.tasks:
+        own, following = ([each[0] for each in batch.spans] for batch in (one, other))
+        if not own == following == [*lanes] or one.tasks != other.tasks:
             return None
         times = (other.start - one.start - period, other.end - one.end - period)
         moved = [
-            there - here - records
-            for span, following in zip(one.spans, other.spans, strict=True)
-            for here, there in zip(span[1:], following[1:], strict=True)
+            (there - here - lanes[span[0]]) / lanes[span[0]]
+            for span, again in zip(one.spans, other.spans, strict=True)
+            for here, there in zip(span[1:], again[1:], strict=True)
         ]
-        if max(map(abs, times)) > _CLOSE * period or max(map(abs, moved)) > _CLOSE * records:
+        if max(map(abs, times)) > _CLOSE * period or max(map(abs, moved)) > _CLOSE:
             return None
     back_to_back = abs(before.end - after.start) <= _CLOSE * period and period >= load.trigger
-    if load.trigger > 0 and _whole(period / load.trigger):
-        return period
-    return period if back_to_back or (load.trigger == 0 and isinstance(load.source, str)) else None
+    by_trigger = load.trigger > 0 and _whole(period / load.trigger)
+    if by_trigger or back_to_back or (load.trigger == 0 and isinstance(load.source, str)):
+        return Repeats(period, backlog, lanes, 0, pattern)
+    return None
 
 
 def _whole(number: float) -> bool:

@@ -158,10 +158,21 @@ def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) ->
     assert verdict.risks[0].severity == "breach"
     assert "93%" in verdict.risks[0].words
     assert verdict.command.startswith("millrace simulate --env advice --job clicks")
-    never = plan_verdict(CheckedPlan(environment, seen.plan, [replace(played, catch_up=math.inf)]))
-    assert kinds(never)["slow-catch-up"].severity == "breach"
+    slow = replace(played, catch_up=math.inf, waiting=5.0)
+    never = plan_verdict(CheckedPlan(environment, seen.plan, [slow]))
+    assert (never.sla.state, kinds(never)["slow-catch-up"].severity) == ("at risk", "breach")
+    assert "catch-up-contradicted" not in kinds(never)
     waits = plan_verdict(CheckedPlan(environment, seen.plan, [replace(played, waiting=1_234_567.0)]))
     assert "1.23 million records" in kinds(waits)["catch-up-contradicted"].words
+
+
+@pytest.mark.parametrize(("rate", "state"), [("23500", "kept"), ("23900", "at risk")])
+def test_a_backlog_that_a_day_does_not_drain_is_a_risk(from_text: Loader, rate: str, state: str) -> None:
+    """Batches of 24,000 records, of which 23,900 have arrived meanwhile: ten minutes of outage take 40 hours."""
+    environment = from_text(text(rate=rate, job="worker: G.1X\n    cores: 32"))
+    found = plan_verdict(check_plan(environment, plan(environment)))
+    assert found.sla.state == state
+    assert ("within a day" in found.sla.words) == (state == "at risk")
 
 
 @given(

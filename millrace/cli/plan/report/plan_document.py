@@ -14,7 +14,7 @@ from millrace.sizing.alternatives.risks import FULL, fullness
 from millrace.sizing.export import to_json
 from millrace.sizing.model import JobPlan, WorkerChoice
 from millrace.sizing.moves import Move
-from millrace.sizing.queries.environment_demands import query_demands
+from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.text_format import count, duration_text, format_number
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def worst_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> f
 
     Cores of complete workers, including those that the queries do not need, are divided as in the plan.
     """
-    own = [demand for demand in query_demands(environment)[0] if demand.job == job.name]
+    own = job_demands(environment, job.name)
     factor = choice.executors * choice.vcpu / job.cores.value
     ages = {}
     for demand in own:

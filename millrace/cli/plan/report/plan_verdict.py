@@ -124,12 +124,10 @@ def _sla(found: CheckedPlan) -> Sla:
         least, name = min(late)
         words = f"{percent(least)} of {name}'s records in time when traffic rises to its peak; "
         return Sla("at risk", f"{words}{percent(share)} at the steady peak", least)
-    if (
-        slow := next((each for each in found.played if each.waiting or each.catch_up == math.inf), None)
-    ) is not None:
+    if (slow := next((each for each in found.played if each.waiting), None)) is not None:
         outage = duration_text(slow.outage.total_seconds())
         words = f"{percent(share)} of the records in time at the peak, but {slow.query} does not catch up with {outage} of outage"
-        return Sla("at risk", f"{words} as planned" if slow.waiting else words, share)
+        return Sla("at risk", f"{words} {'within a day' if slow.slow else 'as planned'}", share)
     closest = max(found.played, key=lambda each: each.oldest / each.sla)
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
     return Sla(
@@ -179,7 +177,8 @@ def _late_at_rise(found: CheckedPlan) -> Iterator[Risk]:
 
 
 def _contradicted_catch_up(found: CheckedPlan) -> Iterator[Risk]:
-    late = sorted((each for each in found.played if each.waiting), key=lambda each: -each.waiting)
+    contradicted = (each for each in found.played if each.waiting and not each.slow)
+    late = sorted(contradicted, key=lambda each: -each.waiting)
     if late:
         first = late[0]
         yield _of_queries(
@@ -212,7 +211,7 @@ def _slow_catch_up(found: CheckedPlan) -> Iterator[Risk]:
             "slow-catch-up",
             [(each.job, each.query) for each in slow],
             f"after {outage} of outage at the peak, {first.query} {took}{{also}}",
-            severe=math.isinf(first.catch_up),
+            severe=any(each.waiting and each.slow for each in slow),
         )
 
 
