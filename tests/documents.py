@@ -14,5 +14,5 @@ def with_route(query: Mapping[str, Any]) -> dict[str, Any]:
     mine = _ROUTE.get(query["kind"], ())
     if "routes" in query or not mine:
         return {"latest_order": None, **query} if query["kind"] == "derive" else dict(query)
-    route = {"name": None, "origin": None, **{key: query[key] for key in mine}}
+    route = {"name": None, "origin": None, "changes_of": None, **{key: query[key] for key in mine}}
     return {**{key: value for key, value in query.items() if key not in mine}, "routes": [route]}

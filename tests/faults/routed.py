@@ -79,7 +79,9 @@ class RoutedStage(Stage):
         job = super()._job_settings(schema)
         [written] = job["queries"]
         land = {key: value for key, value in written.items() if key != "routes"} | written["routes"][0]
-        land = {key: value for key, value in land.items() if key != "origin"} | {"name": written["name"]}
+        land = {key: value for key, value in land.items() if key not in ("origin", "changes_of")} | {
+            "name": written["name"]
+        }
         web = jobs.topic(r"web\..*", 5_000, label="web", pattern=True)
         air, sea = (jobs.topic(name, 5_000, label=name) for name in (AIR, SEA))
         routes = {
@@ -90,7 +92,10 @@ class RoutedStage(Stage):
         }
         payload = {key: land[key] for key in ("format", "schema", "decompress_up_to", "redact", "rules")}
         shared = {key: land[key] for key in ("trigger_seconds", "repartition", "table")}
-        legs = [{"name": n, "origin": o, "source": s, **payload} for n, (o, s) in routes.items()]
+        legs = [
+            {"name": n, "changes_of": None, "origin": o, "source": s, **payload}
+            for n, (o, s) in routes.items()
+        ]
         derived = {"kind": "derive", "name": "derive-air", "source_table": land["table"], "route": "air"}
         derived |= {"enrich": [], "transform": None, "state": None, "dead_letters": None, "latest_by": []}
         derived |= {"sink": {"kind": "iceberg", "table": "faults.air_derived"}}

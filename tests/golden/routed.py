@@ -45,7 +45,12 @@ class RoutedJob(Job):
         routes = []
         for name, topic, out in (("events", self._topic, "out"), ("more", self._other, "out_more")):
             end = {"sink": {"kind": "iceberg", "table": self._table(out)}} if "sink" in decoded else {}
-            whose = {"name": name, "origin": topic, "source": source | {"name": name, "topic": topic}}
+            whose = {
+                "name": name,
+                "changes_of": None,
+                "origin": topic,
+                "source": source | {"name": name, "topic": topic},
+            }
             routes.append(whose | decoded | end)
         return [{**flat, "kind": self._routed, "routes": routes}]
 

@@ -351,7 +351,8 @@ class Routed(Topic):
     def prepare(self) -> None:
         sources = [kafka(name, rows=self.bench.rows) for name in ("events", "others")]
         routes = [
-            {"name": s["name"], "origin": s["topic"], "source": s, **self.bench.read_as} for s in sources
+            {"name": s["name"], "changes_of": None, "origin": s["topic"], "source": s, **self.bench.read_as}
+            for s in sources
         ]
         query = {"kind": "route", "name": self.label, "routes": routes, "table": f"bench.{self.label}"}
         self.prepared({**query, "repartition": None})

@@ -96,7 +96,9 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
         "clicks": ("web.clicks", source("web", r"web\..*", "main", **READING)),
         "bags": ("bags", source("bags", "bags", "other")),
     }
-    routes = [{"name": n, "origin": o, "source": s, **payload} for n, (o, s) in topics.items()]
+    routes = [
+        {"name": n, "changes_of": None, "origin": o, "source": s, **payload} for n, (o, s) in topics.items()
+    ]
     shared = {"trigger_seconds": 1.0, "repartition": None}
     landing, letters, sinks = table("landed"), table("letters"), {n: table(n) for n in topics}
     land = {"kind": "route", "name": "land-all", "routes": routes, "table": f"tests.{landing.name}", **shared}

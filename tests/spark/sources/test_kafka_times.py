@@ -76,6 +76,7 @@ class Routed(Timed):
             source = {**land["source"], "name": name, "topic": topic}
             route: dict[str, Any] = {
                 "name": name,
+                "changes_of": None,
                 "origin": topic,
                 "source": source,
                 "redact": redact,

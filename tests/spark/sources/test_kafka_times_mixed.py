@@ -56,7 +56,15 @@ class Mixed(Routed):
         (query,) = super()._queries()
         first = query["routes"][0]
         source = {**jobs.stream(self.stream, REGION), "name": "shop"}
-        route = {**first, "name": "shop", "origin": self.stream, "source": source, "redact": [], "rules": []}
+        route = {
+            **first,
+            "name": "shop",
+            "changes_of": None,
+            "origin": self.stream,
+            "source": source,
+            "redact": [],
+            "rules": [],
+        }
         return [{**query, "routes": [*query["routes"], route]}]
 
     def put(self, count: int) -> None:

@@ -24,7 +24,7 @@ ARGUMENTS = parse_arguments(["--launch-document", "s3://b/d.json"])
 ROUTE = {key: LAND[key] for key in ("source", "format", "schema", "decompress_up_to", "redact", "rules")}
 ROUTED = {
     "kind": "route", "name": "all", "table": "lake.all", "trigger_seconds": 1.5, "repartition": 2,
-    "routes": [{"name": "flights", "origin": "flights", **ROUTE}],
+    "routes": [{"name": "flights", "changes_of": None, "origin": "flights", **ROUTE}],
 }  # fmt: skip
 
 

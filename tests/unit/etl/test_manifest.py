@@ -33,7 +33,7 @@ DERIVE: dict[str, Any] = {
 }  # fmt: skip
 ROUTE: dict[str, Any] = {
     key: LAND[key] for key in ("source", "format", "schema", "decompress_up_to", "redact", "rules")
-} | {"name": "a", "origin": "flights"}
+} | {"name": "a", "changes_of": None, "origin": "flights"}
 
 
 def topic(name: str, connection: str = "main") -> dict[str, Any]:
@@ -41,7 +41,9 @@ def topic(name: str, connection: str = "main") -> dict[str, Any]:
 
 
 def routed(*names: str) -> dict[str, Any]:
-    routes = [{**ROUTE, "name": name, "origin": name, "source": topic(name)} for name in names]
+    routes = [
+        {**ROUTE, "name": name, "changes_of": None, "origin": name, "source": topic(name)} for name in names
+    ]
     kept = {key: LAND[key] for key in ("table", "trigger_seconds", "repartition")}
     return {"kind": "route", "name": "land", "routes": routes, **kept}
 
@@ -84,7 +86,7 @@ REFUSED = {
     "another connection": (made(LANDED), dataclasses.replace(made(LANDED), legs=(manifest.ManifestLeg("kafka", "d"),)), "source 1"),
     "one source more": (
         made(routed("a")),
-        made({**routed("a"), "routes": [*routed("a")["routes"], {**ROUTE, "name": "b", "origin": "shop-clicks", "source": KINESIS}]}),
+        made({**routed("a"), "routes": [*routed("a")["routes"], {**ROUTE, "name": "b", "changes_of": None, "origin": "shop-clicks", "source": KINESIS}]}),
         "what it reads",
     ),
     "another kind": (made(LANDED), dataclasses.replace(made(LANDED), kind="direct"), "the query's kind was land and is direct"),

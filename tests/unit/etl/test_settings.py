@@ -45,7 +45,7 @@ def routed(kind: str) -> dict[str, Any]:
         "sink",
     }
     route = {key: query.pop(key) for key in keys & query.keys()}
-    routes = [{"name": name, "origin": f"topic-{name}", **route} for name in ("a", "b")]
+    routes = [{"name": name, "changes_of": None, "origin": f"topic-{name}", **route} for name in ("a", "b")]
     return {**query, "kind": {"land": "route", "direct": "direct-route"}[kind], "routes": routes}
 
 
