@@ -19,7 +19,7 @@ from millrace.sandbox.programs.toolchain import ROOT, node_bin, state_folder
 MOST_BYTES = 300_000_000
 """Of the base installation, without what Python compiles."""
 
-LEFT_OUT = ("toolchain/policy/", "toolchain/browser/")
+LEFT_OUT = ("toolchain/policy/", "toolchain/browser/", "toolchain/dev.txt", "toolchain/mkdocs.yml")
 LOG = ROOT / "tests" / "unit" / "advisor" / "data"
 ACCOUNT = "111122223333"
 

@@ -157,7 +157,7 @@ def test_queries_with_too_few_batches_are_left_out_and_noted():
         ("cores", "KEY=VALUE"),
         ("coers=4", "cores"),
         ("moon.limit=4", "a query of the log: land"),
-        ("land.cores=4", "of all queries"),
+        ("land.cores=4", "applies to all queries"),
         ("cores=0", "a whole number"),
         ("cores=2.5", "a whole number"),
         ("limit=many", "a whole number"),
