@@ -227,6 +227,9 @@ class _Reader:
         if id(node) in above:
             raise DocumentError("an alias that contains itself", line)
         above = (*above, id(node))
+        if (tag := str(node.tag)).startswith("!") and tag != "!":
+            text = f"{dotted_path(path)} has the tag {tag}, which means nothing here; `null` removes what `extends` brings"
+            raise DocumentError(text, line)
         if isinstance(node, MappingNode):
             return Tree(self._file, line, self._mapping(node, above, path))
         if isinstance(node, SequenceNode):

@@ -74,6 +74,15 @@ def test_a_number_with_separators_is_one_mistake_that_says_how_it_is_written(
     assert allowed != "a number" or problem.hint == "write 20000"
 
 
+@pytest.mark.parametrize(
+    ("key", "tag"), [("streams:", "!replace"), ("region:", "!env"), ("kind: kinesis", "!x")]
+)
+def test_a_tag_without_a_meaning_is_a_mistake(project: Path, key: str, tag: str) -> None:
+    name, _, value = key.partition(":")
+    (problem,) = problems(project, GOOD.replace(key, f"{name}: {tag}{value}", 1))
+    assert f"has the tag {tag}, which means nothing here" in problem.value
+
+
 def test_a_key_without_a_value_stays_a_mistake_of_its_own(project: Path) -> None:
     (problem,) = problems(project, GOOD.replace(ORDERS, ORDERS[:-1] + ", peak}"))
     assert problem.key == "streams.orders.traffic.peak"
