@@ -361,7 +361,7 @@ def main(arguments: Sequence[str]) -> int:
         given.into.write_text(json.dumps(rounds_here(given)))
         return 0
     commit, changed = (
-        _git("rev-parse", "HEAD"),
+        _git("rev-parse", "--short", "HEAD"),
         bool(_git("status", "--porcelain", "--", ".", ":!tests/performance/results")),
     )
     about = {"commit": commit, "changed": changed, "at": datetime.now(UTC).isoformat(timespec="seconds")}
