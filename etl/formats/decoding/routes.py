@@ -117,8 +117,11 @@ class Router:
         """
         kept = [F.col(f"`{name}`") for name in rows.columns if name != "payload"]
         name = reduce(lambda found, route: found.when(self._takes(route), F.lit(route.name)), self.routes, F)
-        named = rows.withColumn(_TABLE, self._table())
-        out = named.select(*kept, name.alias(COLUMN), F.col("payload").alias(_RAW), _TABLE)
+        # A projection of its own only where routes ask for it.
+        asked = any(route.changes_of is not None for route in self.routes)
+        named = rows.withColumn(_TABLE, self._table()) if asked else rows
+        table = F.col(_TABLE) if asked else F.lit("").alias(_TABLE)
+        out = named.select(*kept, name.alias(COLUMN), F.col("payload").alias(_RAW), table)
         for place, route in enumerate(self.routes):
             out = self._along(out, place, route)
         letters = [F.col(_letter(place)) for place in range(len(self.routes))]
@@ -158,7 +161,7 @@ class Router:
         return [*found.values()]
 
     def _table(self) -> Column:
-        """Return the table of the change in a payload, where routes ask for it; empty otherwise."""
+        """Return the table of the change in a payload; empty for a topic or stream whose routes do not ask for it."""
         named = [routes[0] for routes in self._origins if routes[0].changes_of is not None]
         tables = (F.when(route.arrives(), route.table_of(F.col("payload"))) for route in named)
         return F.coalesce(*tables, F.lit(""))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import MISSING, Finding, Path
+from millrace.config.formats import PayloadFormat
 from millrace.config.formats.changes import ChangeFormat
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, Landing, Route, RouteQuery, Routing
@@ -15,6 +16,7 @@ from millrace.config.queries import DeriveQuery, Landing, Route, RouteQuery, Rou
 def check_routes(path: Path, query: Routing, environment: Environment) -> Iterator[Finding]:
     """Check that each record can take one route at most."""
     taken: dict[tuple[str, str | None, str | None], str] = {}
+    forms: dict[tuple[str, str | None], PayloadFormat] = {}
     whole = {
         (each.source, each.topic): name
         for name, each in reversed([*query.routes.items()])
@@ -27,6 +29,11 @@ def check_routes(path: Path, query: Routing, environment: Environment) -> Iterat
         if stream is not None:
             yield from _topic(here, route, pattern)
         yield from _changes(here, route)
+        # The first route's format tells the table of every change.
+        form = forms.setdefault((route.source, route.topic), route.format) if route.changes_of else None
+        if form is not None and route.format != form:
+            allowed = f"the format of the other routes of {route.source}: {form.kind}"
+            yield Finding((*here, "format"), route.format.kind, allowed)
         every = whole.get((route.source, route.topic), name)
         first = taken.setdefault((route.source, route.topic, route.changes_of), every)
         if first != name:

@@ -182,6 +182,14 @@ ROWS = {
         *routed("orders: {source: orders,", "orders: {source: clicks, changes_of: shop.orders, format: {kind: dms}, #!\n           "),
         f"{BOTH}.routes.orders.changes_of", "shop.orders", "records that no other route takes; clicks takes these", None,
     ),
+    "two formats of the changes in one stream": (
+        *routed(ROUTES[ROUTES.index("        routes:"):], """\
+        routes:
+          orders: {source: clicks, changes_of: a.b, format: {kind: dms}, schema: pipelines/shop/schemas/click.ddl}
+          clicks: {source: clicks, changes_of: a.c, format: {kind: debezium}, schema: pipelines/shop/schemas/click.ddl} #!
+"""),
+        f"{BOTH}.routes.clicks.format", "debezium", "the format of the other routes of clicks: dms", None,
+    ),
     "a table of a format without tables": (
         *routed("{source: orders,", "{source: orders, changes_of: shop.orders, #!\n           "), f"{BOTH}.routes.orders.changes_of",
         "shop.orders", "nothing: json has no changes of tables", None,
