@@ -153,7 +153,7 @@ class JsonDecoder:
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         present = [~absent for _, absent in missing_fields(self.schema, values.__getitem__, F.lit(True))]
         # Before the parse: with it, this would be more code than Java compiles.
-        text = _all(valid_text(F.col("payload")), exact_json.is_taken(_text()))
+        text = _all(exact_json.is_taken(_text()))
         fine = _all(F.col(_TAKEN), *_whole(raw), *present, *json_values.sound(flat, raw.getField))
         others = [F.col(name) for name in kept]
         to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT), text.alias(_TAKEN)]

@@ -20,7 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructType
 
-from .rows import contains
+from .rows import contains, valid_text
 
 _TEXT, _NUMBER = (f"{secrets.token_hex(8)}{kind}" for kind in "tn")
 """Before a text, and before a number that has become one; no payload knows them."""
@@ -37,6 +37,8 @@ _HIGH, _LOW = (rf"u[dD][{digits}][0-9a-fA-F]{{2}}" for digits in ("89abAB", "c-f
 _PAIR = rf"\\{_HIGH}\\{_LOW}"
 _DOUBLED_PAIR = rf"(?<!\\)((?:\\{{4}})*+)\\\\({_HIGH})\\\\({_LOW})"
 
+
+_BACKSLASH = r"\\"
 
 LONGEST_NAME = 50_000
 """Most characters of a name; the parser of Spark 4.1 has this limit, that of 3.5 none."""
@@ -59,8 +61,13 @@ def has_lone_surrogate(text: Column) -> Column:
 
 
 def is_taken(text: Column) -> Column:
-    """Return a condition: neither :func:`has_long_name` nor :func:`has_lone_surrogate`."""
-    return ~(has_long_name(text) | has_lone_surrogate(text))
+    """Return a condition: a text is UTF-8, and neither :func:`has_long_name` nor :func:`has_lone_surrogate`.
+
+    A text without a backslash, and therefore without an escape, needs one look: what stands before its first one is all of it
+    (as in :func:`valid_text`).
+    """
+    plain = F.split(text, _BACKSLASH, 2).getItem(0) == text
+    return ~has_long_name(text) & (plain | (valid_text(text) & ~has_lone_surrogate(text)))
 
 
 def is_as_written(value: Column) -> Column:

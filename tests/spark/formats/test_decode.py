@@ -51,6 +51,7 @@ BAD: dict[str, tuple[bytes | None, str, str]] = {
     "scalar": (b"5", "decode", "not exactly one"),
     "json null": (b"null", "decode", "not exactly one"),
     "invalid UTF-8 inside text": (b'{"carrier":"\xff\xfe","flight":1}', "decode", "not UTF-8"),
+    "invalid UTF-8 after an escape": (b'{"carrier":"\\n\xff","flight":1}', "decode", "not UTF-8"),
     "overlong UTF-8": (b'{"carrier":"\xc0\xaf","flight":1}', "decode", "not UTF-8"),
     "surrogate": (b'{"carrier":"\xed\xa0\x80","flight":1}', "decode", "not UTF-8"),
     "byte order mark": (b"\xef\xbb\xbf" + GOOD + b"}", "decode", "not exactly one"),
