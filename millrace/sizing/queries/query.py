@@ -20,6 +20,9 @@ from millrace.sizing.text_format import count
 _OUTAGE = timedelta(minutes=10)
 """Outage for the plan's catch-up time if the file names none."""
 
+_WITHIN = timedelta(hours=20)
+"""Longest time to catch up for which a job is sized: a day, without what arrives while its driver starts."""
+
 
 _BILLED = ("bounded.billed_start_seconds", "bounded.least_billed_seconds")
 
@@ -158,6 +161,18 @@ def plan_query(
 def outage_of(job: Job) -> timedelta:
     """Return the outage for the plan's catch-up time."""
     return job.catch_up.outage if job.catch_up is not None else _OUTAGE
+
+
+def rate_to_catch_up(job: Job, *, asked: bool = False) -> float:
+    """Return the rate that a job is sized for, as a multiple of the peak: ``1 + R/C`` to catch up with R within C.
+
+    Parameters
+    ----------
+    asked
+        Whether only `catch_up` of the file counts; otherwise C is less than a day in any case.
+    """
+    within = math.inf if job.catch_up is None else job.catch_up.within.total_seconds()
+    return 1 + outage_of(job).total_seconds() / (within if asked else min(within, _WITHIN.total_seconds()))
 
 
 def _catch_up(

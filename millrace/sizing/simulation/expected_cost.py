@@ -88,6 +88,20 @@ def scaling_pins(job: Job) -> tuple[str, ...]:
     return tuple(key for key in keys if key in job.model_fields_set and getattr(job, key) is not None)
 
 
+def capacity_pins(environment: Environment, job: str, query: str) -> tuple[str, ...]:
+    """Return the keys that bound how fast a query catches up, those of its job and of its streams."""
+    settings = environment.jobs[job]
+    asked = settings.queries[query]
+    keys = [f"jobs.{job}.{key}" for key in ("cores", "max_workers") if getattr(settings, key) is not None]
+    keys += [f"jobs.{job}.{key}" for key in scaling_pins(settings)]
+    keys += [
+        f"jobs.{job}.queries.{query}.{key}" for key in ("records_per_batch",) if getattr(asked, key, None)
+    ]
+    streams = {name: environment.streams[name] for name in getattr(asked, "streams", ())}
+    keys += [f"streams.{name}.{each.parts}" for name, each in streams.items() if each.given_partitions]
+    return tuple(keys)
+
+
 def with_expected(environment: Environment, plan: Plan) -> Plan:
     """Return a plan whose jobs have the expected cost of their workers, and advice on ``scaling: fixed``."""
     jobs = {name: _told(environment, plan, job) for name, job in plan.jobs.items()}
