@@ -15,12 +15,26 @@ from millrace.sizing.cost import job_cost
 from millrace.sizing.jobs.advice import job_advice
 from millrace.sizing.jobs.memory import Memory, of_job, records_held
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
-from millrace.sizing.jobs.sharing import Batch, divide, fewest_shared_cores, largest_batch, shared_spreads
+from millrace.sizing.jobs.sharing import (
+    Batch,
+    divide,
+    divide_run,
+    fewest_shared_cores,
+    headroom,
+    largest_batch,
+    shared_spreads,
+)
 from millrace.sizing.jobs.usage_costs import usage_cost
 from millrace.sizing.jobs.worker_choices import choices, worker_usd_hour
 from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
 from millrace.sizing.prices_and_limits import PriceTable, limits
-from millrace.sizing.queries.capacity import CoreSpread, choose_cores, spread_over_cores, whole_cores
+from millrace.sizing.queries.capacity import (
+    CoreSpread,
+    choose_cores,
+    fastest_spread,
+    spread_over_cores,
+    whole_cores,
+)
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.query import Source, plan_query, plan_run
 from millrace.sizing.text_format import count
@@ -82,21 +96,27 @@ def plan_job(
     spreads, number, problems = _spreads(environment, name, demands, sources)
     if problems:
         return None, problems
-    cores = _cores(name, job, demands, number)
     made = _with_workers(environment, name, demands, sources, prices, spreads, number)
-    if len(demands) > 1:
-        # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner.
-        paid = made.sized.tasks_per_worker * (
-            math.ceil(number / made.sized.tasks_per_worker)
-            if job.max_workers is None
-            else job.max_workers - 1
-        )
-        if paid > number:
-            more = _spreads(environment, name, demands, sources, paid)[0]
-            larger = _with_workers(environment, name, demands, sources, prices, more, number)
-            fits = larger.ways[0].worker == made.ways[0].worker
-            if fits and (made.problems or not larger.problems):
-                spreads, made = more, larger
+    each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
+    paid = each * (math.ceil(number / each) if job.max_workers is None else paid)
+    # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
+    while made.run is not None or (len(demands) > 1 and paid > number):
+        more = _spreads(environment, name, demands, sources, paid)[0]
+        asked = number if paid - number < each or job.max_workers is not None else paid
+        larger = _with_workers(environment, name, demands, sources, prices, more, asked)
+        fits = larger.ways[0].worker == made.ways[0].worker and (made.problems or not larger.problems)
+        if fits and larger.ways[0].usd <= made.ways[0].usd:
+            spreads, made, number = more, larger, asked
+        paid += each
+        # More executors share the driver's cost, but each is billed for the start.
+        if (
+            made.run is None
+            or job.max_workers
+            or job.cores
+            or _least_usd(demands, made, paid) > made.ways[0].usd
+        ):
+            break
+    cores = _cores(name, job, demands, number)
     problems, queries, memory, run, ways, sized = made
 
     def worker() -> Input:
@@ -156,6 +176,19 @@ def plan_job(
     if job.scaling == "fixed":
         plan = hold(plan, "scaling: fixed holds all of them")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
+
+
+def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -> float:
+    """Return the dollars a month below which no bounded run of a job stays on so many cores."""
+    known, way = limits(), made.ways[0]
+    assert made.run is not None
+    work = max(
+        each.work.overhead + each.work.most_arrivals * each.work.rate * each.work.per_record / cores
+        for each in demands
+    )
+    least = max(known["bounded.least_billed_seconds"], known["bounded.billed_start_seconds"] + work)
+    workers = (cores / made.sized.tasks_per_worker + 1) / (way.executors + 1)
+    return way.usd * workers * least / made.run.seconds.value
 
 
 class _WithWorkers(NamedTuple):
@@ -222,7 +255,8 @@ def _cores(name: str, job: Job, demands: Sequence[QueryDemand], number: int) -> 
         "cores",
         f"{whose}: {_cores_why(job, demands)}",
         assumed=any(demand.assumed for demand in demands),
-        formula="fewest on which the batches of all queries end in time when they fire together",
+        formula="fewest on which the batches of all queries end in time when they fire together"
+        + (", or so many that runs cost the least" if job.run_every is not None else ""),
         inputs=lambda: tuple(f"{demand.key}.cores" for demand in demands),
     )
 
@@ -339,7 +373,7 @@ def _spreads(
     if short:
         return [], 0, short
     if len(demands) == 1:
-        return _alone(environment, name, demands[0], source_of(demands[0], sources))
+        return _alone(environment, name, demands[0], source_of(demands[0], sources), paid)
     batches = shared_batches(demands, sources)
     short = [
         _too_few_shards(environment, demand)
@@ -353,11 +387,14 @@ def _spreads(
     tasks = divide(batches, cores)
     if tasks is None:
         return [], cores, [_too_few_cores(job, demands, fewest)]
-    return shared_spreads(demands, batches, tasks, max(cores, paid)), cores, []
+    paid = max(cores, paid)
+    if job.run_every is not None:
+        tasks = max(tasks, divide_run(batches, paid), key=lambda each: headroom(batches, each, paid))
+    return shared_spreads(demands, batches, tasks, paid), cores, []
 
 
 def _alone(
-    environment: Environment, name: str, demand: QueryDemand, source: Source
+    environment: Environment, name: str, demand: QueryDemand, source: Source, paid: int = 0
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the distribution of a query that has all cores of its job."""
     job, found = environment.jobs[name], own_spread(demand, source)
@@ -372,6 +409,13 @@ def _alone(
         if job.cores < found.cores or more is None:
             return [], job.cores, [_too_few_cores(job, [demand], found.cores)]
         found = more
+    if job.run_every is not None and paid:
+        overhead = limits()["spark.repartition.overhead"]
+        more = CoreSpread(paid, float(paid), None)
+        if demand.lands:
+            more = fastest_spread(source.partitions, paid, overhead)
+        if more.effective >= found.effective and more.read_at_once >= found.read_at_once:
+            return [more], found.cores, []
     # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
     late = found.waves == 1 and demand.read_in_one_wave >= source.partitions
     return [found], found.cores, [_too_few_shards(environment, demand)] if late else []
