@@ -21,7 +21,7 @@ from millrace.sizing.cost import stream_cost
 from millrace.sizing.costs.network import dns_cost, jobs_inside, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
 from millrace.sizing.costs.storage import unpriced_costs
-from millrace.sizing.jobs.job import own_spread, source_of
+from millrace.sizing.jobs.core_spreads import own_spread, source_of
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
