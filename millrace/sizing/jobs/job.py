@@ -149,11 +149,14 @@ def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -
     """Return the dollars a month below which no bounded run of a job stays on so many cores."""
     known, way = limits(), made.ways[0]
     assert made.run is not None
-    work = max(
-        each.work.overhead + each.work.most_arrivals * each.work.rate * each.work.per_record / cores
-        for each in demands
+    stages = [[each.work for each in demands if each.lands is lands] for lands in (True, False)]
+    seconds = sum(
+        max(each.overhead for each in stage)
+        + sum(each.most_arrivals * each.rate * each.per_record for each in stage) / cores
+        for stage in stages
+        if stage
     )
-    least = max(known["bounded.least_billed_seconds"], known["bounded.billed_start_seconds"] + work)
+    least = max(known["bounded.least_billed_seconds"], known["bounded.billed_start_seconds"] + seconds)
     workers = (cores / made.sized.tasks_per_worker + 1) / (way.executors + 1)
     return way.usd * workers * least / made.run.seconds.value
 
