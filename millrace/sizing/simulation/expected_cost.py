@@ -13,7 +13,7 @@ from millrace.sizing.cost import HOURS, SECONDS
 from millrace.sizing.jobs.job import hold
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
+from millrace.sizing.simulation.plan_scenario import scaling_of, scenario, traffic_of
 from millrace.sizing.simulation.result import JobResult
 from millrace.sizing.simulation.run import simulate
 from millrace.sizing.simulation.self_check import growth
@@ -43,17 +43,19 @@ def largest_monthly_cost(job: JobPlan) -> float:
 def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[float]:
     """Return USD a month of a job's workers at the average rate, with the engine's scaling.
 
-    The rate is a constant `records_per_second` of each stream: of the course of a day, a file has only its average and peak.
+    Executors that do not come and go are not simulated. The rate is a constant `records_per_second` of each stream: of the course of a day, a file has only its average and peak.
     """
-    longest = max(query.trigger_seconds.value for query in job.queries.values())
-    seconds = max(PLAYED, TRIGGERS * longest)
-    arrivals = {
-        name: Arrivals.constant(traffic.records_per_second, seconds)
-        for name, traffic in traffic_of(environment, job.name).items()
-    }
-    played = simulate(scenario(environment, plan, job.name, arrivals))
-    begin, end = played.dollars_spent_until(np.asarray([seconds / 4, seconds]))
-    usd = float(end - begin) / (seconds * 3 / 4) * SECONDS
+    policy, usd = scaling_of(environment, job), job.worker_usd_hour * HOURS * (job.executors.value + 1)
+    if job.run is not None or policy.least < policy.most:
+        longest = max(query.trigger_seconds.value for query in job.queries.values())
+        seconds = max(PLAYED, TRIGGERS * longest)
+        arrivals = {
+            name: Arrivals.constant(traffic.records_per_second, seconds)
+            for name, traffic in traffic_of(environment, job.name).items()
+        }
+        played = simulate(scenario(environment, plan, job.name, arrivals))
+        begin, end = played.dollars_spent_until(np.asarray([seconds / 4, seconds]))
+        usd = float(end - begin) / (seconds * 3 / 4) * SECONDS
     executors = usd / (job.worker_usd_hour * HOURS) - 1
     if job.run is not None:
         minutes = (
