@@ -26,6 +26,9 @@ from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.query import Source, plan_query, plan_run
 from millrace.sizing.text_format import count
 
+_HELD_BY = 10
+"""Factor of the cost up to which a bounded run gets more executors because fewer do not hold a join's batches."""
+
 
 def workers_for(cores: int, tasks_per_worker: int) -> int:
     """Return the workers for a number of cores: the executors and one driver.
@@ -71,17 +74,14 @@ def plan_job(
         more = job_spreads(environment, name, demands, sources, paid)[0]
         asked = number if paid - number < each or job.max_workers is not None else paid
         larger = _with_workers(environment, name, demands, sources, prices, more, asked)
-        fits = larger.ways[0].worker == made.ways[0].worker and (made.problems or not larger.problems)
-        if fits and larger.ways[0].usd <= made.ways[0].usd:
+        cheaper = larger.ways[0].worker == made.ways[0].worker and larger.ways[0].usd <= made.ways[0].usd
+        if not larger.problems and (made.problems or cheaper):
             spreads, made, number = more, larger, asked
         paid += each
+        if made.run is None or job.max_workers or job.cores or (made.problems and not made.memory.together):
+            break
         # More executors share the driver's cost, but each is billed for the start.
-        if (
-            made.run is None
-            or job.max_workers
-            or job.cores
-            or _least_usd(demands, made, paid) > made.ways[0].usd
-        ):
+        if _least_usd(demands, made, paid) > (1 + _HELD_BY * bool(made.problems)) * made.ways[0].usd:
             break
     cores = _cores(name, job, demands, number)
     problems, queries, memory, run, ways, sized = made

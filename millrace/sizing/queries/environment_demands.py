@@ -21,7 +21,13 @@ from millrace.sizing.queries.capacity import InfeasibleError, QueryWork, cores_n
 from millrace.sizing.queries.demand import LatencyShare, QueryDemand
 from millrace.sizing.queries.demand_inputs import infeasible, spare_share_inputs, traffic_inputs
 from millrace.sizing.queries.query import rate_to_catch_up
-from millrace.sizing.queries.triggers import held, longest_of_join, paced, seconds_held
+from millrace.sizing.queries.triggers import (
+    held,
+    longest_of_join,
+    paced,
+    partitions_of_run,
+    seconds_held,
+)
 
 Landings = dict[str, tuple[str, Landing]]
 """First query that lands each table, with its job, by table."""
@@ -309,6 +315,9 @@ def _query_demand(
         spares=lambda: spare_share_inputs(environment, job_name, again, work, tuple(peaks)),
         again=again,
         read_at_once=work.rate * work.hand_over * again,
+        held_by=0.0
+        if every is None
+        else partitions_of_run(environment.streams, peaks, every.total_seconds()),
         part=part,
         partitions=partitions,
     )

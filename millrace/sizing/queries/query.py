@@ -15,6 +15,7 @@ from millrace.sizing.model import Figure, QueryPlan, RunPlan, pinned
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.queries.capacity import CoreSpread, batch_range, per_partition
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.triggers import SPARE
 from millrace.sizing.text_format import count
 
 _OUTAGE = timedelta(minutes=10)
@@ -25,9 +26,6 @@ _WITHIN = timedelta(hours=20)
 
 
 _BILLED = ("bounded.billed_start_seconds", "bounded.least_billed_seconds")
-
-_SPARE = 1.1
-"""Factor of a limit that memory determines, above the limit that keeps up, so that a backlog drains."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +217,7 @@ def _room(most: float, above: float, held: float) -> tuple[float, bool]:
     """
     if held >= most:
         return most, False
-    return min(most, max(held, _SPARE * above)), True
+    return min(most, max(held, SPARE * above)), True
 
 
 def _least(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[Finding]:
