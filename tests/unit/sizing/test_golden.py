@@ -134,9 +134,9 @@ def test_what_is_pinned_stays_and_the_other_is_shown(from_text: Loader) -> None:
 
 def test_memory_takes_a_larger_worker(from_text: Loader) -> None:
     """Tables of 12 GiB on each executor are too much for G.1X: many cores share them on G.2X, few have memory DPUs."""
-    small = plan(from_text(text(rate="23500"))).jobs["clicks"]
+    small = plan(from_text(text())).jobs["clicks"]
     assert small.worker == "G.1X"
-    large = plan(from_text(text(rate="23500", job="memory: {tables: 12GiB}"))).jobs["clicks"]
+    large = plan(from_text(text(job="memory: {tables: 12GiB}"))).jobs["clicks"]
     assert large.memory_gib >= large.memory.value > 16
     assert large.worker == "G.2X"
     few = plan(from_text(text(rate="2900", job="memory: {tables: 12GiB}"))).jobs["clicks"]
@@ -153,10 +153,10 @@ def test_memory_takes_a_larger_worker(from_text: Loader) -> None:
 
 
 def test_state_is_shared_out(from_text: Loader) -> None:
-    with_state = plan(from_text(text(rate="23500", job="worker: G.1X\n    memory: {state: 16GiB}"))).jobs[
+    with_state = plan(from_text(text(job="worker: G.1X\n    memory: {state: 16GiB}"))).jobs[
         "clicks"
     ]
-    without = plan(from_text(text(rate="23500"))).jobs["clicks"]
+    without = plan(from_text(text())).jobs["clicks"]
     more = with_state.memory.value - without.memory.value
     assert more == pytest.approx(16 / 8 / 0.625, abs=0.02), (
         "eight executors, and five eighths of each are heap"
