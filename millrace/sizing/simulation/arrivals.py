@@ -115,6 +115,11 @@ class Arrivals:
         return self._totals[-1]
 
     @property
+    def never_rests(self) -> bool:
+        """True if records arrive all the time."""
+        return bool(np.all(np.diff(self.totals) > _NOTHING))
+
+    @property
     def last_change(self) -> float:
         """Time in seconds from which the rate remains the same."""
         return self._times[-2]

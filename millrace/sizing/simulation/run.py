@@ -19,7 +19,7 @@ from millrace.sizing.simulation.executor_pool import Clock, Pool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
 from millrace.sizing.simulation.job import QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.result import Batch, JobResult, Repeats, job_result, query_result
-from millrace.sizing.simulation.steady import quiet_spans, repetition
+from millrace.sizing.simulation.steady import quiet_spans, repetition, with_lasting_executors
 from millrace.sizing.simulation.tasks import Tasks, makespan
 
 _POLL = 0.01
@@ -302,6 +302,8 @@ def simulate(scenario: Scenario, *, each_batch: bool = False) -> JobResult:
         for load in scenario.queries
     ]
     reshards = tuple((names[name], change) for name, change in scenario.reshards)
+    if not each_batch:
+        scenario = with_lasting_executors(scenario)
     result = _result(replace(scenario, queries=tuple(loads), reshards=reshards), each_batch)
     queries = {name: replace(result.queries[number], name=name) for name, number in names.items()}
     return replace(result, queries=MappingProxyType(queries))
