@@ -78,7 +78,7 @@ class FairScheduler:
         own.waiting, own.done, own.used = list(tasks), self._env.event(), used
         used += self.pool.assign_tasks(query, own.count)
         self._assign()
-        if own.count and not self._requesting:
+        if own.count and not self._requesting and self.pool.backlog_timeouts:
             self._env.process(self._request())
         return own.done
 
@@ -125,6 +125,7 @@ class FairScheduler:
     def _request(self) -> Generator[simpy.Event, object, None]:
         """Request executors as long as tasks wait: one, two, four, ..."""
         self._requesting = True
+        assert self.pool.backlog_timeouts is not None
         pause, again = self.pool.backlog_timeouts
         step, generation = 1, self._generation
         while True:

@@ -198,8 +198,9 @@ class _Query:
                 batch.begun, batch.waiting = env.seconds, self.reader.waiting(end)
                 tasks = yield from self._work(batch)
                 self.reader.commit(batch)
-                done, self.committed = self.committed, env.event()
-                done.succeed()
+                if self.committed.callbacks:
+                    done, self.committed = self.committed, env.event()
+                    done.succeed()
                 self.batches.append(
                     Batch(batch.begun, env.seconds, batch.records, batch.waiting, batch.spans, tasks)
                 )
