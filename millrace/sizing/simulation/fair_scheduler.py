@@ -90,8 +90,9 @@ class FairScheduler:
             each.waiting, each.running = [], 0
 
     def _assign(self) -> None:
-        free = self.pool.cores - sum(each.running for each in self._pools)
-        while free > 0 and (waiting := [each for each in self._pools if each.waiting]):
+        waiting = [each for each in self._pools if each.waiting]
+        free = self.pool.cores - sum(each.running for each in self._pools) if waiting else 0
+        while free > 0 and waiting:
             least = min(each.running for each in waiting)
             first = [each for each in waiting if each.running == least]
             above = min((each.running - least for each in waiting if each.running > least), default=free)
@@ -99,6 +100,7 @@ class FairScheduler:
             step = max(1, min(above, free // len(first)))
             for each in first[:free]:
                 free -= self._begin(each, step)
+            waiting = [each for each in waiting if each.waiting]
 
     def _begin(self, own: _TaskPool, most: int) -> int:
         first = own.waiting[0]
