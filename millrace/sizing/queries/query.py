@@ -241,7 +241,7 @@ def _limit(
         if held:
             why = f"a task's memory holds so many of its shard; at least {above:,.0f} keep up with the peak"
         figure = Figure(
-            max(math.floor(above) + 1, math.floor(most)),
+            max(math.floor(above) + 1, math.floor(round(most, 6))),
             "records",
             why,
             assumed=demand.assumed,
