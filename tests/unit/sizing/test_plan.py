@@ -76,7 +76,9 @@ def test_readers_share_what_a_shard_gives(from_text: Loader) -> None:
         for i in range(4)
     )
     figure = plan(from_text(text(rate="900", size="10KiB", per_core="100000", more=second))).streams["clicks"]
-    assert figure.expected_partitions.value == 23  # 5 readers of 8.8 MiB/s through 2 MiB/s a shard; 22 would take ten days to catch up
+    assert (
+        figure.expected_partitions.value == 23
+    )  # 5 readers of 8.8 MiB/s through 2 MiB/s a shard; 22 would take ten days to catch up
     assert "5 readers" in figure.expected_partitions.why
 
 
