@@ -26,9 +26,6 @@ from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.query import Source, plan_query, plan_run
 from millrace.sizing.text_format import count
 
-_HELD_BY = 10
-"""Factor of the cost up to which a bounded run gets more executors because fewer do not hold a join's batches."""
-
 
 def workers_for(cores: int, tasks_per_worker: int) -> int:
     """Return the workers for a number of cores: the executors and one driver.
@@ -70,6 +67,7 @@ def plan_job(
     each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
     paid = each * (math.ceil(number / each) if job.max_workers is None else paid)
     # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
+    least = made.ways[0].usd
     while made.run is not None or (len(demands) > 1 and paid > number):
         more = job_spreads(environment, name, demands, sources, paid)[0]
         asked = number if paid - number < each or job.max_workers is not None else paid
@@ -77,11 +75,9 @@ def plan_job(
         cheaper = larger.ways[0].worker == made.ways[0].worker and larger.ways[0].usd <= made.ways[0].usd
         if not larger.problems and (made.problems or cheaper):
             spreads, made, number = more, larger, asked
-        paid += each
-        if made.run is None or job.max_workers or job.cores or (made.problems and not made.memory.together):
-            break
+        paid, least = paid + each, min(least, larger.ways[0].usd)
         # More executors share the driver's cost, but each is billed for the start.
-        if _least_usd(demands, made, paid) > (1 + _HELD_BY * bool(made.problems)) * made.ways[0].usd:
+        if made.run is None or job.max_workers or job.cores or _least_usd(demands, made, paid) > least:
             break
     cores = _cores(name, job, demands, number)
     problems, queries, memory, run, ways, sized = made

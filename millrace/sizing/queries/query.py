@@ -233,7 +233,7 @@ def _least(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[F
 def _limit(
     demand: QueryDemand, query: SourceQuery, above: float, room: tuple[float, bool]
 ) -> tuple[Figure[int], list[Finding]]:
-    most, held = room
+    most, held = round(room[0], 6), room[1]
     given, path = query.records_per_batch, (*demand.path, "records_per_batch")
     longest = f"{demand.work.longest_batch:g} s"
     if given is None:
@@ -241,7 +241,7 @@ def _limit(
         if held:
             why = f"a task's memory holds so many of its shard; at least {above:,.0f} keep up with the peak"
         figure = Figure(
-            max(math.floor(above) + 1, math.floor(round(most, 6))),
+            max(math.floor(above) + 1, math.floor(most)),
             "records",
             why,
             assumed=demand.assumed,
