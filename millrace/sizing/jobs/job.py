@@ -73,7 +73,7 @@ def plan_job(
         asked = number if paid - number < each or job.max_workers is not None else paid
         larger = _with_workers(environment, name, demands, sources, prices, more, asked)
         cheaper = larger.ways[0].worker == made.ways[0].worker and larger.ways[0].usd <= made.ways[0].usd
-        if not larger.problems and (made.problems or cheaper):
+        if (cheaper and (made.problems or not larger.problems)) or (made.problems and not larger.problems):
             spreads, made, number = more, larger, asked
         paid, least = paid + each, min(least, larger.ways[0].usd)
         # More executors share the driver's cost, but each is billed for the start.
