@@ -21,7 +21,7 @@ from millrace.sizing.cost import stream_cost
 from millrace.sizing.costs.network import dns_cost, jobs_inside, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
 from millrace.sizing.costs.storage import unpriced_costs
-from millrace.sizing.jobs.job import own_spread, source_of
+from millrace.sizing.jobs.core_spreads import own_spread, source_of
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
@@ -106,8 +106,26 @@ _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan],
 
 
 def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, list[Finding]]:
-    """Size streams, clusters and jobs, or return all findings that prevent it."""
-    demands, problems = query_demands(environment)
+    """Size streams, clusters and jobs, or return all findings that prevent it.
+
+    A job that its pins keep from catching up within a day is sized for the peak alone.
+    """
+    found, problems = _sized_for(environment, table)
+    if not problems:
+        return found, []
+    places = {tuple(map(str, each.path[:2])) for each in problems}
+    pinned = frozenset(
+        job
+        for job, _, query in environment.queries
+        if {("jobs", job), *(("streams", name) for name in getattr(query, "streams", ()))} & places
+    )
+    return _sized_for(environment, table, pinned)
+
+
+def _sized_for(
+    environment: Environment, table: PriceTable, as_asked: frozenset[str] = frozenset()
+) -> tuple[_Sized | None, list[Finding]]:
+    demands, problems = query_demands(environment, as_asked)
     if problems:
         return None, problems
     planner = JobPlanner(environment, demands, table)
@@ -187,8 +205,10 @@ def _pinned_cores(
         own = planner.demands[reading.main.job] if cores is not None else []
         if cores is not None and len(own) == 1:
             fewest = own_spread(own[0], source_of(own[0], planner.sources(own, chosen))).cores
-            if cores > fewest:
-                found[name] = max(1, math.ceil(cores * reading.main.least_cores / own[0].least_cores))
+            part = cores * reading.main.least_cores / own[0].least_cores - 1e-9
+            # Fewer cores than the cheapest partitions take may do with more partitions.
+            if cores > fewest or (cores < fewest and part > min(reading.options(), default=math.inf)):
+                found[name] = max(1, math.ceil(part))
     return found
 
 

@@ -139,6 +139,10 @@ class Reading:
             default=1.0,
         )
         asked = demands(self.stream, len(shared), again, stretch)
+        if self.is_free and (held := max(demand.held_by for demand in self.readers)):
+            asked += (Demand(held, "a task holds what a partition gets between two runs"),)
+        if self.stream.elastic_limits is not None:  # AWS opens them for what arrives, whoever reads it
+            asked = tuple(each for each in asked if not each.strictly)
         return max(asked, key=lambda demand: (demand.fewest, demand.partitions))
 
     def fewest(self, *, one_wave: bool) -> int:

@@ -180,8 +180,8 @@ class JobBase(Model, ABC):
     )
     catch_up: CatchUp | None = Field(
         default=None,
-        description="Adds the cores to catch up after an outage in this time; left out, the plan only shows how "
-        "long catching up takes.",
+        description="Adds the cores to catch up after an outage in this time; left out, ten minutes of outage are "
+        "caught up within a day.",
     )
     memory: MemoryRequirements = Field(
         default=MemoryRequirements(),

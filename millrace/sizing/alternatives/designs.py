@@ -10,7 +10,8 @@ from itertools import combinations
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.sizing.cost import HOURS, stream_cost
-from millrace.sizing.jobs.job import plan_job, shared_batches
+from millrace.sizing.jobs.core_spreads import shared_batches
+from millrace.sizing.jobs.job import plan_job
 from millrace.sizing.jobs.sharing import Batch, divide, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.model import Figure, JobPlan

@@ -10,40 +10,21 @@ from typing import NamedTuple
 from millrace.config.document.problems import Finding
 from millrace.config.job_networks import vpc_reason
 from millrace.config.model import Environment, Job
-from millrace.config.units import format_duration
 from millrace.sizing.cost import job_cost
 from millrace.sizing.jobs.advice import job_advice
+from millrace.sizing.jobs.core_spreads import cores_why, job_spreads, source_of
 from millrace.sizing.jobs.memory import Memory, of_job, records_held
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
-from millrace.sizing.jobs.sharing import Batch, divide, fewest_shared_cores, largest_batch, shared_spreads
 from millrace.sizing.jobs.usage_costs import usage_cost
 from millrace.sizing.jobs.worker_choices import choices, worker_usd_hour
 from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
 from millrace.sizing.prices_and_limits import PriceTable, limits
-from millrace.sizing.queries.capacity import CoreSpread, choose_cores, spread_over_cores, whole_cores
+from millrace.sizing.queries.capacity import (
+    CoreSpread,
+)
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.query import Source, plan_query, plan_run
 from millrace.sizing.text_format import count
-
-
-def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
-    """Return the partitions of all of a query's streams together."""
-    each = [sources[name] for name in demand.streams]
-    return Source(
-        sum(source.partitions for source in each) if demand.partitions is None else demand.partitions,
-        steady=all(source.steady for source in each),
-        limits_parts=any(source.limits_parts for source in each),
-        evenly=sum(source.evenly for source in each) if demand.partitions is None else demand.partitions,
-    )
-
-
-def shared_batches(demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> list[Batch]:
-    """Return the largest batches of queries that share cores."""
-    return [
-        largest_batch(demand, source.partitions, source.evenly)
-        for demand in demands
-        for source in (source_of(demand, sources),)
-    ]
 
 
 def workers_for(cores: int, tasks_per_worker: int) -> int:
@@ -79,24 +60,26 @@ def plan_job(
         The plan, or ``None`` with the findings that prevent one.
     """
     job = environment.jobs[name]
-    spreads, number, problems = _spreads(environment, name, demands, sources)
+    spreads, number, problems = job_spreads(environment, name, demands, sources)
     if problems:
         return None, problems
-    cores = _cores(name, job, demands, number)
     made = _with_workers(environment, name, demands, sources, prices, spreads, number)
-    if len(demands) > 1:
-        # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner.
-        paid = made.sized.tasks_per_worker * (
-            math.ceil(number / made.sized.tasks_per_worker)
-            if job.max_workers is None
-            else job.max_workers - 1
-        )
-        if paid > number:
-            more = _spreads(environment, name, demands, sources, paid)[0]
-            larger = _with_workers(environment, name, demands, sources, prices, more, number)
-            fits = larger.ways[0].worker == made.ways[0].worker
-            if fits and (made.problems or not larger.problems):
-                spreads, made = more, larger
+    each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
+    paid = each * (math.ceil(number / each) if job.max_workers is None else paid)
+    # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
+    least = made.ways[0].usd
+    while made.run is not None or (len(demands) > 1 and paid > number):
+        more = job_spreads(environment, name, demands, sources, paid)[0]
+        asked = number if paid - number < each or job.max_workers is not None else paid
+        larger = _with_workers(environment, name, demands, sources, prices, more, asked)
+        cheaper = larger.ways[0].worker == made.ways[0].worker and larger.ways[0].usd <= made.ways[0].usd
+        if (cheaper and (made.problems or not larger.problems)) or (made.problems and not larger.problems):
+            spreads, made, number = more, larger, asked
+        paid, least = paid + each, min(least, larger.ways[0].usd)
+        # More executors share the driver's cost, but each is billed for the start.
+        if made.run is None or job.max_workers or job.cores or _least_usd(demands, made, paid) > least:
+            break
+    cores = _cores(name, job, demands, number)
     problems, queries, memory, run, ways, sized = made
 
     def worker() -> Input:
@@ -156,6 +139,22 @@ def plan_job(
     if job.scaling == "fixed":
         plan = hold(plan, "scaling: fixed holds all of them")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
+
+
+def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -> float:
+    """Return the dollars a month below which no bounded run of a job stays on so many cores."""
+    known, way = limits(), made.ways[0]
+    assert made.run is not None
+    stages = [[each.work for each in demands if each.lands is lands] for lands in (True, False)]
+    seconds = sum(
+        max(each.overhead for each in stage)
+        + sum(each.most_arrivals * each.rate * each.per_record for each in stage) / cores
+        for stage in stages
+        if stage
+    )
+    least = max(known["bounded.least_billed_seconds"], known["bounded.billed_start_seconds"] + seconds)
+    workers = (cores / made.sized.tasks_per_worker + 1) / (way.executors + 1)
+    return way.usd * workers * least / made.run.seconds.value
 
 
 class _WithWorkers(NamedTuple):
@@ -220,9 +219,10 @@ def _cores(name: str, job: Job, demands: Sequence[QueryDemand], number: int) -> 
     return Figure(
         number,
         "cores",
-        f"{whose}: {_cores_why(job, demands)}",
+        f"{whose}: {cores_why(job, demands)}",
         assumed=any(demand.assumed for demand in demands),
-        formula="fewest on which the batches of all queries end in time when they fire together",
+        formula="fewest on which the batches of all queries end in time when they fire together"
+        + (", or so many that runs cost the least" if job.run_every is not None else ""),
         inputs=lambda: tuple(f"{demand.key}.cores" for demand in demands),
     )
 
@@ -297,116 +297,3 @@ def _too_small(name: str, job: Job, choice: WorkerChoice, memory: Memory) -> lis
     path: tuple[str, ...] = ("jobs", name, "worker")
     allowed = f"a larger one: {choice.refused}; it holds {memory.why}"
     return [Finding(path, choice.worker if job.worker_is_given else "left to the plan", allowed)]
-
-
-def _cores_why(job: Job, demands: Sequence[QueryDemand]) -> str:
-    work = max(demands, key=lambda demand: demand.needed).work
-    why = (
-        f"{work.rate:,.0f} records/s at peak, {1 / work.per_record:,.0f} a core, "
-        f"{work.overhead:g} s fixed in batches of up to {work.longest_batch:g} s"
-    )
-    if job.catch_up is not None:
-        outage, within = job.catch_up.outage, job.catch_up.within
-        why += f", {1 + outage / within:.2f} times to catch up {format_duration(outage)} in {format_duration(within)}"
-    if job.goal == "throughput":
-        why += f", {job.buffer:.0%} to spare"
-    read = max(demands, key=lambda demand: demand.read_at_once)
-    if whole_cores(read.read_at_once) > whole_cores(read.needed):
-        why += f"; {read.query} reads {1 / read.work.hand_over:,.0f} records/s of a shard, a core one shard at a time"
-    return why
-
-
-def _spreads(
-    environment: Environment,
-    name: str,
-    demands: Sequence[QueryDemand],
-    sources: Mapping[str, Source],
-    paid: int = 0,
-) -> tuple[list[CoreSpread], int, list[Finding]]:
-    """Return the queries' distributions over the job's cores, and these.
-
-    Parameters
-    ----------
-    paid
-        Cores of all its executors, which may be more than the queries need.
-    """
-    job = environment.jobs[name]
-    short = [
-        _too_few_shards(environment, demand)
-        for demand in demands
-        if demand.read_in_waves >= source_of(demand, sources).partitions
-    ]
-    if short:
-        return [], 0, short
-    if len(demands) == 1:
-        return _alone(environment, name, demands[0], source_of(demands[0], sources))
-    batches = shared_batches(demands, sources)
-    short = [
-        _too_few_shards(environment, demand)
-        for demand, batch in zip(demands, batches, strict=True)
-        if batch.reading and batch.reading / batch.evenly - batch.unread >= batch.room
-    ]
-    if short:
-        return [], 0, short
-    fewest = fewest_shared_cores(batches)
-    cores = job.cores or fewest
-    tasks = divide(batches, cores)
-    if tasks is None:
-        return [], cores, [_too_few_cores(job, demands, fewest)]
-    return shared_spreads(demands, batches, tasks, max(cores, paid)), cores, []
-
-
-def _alone(
-    environment: Environment, name: str, demand: QueryDemand, source: Source
-) -> tuple[list[CoreSpread], int, list[Finding]]:
-    """Return the distribution of a query that has all cores of its job."""
-    job, found = environment.jobs[name], own_spread(demand, source)
-    if job.cores is not None:
-        more = spread_over_cores(
-            source.partitions if demand.lands else max(found.cores, job.cores),
-            max(found.cores, job.cores),
-            demand.needed,
-            limits()["spark.repartition.overhead"],
-            read_at_once=demand.read_at_once,
-        )
-        if job.cores < found.cores or more is None:
-            return [], job.cores, [_too_few_cores(job, [demand], found.cores)]
-        found = more
-    # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
-    late = found.waves == 1 and demand.read_in_one_wave >= source.partitions
-    return [found], found.cores, [_too_few_shards(environment, demand)] if late else []
-
-
-def _too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Finding:
-    allowed = f"at least {fewest}: {_cores_why(job, demands)}"
-    return Finding(("jobs", demands[0].job, "cores"), str(job.cores), allowed)
-
-
-def own_spread(demand: QueryDemand, source: Source) -> CoreSpread:
-    """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
-    overhead = limits()["spark.repartition.overhead"]
-    fewest = whole_cores(demand.least_cores)
-    if not demand.lands or demand.read_in_waves >= source.partitions:
-        return CoreSpread(fewest, float(fewest), None)
-    return choose_cores(
-        source.partitions,
-        demand.needed,
-        overhead,
-        steady=source.steady,
-        read_at_once=demand.read_in_waves,
-    )
-
-
-def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
-    """Return the finding for a query whose shards together deliver less than arrives."""
-    stream = max(demand.streams, key=lambda name: demand.streams[name])
-    asked = environment.streams[stream]
-    shards, part = asked.given_partitions, asked.parts.removesuffix("s")
-    more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
-    return Finding(
-        ("streams", stream, asked.parts),
-        "left to the plan" if shards is None else str(shards),
-        f"at least {math.floor(demand.read_in_one_wave) + 1}: {demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands "
-        f"{1 / demand.work.hand_over:,.0f} a second to {demand.query}",
-        f"`fan_out: true` gives a query a {part}'s whole way out" if asked.fans_out else None,
-    )

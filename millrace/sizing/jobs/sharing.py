@@ -160,6 +160,21 @@ def divide(batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()) -
             return found
 
 
+def divide_run(batches: Sequence[Batch], cores: int) -> list[Tasks]:
+    """Divide all batches of a bounded run into the tasks with which they end soonest, whatever files these write."""
+    used = limits()["spark.sharing.share"] * cores
+    tables = sum(not each.partitions for each in batches)
+    rest = max(1, (cores - sum(each.partitions for each in batches)) // max(1, tables))
+    one_each, all_cores = [], []
+    for each in batches:
+        one_each.append(each.in_tasks(each.partitions or rest))
+        ways = [each.in_tasks(each.partitions or cores)]
+        if each.partitions:
+            ways.append(each.in_tasks(cores, shuffled=True))
+        all_cores.append(min(ways, key=lambda way: way.work / used + way.seconds * max(0.0, 1 - 1 / used)))
+    return max(one_each, all_cores, key=lambda tasks: headroom(batches, tasks, cores))
+
+
 def headroom(batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int) -> float:
     """Return how many times larger all batches could be at once on so many cores."""
     found = []

@@ -278,6 +278,14 @@ def spread_over_cores(
     return CoreSpread(cores, shuffled, cores, read, waves) if shuffled > needed else None
 
 
+def fastest_spread(partitions: int, cores: int, overhead: float) -> CoreSpread:
+    """Spread a batch over a number of cores so that it ends soonest, by the source's partitions or by a repartition."""
+    read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
+    if read >= cores / (1 + overhead):
+        return CoreSpread(cores, read, None, read, waves)
+    return CoreSpread(cores, cores / (1 + overhead), cores, read, waves)
+
+
 @dataclass(frozen=True)
 class BatchRange:
     """Trigger and limits of one query.

@@ -71,6 +71,8 @@ class QueryDemand:
         Rate during catch-up as a multiple of the peak; 1 without ``catch_up``.
     read_at_once
         Partitions that must be read at a time, for the arriving records and for catch-up.
+    held_by
+        Partitions whose tasks can hold a batch of a bounded run; 0 for other queries.
     part
         Share of its stream that it reads: less than 1 if several queries share a topic.
     partitions
@@ -100,6 +102,7 @@ class QueryDemand:
     part: float = 1.0
     partitions: int | None = None
     read_at_once: float = 0.0
+    held_by: float = 0.0
 
     @property
     def least_cores(self) -> float:
@@ -130,4 +133,9 @@ class QueryDemand:
     def of(self, stream: str) -> QueryDemand:
         """Return the part of the demand that one of its streams causes."""
         part = self.streams[stream]
-        return replace(self, needed=self.needed * part, read_at_once=self.read_at_once * part)
+        return replace(
+            self,
+            needed=self.needed * part,
+            read_at_once=self.read_at_once * part,
+            held_by=self.held_by * part,
+        )

@@ -20,7 +20,14 @@ from millrace.sizing.queries.benchmark_figures import problems as result_problem
 from millrace.sizing.queries.capacity import InfeasibleError, QueryWork, cores_needed
 from millrace.sizing.queries.demand import LatencyShare, QueryDemand
 from millrace.sizing.queries.demand_inputs import infeasible, spare_share_inputs, traffic_inputs
-from millrace.sizing.queries.triggers import held, longest_of_join, paced, seconds_held
+from millrace.sizing.queries.query import rate_to_catch_up
+from millrace.sizing.queries.triggers import (
+    held,
+    longest_of_join,
+    paced,
+    partitions_of_run,
+    seconds_held,
+)
 
 Landings = dict[str, tuple[str, Landing]]
 """First query that lands each table, with its job, by table."""
@@ -50,15 +57,22 @@ def landed_streams(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
     return tuple(stream for _, stream in read)
 
 
-def query_demands(environment: Environment) -> tuple[list[QueryDemand], list[Finding]]:
+def query_demands(
+    environment: Environment, as_asked: frozenset[str] = frozenset()
+) -> tuple[list[QueryDemand], list[Finding]]:
     """Return the demands of all queries.
+
+    Parameters
+    ----------
+    as_asked
+        Jobs that have only the cores to catch up that the file asks for, because of a pin.
 
     Returns
     -------
     tuple
         The feasible demands, and a finding for each demand that no number of cores can meet.
     """
-    found, problems = _query_demands(_Same(environment))
+    found, problems = _query_demands(_Same(environment), as_asked)
     return [*found], [*problems]
 
 
@@ -81,7 +95,9 @@ class _Same:
 
 
 @lru_cache(maxsize=2)
-def _query_demands(asked: _Same) -> tuple[list[QueryDemand], list[Finding]]:
+def _query_demands(
+    asked: _Same, as_asked: frozenset[str] = frozenset()
+) -> tuple[list[QueryDemand], list[Finding]]:
     # Called for each job and each figure of a page: without a cache, time would grow with the square of the environment.
     environment = asked.environment
     found: list[QueryDemand] = []
@@ -90,13 +106,17 @@ def _query_demands(asked: _Same) -> tuple[list[QueryDemand], list[Finding]]:
         return [], problems
     known = _Known(environment)
     for job_name, query_name, query in environment.queries:
-        demand = _query_demand(known, job_name, query_name, query)
-        try:
-            needed = _needed(environment, environment.jobs[job_name], demand)
-        except InfeasibleError as error:
-            problems.append(infeasible(demand, environment, query, error))
-            continue
-        found.append(replace(demand, needed=needed))
+        for only_asked in (job_name in as_asked, True):
+            demand = _query_demand(known, job_name, query_name, query, as_asked=only_asked)
+            try:
+                needed = _needed(environment, environment.jobs[job_name], demand)
+            except InfeasibleError as error:
+                wrong = infeasible(demand, environment, query, error)
+            else:
+                found.append(replace(demand, needed=needed))
+                break
+        else:
+            problems.append(wrong)
     return found, problems
 
 
@@ -219,16 +239,17 @@ def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) ->
 
 
 def _needed(environment: Environment, job: Job, demand: QueryDemand) -> float:
-    needed = cores_needed(demand.work)
-    needed *= demand.again
-    if job.goal == "throughput":
-        needed *= 1 + job.buffer
     # Spare partitions come with their cores: one without a core would need a second wave.
     spare = environment.partition_buffer if job.cores is None else 0.0
-    return cores_with_contention(needed * (1 + spare), demand.speed.scaling)
+    more = (1 + spare) * (1 + job.buffer * (job.goal == "throughput"))
+    # What is spare also catches up, but not with an outage that the file names.
+    needed = cores_needed(demand.work) * max(demand.again, rate_to_catch_up(job, asked=True) * more)
+    return cores_with_contention(needed, demand.speed.scaling)
 
 
-def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -> QueryDemand:
+def _query_demand(
+    known: _Known, job_name: str, query_name: str, query: Query, *, as_asked: bool = False
+) -> QueryDemand:
     environment, fast = known.environment, known.speeds[job_name, query_name]
     names = _streams(known, query)
     traffics = [environment.streams[name].traffic for name in names]
@@ -255,10 +276,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
     else:
         landed = [known.landing_work(table) for table, _ in query.reads]
         work = paced(work, landed, known.most_trigger(job_name, work.overhead))
-    catch_up = environment.jobs[job_name].catch_up
-    again = (
-        1.0 if catch_up is None else 1 + catch_up.outage / catch_up.within
-    )  # to catch up R within C: 1 + R/C
+    again = rate_to_catch_up(environment.jobs[job_name], asked=as_asked)
 
     @cache
     def inputs() -> Inputs:
@@ -297,6 +315,9 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         spares=lambda: spare_share_inputs(environment, job_name, again, work, tuple(peaks)),
         again=again,
         read_at_once=work.rate * work.hand_over * again,
+        held_by=0.0
+        if every is None
+        else partitions_of_run(environment.streams, peaks, every.total_seconds()),
         part=part,
         partitions=partitions,
     )

@@ -15,16 +15,17 @@ from millrace.sizing.model import Figure, QueryPlan, RunPlan, pinned
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.queries.capacity import CoreSpread, batch_range, per_partition
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.triggers import SPARE
 from millrace.sizing.text_format import count
 
 _OUTAGE = timedelta(minutes=10)
 """Outage for the plan's catch-up time if the file names none."""
 
+_WITHIN = timedelta(hours=20)
+"""Longest time to catch up for which a job is sized: a day, without what arrives while its driver starts."""
+
 
 _BILLED = ("bounded.billed_start_seconds", "bounded.least_billed_seconds")
-
-_SPARE = 1.1
-"""Factor of a limit that memory determines, above the limit that keeps up, so that a backlog drains."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,18 @@ def outage_of(job: Job) -> timedelta:
     return job.catch_up.outage if job.catch_up is not None else _OUTAGE
 
 
+def rate_to_catch_up(job: Job, *, asked: bool = False) -> float:
+    """Return the rate that a job is sized for, as a multiple of the peak: ``1 + R/C`` to catch up with R within C.
+
+    Parameters
+    ----------
+    asked
+        Whether only `catch_up` of the file counts; otherwise C is less than a day in any case.
+    """
+    within = math.inf if job.catch_up is None else job.catch_up.within.total_seconds()
+    return 1 + outage_of(job).total_seconds() / (within if asked else min(within, _WITHIN.total_seconds()))
+
+
 def _catch_up(
     demand: QueryDemand, job: Job, trigger: float, limit: int, spread_: CoreSpread
 ) -> Figure[float]:
@@ -204,7 +217,7 @@ def _room(most: float, above: float, held: float) -> tuple[float, bool]:
     """
     if held >= most:
         return most, False
-    return min(most, max(held, _SPARE * above)), True
+    return min(most, max(held, SPARE * above)), True
 
 
 def _least(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[Finding]:
@@ -220,7 +233,7 @@ def _least(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[F
 def _limit(
     demand: QueryDemand, query: SourceQuery, above: float, room: tuple[float, bool]
 ) -> tuple[Figure[int], list[Finding]]:
-    most, held = room
+    most, held = round(room[0], 6), room[1]
     given, path = query.records_per_batch, (*demand.path, "records_per_batch")
     longest = f"{demand.work.longest_batch:g} s"
     if given is None:

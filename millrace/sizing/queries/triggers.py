@@ -16,6 +16,9 @@ _HELD = 0.9
 _JOINED = 50.0
 """Fixed costs of a batch that fit into the longest trigger of a join: 2 % of its time."""
 
+SPARE = 1.1
+"""Factor of a limit that memory determines, above the limit that keeps up, so that a backlog drains."""
+
 _WORTH = 3.0
 """A pinned trigger of so many fixed costs or more gets the cores to end each batch within it, if a derive query follows."""
 
@@ -41,6 +44,29 @@ def seconds_held(streams: Mapping[str, Stream], peaks: Mapping[str, float]) -> f
     size = sum(peak * streams[each].traffic.record_size for each, peak in peaks.items())
     parts = sum(_least_partitions(streams[each], peak) for each, peak in peaks.items())
     return _two_digits_down(_HELD * fetched_bytes(parts) / size)
+
+
+def partitions_of_run(streams: Mapping[str, Stream], peaks: Mapping[str, float], seconds: float) -> float:
+    """Return the partitions whose tasks hold the largest batch of a bounded run; 0 if none has to be held as a whole.
+
+    Parameters
+    ----------
+    peaks
+        Records per second by stream.
+    seconds
+        Time between two runs.
+    """
+    size = sum(
+        peak * streams[each].traffic.record_size * streams[each].fetched_whole for each, peak in peaks.items()
+    )
+    known = limits()
+    return (
+        SPARE
+        * size
+        * seconds
+        * known["memory.expansion"]
+        / (known["memory.run_fetch_mib_per_task"] * 1024**2)
+    )
 
 
 def held(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:

@@ -115,19 +115,9 @@ class Arrivals:
         return self._totals[-1]
 
     @property
-    def last_change(self) -> float:
-        """Time in seconds from which the rate remains the same."""
-        return self._times[-2]
-
-    @property
-    def last_begin(self) -> float:
-        """Number of records that arrived before :attr:`last_change`."""
-        return self._totals[-2]
-
-    @property
-    def last_rate(self) -> float:
-        """Records per second from :attr:`last_change` on."""
-        return (self._totals[-1] - self._totals[-2]) / (self._times[-1] - self._times[-2])
+    def never_rests(self) -> bool:
+        """True if records arrive all the time."""
+        return bool(np.all(np.diff(self.totals) > _NOTHING))
 
     def arrived_before(self, time: float) -> float:
         """Return the number of records that arrived before a time in seconds."""

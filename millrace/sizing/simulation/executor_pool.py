@@ -167,13 +167,13 @@ class Pool:
         return self._policy.needed(tasks, self._scenario.executor_cores) - self.executors - self._starting
 
     @property
-    def backlog_timeouts(self) -> tuple[float, float]:
-        """Seconds that tasks wait before the first executors are requested, and between two requests."""
+    def backlog_timeouts(self) -> tuple[float, float] | None:
+        """Seconds that tasks wait before the first executors are requested, and between two requests; None if none ever are."""
         policy = self._policy
         return (
             (policy.backlog_timeout, policy.sustained_timeout)
             if isinstance(policy, DynamicAllocation)
-            else (0.0, 1.0)
+            else None
         )
 
     def request(self, executors: int) -> None:

@@ -13,10 +13,12 @@ from millrace.sizing.cost import HOURS, SECONDS
 from millrace.sizing.jobs.job import hold
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.job import Scenario
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
 from millrace.sizing.simulation.result import JobResult
 from millrace.sizing.simulation.run import simulate
 from millrace.sizing.simulation.self_check import growth
+from millrace.sizing.simulation.steady import with_lasting_executors
 
 PLAYED = 2 * 3600.0
 """Least simulated seconds at the average rate; the first quarter, in which a job removes initial executors, is left out."""
@@ -43,7 +45,8 @@ def largest_monthly_cost(job: JobPlan) -> float:
 def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[float]:
     """Return USD a month of a job's workers at the average rate, with the engine's scaling.
 
-    The rate is a constant `records_per_second` of each stream: of the course of a day, a file has only its average and peak.
+    Executors that do not come and go are not simulated. The rate is a constant `records_per_second` of each stream: of the course
+    of a day, a file has only its average and peak.
     """
     longest = max(query.trigger_seconds.value for query in job.queries.values())
     seconds = max(PLAYED, TRIGGERS * longest)
@@ -51,9 +54,14 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
         name: Arrivals.constant(traffic.records_per_second, seconds)
         for name, traffic in traffic_of(environment, job.name).items()
     }
-    played = simulate(scenario(environment, plan, job.name, arrivals))
-    begin, end = played.dollars_spent_until(np.asarray([seconds / 4, seconds]))
-    usd = float(end - begin) / (seconds * 3 / 4) * SECONDS
+    made, usd = (
+        scenario(environment, plan, job.name, arrivals),
+        job.worker_usd_hour * HOURS * (job.executors.value + 1),
+    )
+    if job.run is not None or _scales(made):
+        played = simulate(made)
+        begin, end = played.dollars_spent_until(np.asarray([seconds / 4, seconds]))
+        usd = float(end - begin) / (seconds * 3 / 4) * SECONDS
     executors = usd / (job.worker_usd_hour * HOURS) - 1
     if job.run is not None:
         minutes = (
@@ -63,6 +71,12 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
         return Figure(usd, "USD/month", why, assumed=True, inputs=lambda: (f"jobs.{job.name}.run.seconds",))
     why = f"simulated at the average rate: {executors:.1f} of {job.executors.value} executors, and the driver"
     return Figure(usd, "USD/month", why, assumed=True, inputs=lambda: (f"jobs.{job.name}.max_workers",))
+
+
+def _scales(made: Scenario) -> bool:
+    """Return whether executors of a scenario may end and start."""
+    policy = with_lasting_executors(made).scaling
+    return policy.least < policy.most
 
 
 def hold_where_late(environment: Environment, plan: Plan) -> Plan:
@@ -86,6 +100,20 @@ def scaling_pins(job: Job) -> tuple[str, ...]:
     """Return the keys of a job that pin its scaling."""
     keys = ("scaling", "min_executors", "initial_executors")
     return tuple(key for key in keys if key in job.model_fields_set and getattr(job, key) is not None)
+
+
+def capacity_pins(environment: Environment, job: str, query: str) -> tuple[str, ...]:
+    """Return the keys that bound how fast a query catches up, those of its job and of its streams."""
+    settings = environment.jobs[job]
+    asked = settings.queries[query]
+    keys = [f"jobs.{job}.{key}" for key in ("cores", "max_workers") if getattr(settings, key) is not None]
+    keys += [f"jobs.{job}.{key}" for key in scaling_pins(settings)]
+    keys += [
+        f"jobs.{job}.queries.{query}.{key}" for key in ("records_per_batch",) if getattr(asked, key, None)
+    ]
+    streams = {name: environment.streams[name] for name in getattr(asked, "streams", ())}
+    keys += [f"streams.{name}.{each.parts}" for name, each in streams.items() if each.given_partitions]
+    return tuple(keys)
 
 
 def with_expected(environment: Environment, plan: Plan) -> Plan:
@@ -121,7 +149,10 @@ def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Itera
         )
         for name, traffic in traffic_of(environment, job.name).items()
     }
-    moving = simulate(scenario(environment, plan, job.name, arrivals))
+    made = scenario(environment, plan, job.name, arrivals)
+    if not _scales(made):
+        return
+    moving = simulate(made)
     late = {name: share for name, share, kept in _in_time(job, moving) if not kept}
     if not late:
         return

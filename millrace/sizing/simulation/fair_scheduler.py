@@ -78,7 +78,7 @@ class FairScheduler:
         own.waiting, own.done, own.used = list(tasks), self._env.event(), used
         used += self.pool.assign_tasks(query, own.count)
         self._assign()
-        if own.count and not self._requesting:
+        if own.count and not self._requesting and self.pool.backlog_timeouts:
             self._env.process(self._request())
         return own.done
 
@@ -90,8 +90,9 @@ class FairScheduler:
             each.waiting, each.running = [], 0
 
     def _assign(self) -> None:
-        free = self.pool.cores - sum(each.running for each in self._pools)
-        while free > 0 and (waiting := [each for each in self._pools if each.waiting]):
+        waiting = [each for each in self._pools if each.waiting]
+        free = self.pool.cores - sum(each.running for each in self._pools) if waiting else 0
+        while free > 0 and waiting:
             least = min(each.running for each in waiting)
             first = [each for each in waiting if each.running == least]
             above = min((each.running - least for each in waiting if each.running > least), default=free)
@@ -99,6 +100,7 @@ class FairScheduler:
             step = max(1, min(above, free // len(first)))
             for each in first[:free]:
                 free -= self._begin(each, step)
+            waiting = [each for each in waiting if each.waiting]
 
     def _begin(self, own: _TaskPool, most: int) -> int:
         first = own.waiting[0]
@@ -125,6 +127,7 @@ class FairScheduler:
     def _request(self) -> Generator[simpy.Event, object, None]:
         """Request executors as long as tasks wait: one, two, four, ..."""
         self._requesting = True
+        assert self.pool.backlog_timeouts is not None
         pause, again = self.pool.backlog_timeouts
         step, generation = 1, self._generation
         while True:

@@ -19,7 +19,7 @@ from millrace.sizing.simulation.executor_pool import Clock, Pool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
 from millrace.sizing.simulation.job import QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.result import Batch, JobResult, Repeats, job_result, query_result
-from millrace.sizing.simulation.steady import quiet_spans, repetition
+from millrace.sizing.simulation.steady import quiet_spans, repetition, with_lasting_executors
 from millrace.sizing.simulation.tasks import Tasks, makespan
 
 _POLL = 0.01
@@ -198,8 +198,9 @@ class _Query:
                 batch.begun, batch.waiting = env.seconds, self.reader.waiting(end)
                 tasks = yield from self._work(batch)
                 self.reader.commit(batch)
-                done, self.committed = self.committed, env.event()
-                done.succeed()
+                if self.committed.callbacks:
+                    done, self.committed = self.committed, env.event()
+                    done.succeed()
                 self.batches.append(
                     Batch(batch.begun, env.seconds, batch.records, batch.waiting, batch.spans, tasks)
                 )
@@ -302,6 +303,8 @@ def simulate(scenario: Scenario, *, each_batch: bool = False) -> JobResult:
         for load in scenario.queries
     ]
     reshards = tuple((names[name], change) for name, change in scenario.reshards)
+    if not each_batch:
+        scenario = with_lasting_executors(scenario)
     result = _result(replace(scenario, queries=tuple(loads), reshards=reshards), each_batch)
     queries = {name: replace(result.queries[number], name=name) for name, number in names.items()}
     return replace(result, queries=MappingProxyType(queries))

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import Pool
 from millrace.sizing.simulation.job import QueryLoad, Scenario
 from millrace.sizing.simulation.result import Batch, Repeats
+from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed
 
 _CLOSE = 1e-9
 """Share of a batch below which a difference is a rounding error."""
+
+
+def with_lasting_executors(scenario: Scenario) -> Scenario:
+    """Return the scenario with a constant number of executors if none is ever idle for too long: each batch of a query uses all."""
+    policy, longest = scenario.scaling, math.inf
+    if not isinstance(policy, DynamicAllocation) or scenario.reshards or policy.initial < policy.most:
+        return scenario
+    for load in scenario.queries:
+        if (
+            isinstance(load.source, Arrivals)
+            and load.trigger > 0
+            and not load.overhead_sigma
+            and load.source.never_rests
+        ):
+            tasks = load.repartition or sum(part.count for part in load.parts)
+            if tasks >= policy.most:
+                longest = min(longest, load.trigger + load.overhead)
+    lasts = longest < min(policy.idle_timeout, policy.shuffle_timeout)
+    return replace(scenario, scaling=Fixed(policy.most)) if lasts else scenario
 
 
 def quiet_spans(scenario: Scenario, longest: float) -> Iterator[tuple[float, float]]:

@@ -58,30 +58,6 @@ class Tasks:
     count: int
 
 
-class Slots:
-    """Cores and the times at which each is free. Equal cores are grouped, so that a thousand cost as little as one.
-
-    The core that is free first takes the longest task (list scheduling; Spark assigns the
-    tasks of a stage in the order of their partitions, which is no better than this).
-    """
-
-    def __init__(self, cores: int, now: float) -> None:
-        self._free: list[tuple[float, int]] = [(now, cores)] if cores else []
-        self.ends = now
-        """Time at which the last assigned task ends."""
-
-    def assign(self, tasks: Tasks, now: float) -> int:
-        """Assign tasks to the cores that are free first, as many as these can take, and return their number."""
-        free, cores = heapq.heappop(self._free)
-        taken = min(cores, tasks.count)
-        begin = max(free, now)
-        heapq.heappush(self._free, (begin + tasks.seconds, taken))
-        if taken < cores:
-            heapq.heappush(self._free, (free, cores - taken))
-        self.ends = max(self.ends, begin + tasks.seconds)
-        return taken
-
-
 def makespan(tasks: Iterable[Tasks], cores: int) -> float:
     """Return the seconds that tasks take together on a number of cores, longest first.
 
@@ -95,9 +71,16 @@ def makespan(tasks: Iterable[Tasks], cores: int) -> float:
     asked = list(tasks)
     if len(asked) == 1:  # most batches: the same result by multiplication
         return math.ceil(asked[0].count / cores) * asked[0].seconds
-    slots = Slots(cores, 0.0)
+    # Equal cores are grouped, so that a thousand cost as little as one. The one that is free first takes the longest task (list
+    # scheduling; Spark assigns the tasks of a stage in the order of their partitions, which is no better than this).
+    free, ends = [(0.0, cores)], 0.0
     for each in sorted(asked, key=lambda one: one.seconds, reverse=True):
         left = each.count
         while left:
-            left -= slots.assign(Tasks(each.seconds, left), 0.0)
-    return slots.ends
+            begin, idle = heapq.heappop(free)
+            taken = min(idle, left)
+            heapq.heappush(free, (begin + each.seconds, taken))
+            if taken < idle:
+                heapq.heappush(free, (begin, idle - taken))
+            left, ends = left - taken, max(ends, begin + each.seconds)
+    return ends

@@ -43,7 +43,7 @@ DERIVE = """\
 DEFAULTS = {
     "top": "",
     "stream": "mode: provisioned",
-    "rate": "23900",
+    "rate": "23500",
     "size": "100B",
     "basis": "measured",
     "sla": "16s",

@@ -110,9 +110,7 @@ def documents(draw: st.DrawFn, *, rated: bool = False) -> Document:
             job["scaling"] = "fixed"
         if draw(st.sampled_from([True, False, False, False])):
             job["catch_up"] = {"outage": draw(st.sampled_from(["1m", "15m"])), "within": "2h"}
-        # A run holds what a period brings: of large records, at a looser SLA, more than any worker does.
-        small = all(each["traffic"]["record_size"] != SIZES[102_400] for each in streams.values())
-        if small and job["engine"] == "glue" and draw(st.sampled_from([True, False, False, False])):
+        if job["engine"] == "glue" and draw(st.sampled_from([True, False, False, False])):
             job["run_every"] = draw(st.sampled_from(["5m", "30m"]))
             job["latency"] = draw(milliseconds(1800, 14_400))
     return {

@@ -31,11 +31,14 @@ def streams(draw: st.DrawFn) -> tuple[dict[str, object], dict[str, object]]:
 
 
 def usd(stream: dict[str, object], job: dict[str, object]) -> tuple[float, int] | None:
-    """Dollars a month and shards; None if it cannot be planned."""
+    """Dollars a month and shards; None if it cannot be planned, or only for a catch-up of more than a day."""
     document = {"name": "built", "project": "built", "streams": {"clicks": stream}, "jobs": {"clicks": job}}
     try:
         found = plan(Environment.model_validate(document))
     except ConfigurationError:
+        return None
+    again = [query.catch_up_seconds for each in found.jobs.values() for query in each.queries.values()]
+    if any(each is not None and each.value > 86_400 for each in again):
         return None
     return total(found).value, found.streams["clicks"].expected_partitions.value
 

@@ -33,8 +33,8 @@ def shards(environment: Environment) -> tuple[int, str]:
         ("1001", "100B", 2, "records/s in"),
         ("100", "10485B", 1, "MiB/s in"),
         ("100", "10486B", 2, "MiB/s in"),
-        # Two shards more fill the waves of 48 cores; with 1,000, 50 cores would be needed to read 47.7 shards at a time.
-        ("1000000", "100B", 1002, "records/s in"),
+        # 50 cores: 48.1 shards must be read at a time to catch up, and 1,000 in waves of 49 are 47.6.
+        ("1000000", "100B", 1000, "records/s in"),
         (
             "64",
             "1MiB",
@@ -125,8 +125,7 @@ def test_small_workers_where_their_memory_suffices(
 def test_what_is_pinned_stays_and_the_other_is_shown(from_text: Loader) -> None:
     job = plan(from_text(text(rate="500", job="worker: G.2X"))).jobs["clicks"]
     assert job.worker == "G.2X"
-    other = job.runner_up
-    assert other is not None
+    other = next(each for each in job.choices[1:] if each.refused is None)
     assert other.usd < job.choices[0].usd
     assert {each.engine for each in job.choices} == {"glue", "emr"}
     assert {each.architecture for each in job.choices if each.engine == "emr"} == {"x86_64", "arm64"}
@@ -154,7 +153,7 @@ def test_memory_takes_a_larger_worker(from_text: Loader) -> None:
 
 def test_state_is_shared_out(from_text: Loader) -> None:
     with_state = plan(from_text(text(job="worker: G.1X\n    memory: {state: 16GiB}"))).jobs["clicks"]
-    without = plan(from_text(text(job="worker: G.1X"))).jobs["clicks"]
+    without = plan(from_text(text())).jobs["clicks"]
     more = with_state.memory.value - without.memory.value
     assert more == pytest.approx(16 / 8 / 0.625, abs=0.02), (
         "eight executors, and five eighths of each are heap"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from millrace.config import ConfigurationError
@@ -81,6 +83,27 @@ def test_what_is_planned_keeps_its_sla_whatever_starts_are_drawn(
         expected_usd(environment, found, found.jobs["clicks"]).value
         <= largest_monthly_cost(found.jobs["clicks"]) * 1.02
     )
+
+
+@pytest.mark.parametrize(
+    ("rate", "sla", "more"), [("500", "1h", ""), ("20000", "45m", DERIVE), ("20000", "2h", "")]
+)
+def test_no_other_number_of_workers_costs_less(from_text: Loader, rate: str, sla: str, more: str) -> None:
+    """More executors share the driver, and each is billed for its start: neither the fewest nor the most cost the least."""
+
+    def workers(file: str) -> float:
+        return sum(line.usd for line in plan(from_text(file)).jobs["clicks"].cost if line.name == "workers")
+
+    file = turns(30, rate=rate, sla=sla, more=more)
+    pinned = [
+        file.replace("run_every", f"max_workers: {number}\n    run_every")
+        for number in (5, 6, 7, 9, 12, 13, 14, 17, 39)
+    ]
+    costs = []
+    for each in pinned:
+        with suppress(ConfigurationError):
+            costs.append(workers(each))
+    assert workers(file) <= min(costs) * (1 + 1e-9)
 
 
 def test_the_longest_period_is_told_and_is_one(from_text: Loader) -> None:

@@ -94,7 +94,8 @@ def test_large_records_need_a_core_for_every_two_shards(from_text: Loader) -> No
     environment = of(from_text, 100, "1000KiB")
     found = plan(environment)
     shards = found.streams["clicks"].expected_partitions.value
-    assert (shards, found.jobs["clicks"].cores.value) == (98, 49)
+    # 98 shards hand 98 MiB/s to 49 cores, and 97.7 arrive: a backlog would take two days.
+    assert (shards, found.jobs["clicks"].cores.value) == (99, 50)
     played = scenario(
         environment, found, "clicks", {"clicks": Arrivals.constant(100, 3600)}, fixed=True, sigma=0.0
     )

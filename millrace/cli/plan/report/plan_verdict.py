@@ -127,7 +127,8 @@ def _sla(found: CheckedPlan) -> Sla:
     if (slow := next((each for each in found.played if each.waiting), None)) is not None:
         outage = duration_text(slow.outage.total_seconds())
         words = f"{percent(share)} of the records in time at the peak, but {slow.query} does not catch up with {outage} of outage"
-        return Sla("at risk", f"{words} {'within a day' if slow.slow else 'as planned'}", share)
+        words += f" {'within a day' if slow.slow else 'as planned'}{_pinned_capacity(found, slow)}"
+        return Sla("at risk", words, share)
     closest = max(found.played, key=lambda each: each.oldest / each.sla)
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
     return Sla(
@@ -135,6 +136,14 @@ def _sla(found: CheckedPlan) -> Sla:
         f"{words}oldest {duration_text(closest.oldest)} of {duration_text(closest.sla)}{closest.share_of_sla}",
         share,
     )
+
+
+def _pinned_capacity(found: CheckedPlan, query: SimulatedQuery) -> str:
+    """Return the keys that keep a query from catching up, in words; empty if none does."""
+    from millrace.sizing.simulation.expected_cost import capacity_pins
+
+    pins = capacity_pins(found.environment, query.job, query.query)
+    return f": {join_names(pins)} {'is' if len(pins) == 1 else 'are'} pinned" if pins else ""
 
 
 def _late_at_peak(found: CheckedPlan) -> Iterator[Risk]:
@@ -210,7 +219,8 @@ def _slow_catch_up(found: CheckedPlan) -> Iterator[Risk]:
             found,
             "slow-catch-up",
             [(each.job, each.query) for each in slow],
-            f"after {outage} of outage at the peak, {first.query} {took}{{also}}",
+            f"after {outage} of outage at the peak, {first.query} {took}{{also}}"
+            + (_pinned_capacity(found, first) if first.waiting else ""),
             severe=any(each.waiting and each.slow for each in slow),
         )
 

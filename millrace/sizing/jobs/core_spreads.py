@@ -1,0 +1,173 @@
+"""Distribution of the queries of a job over its cores, or the findings that prevent one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from millrace.config.document.problems import Finding
+from millrace.config.model import Environment, Job
+from millrace.config.units import format_duration
+from millrace.sizing.jobs.sharing import (
+    Batch,
+    divide,
+    divide_run,
+    fewest_shared_cores,
+    headroom,
+    largest_batch,
+    shared_spreads,
+)
+from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.capacity import (
+    CoreSpread,
+    choose_cores,
+    fastest_spread,
+    spread_over_cores,
+    whole_cores,
+)
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query import Source
+
+
+def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
+    """Return the partitions of all of a query's streams together."""
+    each = [sources[name] for name in demand.streams]
+    return Source(
+        sum(source.partitions for source in each) if demand.partitions is None else demand.partitions,
+        steady=all(source.steady for source in each),
+        limits_parts=any(source.limits_parts for source in each),
+        evenly=sum(source.evenly for source in each) if demand.partitions is None else demand.partitions,
+    )
+
+
+def shared_batches(demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> list[Batch]:
+    """Return the largest batches of queries that share cores."""
+    return [
+        largest_batch(demand, source.partitions, source.evenly)
+        for demand in demands
+        for source in (source_of(demand, sources),)
+    ]
+
+
+def job_spreads(
+    environment: Environment,
+    name: str,
+    demands: Sequence[QueryDemand],
+    sources: Mapping[str, Source],
+    paid: int = 0,
+) -> tuple[list[CoreSpread], int, list[Finding]]:
+    """Return the queries' distributions over the job's cores, and these.
+
+    Parameters
+    ----------
+    paid
+        Cores of all its executors, which may be more than the queries need.
+    """
+    job = environment.jobs[name]
+    short = [
+        _too_few_shards(environment, demand)
+        for demand in demands
+        if demand.read_in_waves >= source_of(demand, sources).partitions
+    ]
+    if short:
+        return [], 0, short
+    if len(demands) == 1:
+        return _alone(environment, name, demands[0], source_of(demands[0], sources), paid)
+    batches = shared_batches(demands, sources)
+    short = [
+        _too_few_shards(environment, demand)
+        for demand, batch in zip(demands, batches, strict=True)
+        if batch.reading and batch.reading / batch.evenly - batch.unread >= batch.room
+    ]
+    if short:
+        return [], 0, short
+    fewest = fewest_shared_cores(batches)
+    cores = job.cores or fewest
+    tasks = divide(batches, cores)
+    if tasks is None:
+        return [], cores, [_too_few_cores(job, demands, fewest)]
+    paid = max(cores, paid)
+    if job.run_every is not None:
+        tasks = max(tasks, divide_run(batches, paid), key=lambda each: headroom(batches, each, paid))
+    return shared_spreads(demands, batches, tasks, paid), cores, []
+
+
+def _alone(
+    environment: Environment, name: str, demand: QueryDemand, source: Source, paid: int = 0
+) -> tuple[list[CoreSpread], int, list[Finding]]:
+    """Return the distribution of a query that has all cores of its job."""
+    job, found = environment.jobs[name], own_spread(demand, source)
+    if job.cores is not None:
+        more = spread_over_cores(
+            source.partitions if demand.lands else max(found.cores, job.cores),
+            max(found.cores, job.cores),
+            demand.needed,
+            limits()["spark.repartition.overhead"],
+            read_at_once=demand.read_at_once,
+        )
+        if job.cores < found.cores or more is None:
+            return [], job.cores, [_too_few_cores(job, [demand], found.cores)]
+        found = more
+    if job.run_every is not None and paid:
+        overhead = limits()["spark.repartition.overhead"]
+        more = CoreSpread(paid, float(paid), None)
+        if demand.lands:
+            more = fastest_spread(source.partitions, paid, overhead)
+        if more.effective >= found.effective and more.read_at_once >= found.read_at_once:
+            return [more], found.cores, []
+    # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
+    late = found.waves == 1 and demand.read_in_one_wave >= source.partitions
+    return [found], found.cores, [_too_few_shards(environment, demand)] if late else []
+
+
+def _too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Finding:
+    allowed = f"at least {fewest}: {cores_why(job, demands)}"
+    return Finding(("jobs", demands[0].job, "cores"), str(job.cores), allowed)
+
+
+def own_spread(demand: QueryDemand, source: Source) -> CoreSpread:
+    """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
+    overhead = limits()["spark.repartition.overhead"]
+    fewest = whole_cores(demand.least_cores)
+    if not demand.lands or demand.read_in_waves >= source.partitions:
+        return CoreSpread(fewest, float(fewest), None)
+    return choose_cores(
+        source.partitions,
+        demand.needed,
+        overhead,
+        steady=source.steady,
+        read_at_once=demand.read_in_waves,
+    )
+
+
+def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
+    """Return the finding for a query whose shards together deliver less than arrives."""
+    stream = max(demand.streams, key=lambda name: demand.streams[name])
+    asked = environment.streams[stream]
+    shards, part = asked.given_partitions, asked.parts.removesuffix("s")
+    more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
+    return Finding(
+        ("streams", stream, asked.parts),
+        "left to the plan" if shards is None else str(shards),
+        f"at least {math.floor(demand.read_in_one_wave) + 1}: {demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands "
+        f"{1 / demand.work.hand_over:,.0f} a second to {demand.query}",
+        f"`fan_out: true` gives a query a {part}'s whole way out" if asked.fans_out else None,
+    )
+
+
+def cores_why(job: Job, demands: Sequence[QueryDemand]) -> str:
+    """Return the reason for the number of cores: the work of the query that needs the most."""
+    work = max(demands, key=lambda demand: demand.needed).work
+    why = (
+        f"{work.rate:,.0f} records/s at peak, {1 / work.per_record:,.0f} a core, "
+        f"{work.overhead:g} s fixed in batches of up to {work.longest_batch:g} s"
+    )
+    if job.catch_up is not None:
+        outage, within = job.catch_up.outage, job.catch_up.within
+        why += f", {1 + outage / within:.2f} times to catch up {format_duration(outage)} in {format_duration(within)}"
+    if job.goal == "throughput":
+        why += f", {job.buffer:.0%} to spare"
+    read = max(demands, key=lambda demand: demand.read_at_once)
+    if whole_cores(read.read_at_once) > whole_cores(read.needed):
+        why += f"; {read.query} reads {1 / read.work.hand_over:,.0f} records/s of a shard, a core one shard at a time"
+    return why
