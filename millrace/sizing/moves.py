@@ -228,7 +228,7 @@ def _of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Ite
         if getattr(cluster, key) is not None and new:
             yield _Change((*path, key), None, f"{key} as pinned")
     other = "express" if cluster.tier == "standard" else "standard"
-    if cluster.tier == "serverless" or not new or any(getattr(cluster, key) is not None for key in pins):
+    if cluster.tier == "serverless" or not new or not cluster.tier_is_given:
         return
     if cluster.version in kafka_versions.of_tier(other):
         lost = {

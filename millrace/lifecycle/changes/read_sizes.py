@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from millrace.lifecycle.changes.deployment_changes import of_type
 from millrace.lifecycle.changes.update_rules import Template, at
 from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import translate_aws_errors
+
+_NOT_DUE = "NotDue"
 
 
 def read_sizes(aws: Aws) -> DeployedSizes:
@@ -60,7 +63,9 @@ def sizes(
     zones = subnets // 2 if of_type(network, "AWS::EC2::NatGateway") else subnets
     # Only a job in a VPC has a security group.
     inside = {job: bool(of_type(each, "AWS::EC2::SecurityGroup")) for job, each in jobs.items() if each}
-    return DeployedSizes(result, partitions, zones or None, inside)
+    # A state of the machines of jobs with bounded runs alone.
+    in_turns = {job: _NOT_DUE in json.dumps(each) for job, each in jobs.items() if each}
+    return DeployedSizes(result, partitions, zones or None, inside, in_turns)
 
 
 def _by(resources: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Job
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
-from millrace.sizing.model import Figure, QueryPlan, RunPlan, pinned
+from millrace.sizing.model import Figure, Input, QueryPlan, RunPlan, T, pinned
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.queries.capacity import CoreSpread, batch_range, per_partition
 from millrace.sizing.queries.demand import QueryDemand
@@ -68,9 +68,7 @@ def plan_query(
     above = max(span.above, _keeps_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
     if job.run_every is not None:
-        trigger = pinned(
-            span.trigger, "s", f"from one run to the next; {demand.share}", ("jobs", demand.job, "run_every")
-        )
+        trigger = _period(demand.job, job, span.trigger, f"from one run to the next; {demand.share}")
     elif query.trigger is not None:
         trigger = pinned(
             span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
@@ -252,6 +250,18 @@ def _limit(
     return figure, [Finding(path, str(given), allowed)]
 
 
+def _period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
+    if "run_every" in job.model_fields_set:
+        return pinned(seconds, "s", why, ("jobs", name, "run_every"))
+    return Figure(
+        seconds,
+        "s",
+        f"{why}: the period of the least cost that keeps the SLA",
+        assumed=True,
+        inputs=lambda: (Input("run", str(job.run), path=("jobs", name, "run")),),
+    )
+
+
 def plan_run(
     name: str, job: Job, demands: Sequence[QueryDemand], queries: Mapping[str, QueryPlan]
 ) -> RunPlan | None:
@@ -266,16 +276,21 @@ def plan_run(
         return None
     known = limits()
     begin, least = (known[limit] for limit in _BILLED)
-    stages = dict.fromkeys((True, False), 0.0)
+    stages = {True: (0.0, 0.0), False: (0.0, 0.0)}
     for demand in demands:
-        took = queries[demand.query].batch_seconds.value
-        stages[demand.lands] = max(stages[demand.lands], took)
+        took, work = queries[demand.query].batch_seconds.value, demand.work
+        # Its records take a time in proportion to them, so runs of any traffic with this average take as long together.
+        share = demand.average * job.run_every.total_seconds() / work.most_arrivals
+        each = (work.overhead + (took - work.overhead) * share, took)
+        stages[demand.lands] = max(stages[demand.lands], each)
+    (to_land, at_peak), (to_derive, derived_at_peak) = stages[True], stages[False]
+    batches = tuple(f"jobs.{name}.queries.{each}.batch_seconds" for each in queries)
     return RunPlan(
-        every_seconds=pinned(
+        every_seconds=_period(
+            name,
+            job,
             int(job.run_every.total_seconds()),
-            "s",
             "from the start of one run to the start of the next",
-            ("jobs", name, "run_every"),
         ),
         start_seconds=Figure(
             known["bounded.start_seconds"],
@@ -285,14 +300,18 @@ def plan_run(
             inputs=lambda: (known.as_input("bounded.start_seconds"),),
         ),
         seconds=Figure(
-            max(least, round(begin + sum(stages.values()), 1)),
+            max(least, round(begin + to_land + to_derive, 1)),
             "s",
-            f"billed for a run at the peak: {begin:g} s to start and end, {stages[True]:g} s to land, {stages[False]:g} s to derive",
+            f"billed for a run at the average rate: {begin:g} s to start and end, {to_land:,.1f} s to land, {to_derive:,.1f} s to derive",
             assumed=True,
             formula="max(least billed, billed start + slowest landing batch + slowest deriving batch)",
-            inputs=lambda: (
-                *(f"jobs.{name}.queries.{each}.batch_seconds" for each in queries),
-                *(known.as_input(limit) for limit in _BILLED),
-            ),
+            inputs=lambda: (*batches, *(known.as_input(limit) for limit in _BILLED)),
+        ),
+        longest_seconds=Figure(
+            round(begin + at_peak + derived_at_peak, 1),
+            "s",
+            f"a run at the peak: {begin:g} s to start and end, {at_peak:g} s to land, {derived_at_peak:g} s to derive",
+            assumed=True,
+            inputs=lambda: (*batches, known.as_input(_BILLED[0])),
         ),
     )
