@@ -7,19 +7,23 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from millrace.config.base import Model
-from millrace.config.model import Environment, MskCluster
+from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.sizing.model import ClusterPlan, Plan
 
 M = TypeVar("M", bound=Model)
 
 
 def as_planned(environment: Environment, plan: Plan) -> Environment:
-    """Return an environment with the periods and tiers that its plan chose; itself where the file gives all of them."""
+    """Return an environment with the periods, modes and tiers that its plan chose; itself where the file gives all of them."""
     for name, job in plan.jobs.items():
         if job.run is not None and environment.jobs[name].run_every is None:
             environment = with_choice(
                 environment, "jobs", name, "run_every", timedelta(seconds=job.run.every_seconds.value)
             )
+    for name, stream in plan.streams.items():
+        settings = environment.streams[name]
+        if isinstance(settings, KinesisStream) and settings.mode != stream.mode:
+            environment = with_choice(environment, "streams", name, "mode", stream.mode)
     return with_tiers(environment, plan.clusters)
 
 

@@ -15,9 +15,9 @@ from millrace.config.model import Environment, MskCluster
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import roads
 from millrace.sizing.alternatives.designs import JobPlanner, cheapest_partitions
+from millrace.sizing.alternatives.free_choices import with_choices
 from millrace.sizing.alternatives.remedies import with_remedies
 from millrace.sizing.alternatives.risks import risks
-from millrace.sizing.alternatives.run_periods import with_periods
 from millrace.sizing.cost import stream_cost
 from millrace.sizing.costs.network import dns_cost, jobs_inside, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
@@ -56,7 +56,14 @@ def plan(environment: Environment) -> Plan:
     except ValueError as error:
         allowed = f"a region whose price table can be read: {error}"
         raise environment.places.error([Finding(("region",), environment.region, allowed)]) from error
-    environment = with_periods(environment, lambda other: _usd(other, table), _keeps)
+    environment = with_choices(
+        environment, table, lambda other: _usd(other, table), lambda other: _keeps(other, table)
+    )
+    return _plan(environment, table)
+
+
+def _plan(environment: Environment, table: PriceTable) -> Plan:
+    """Size an environment in which nothing but sizes and tiers is left to the plan."""
     sized, problems = _sized(environment, table)
     if sized is None:
         raise environment.places.error(
@@ -106,11 +113,11 @@ def _of_quotas(environment: Environment, clusters: Mapping[str, ClusterPlan]) ->
         yield f"kafka: {sum(counts.values())} brokers; an account has {most:g} at most until AWS raises the quota"
 
 
-def _keeps(environment: Environment) -> bool:
+def _keeps(environment: Environment, table: PriceTable) -> bool:
     """Return whether the simulation of a plan confirms all that it promises."""
     from millrace.sizing.simulation.self_check import self_check
 
-    played = self_check(environment, plan(environment))
+    played = self_check(environment, _plan(environment, table))
     return all(each.meets_sla and not each.slow and not any(each.contradictions()) for each in played)
 
 

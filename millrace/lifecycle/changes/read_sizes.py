@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
@@ -15,6 +16,7 @@ from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import translate_aws_errors
 
 _NOT_DUE = "NotDue"
+_MODES = {"PROVISIONED": "provisioned", "ON_DEMAND": "on-demand", None: "provisioned"}
 
 
 def read_sizes(aws: Aws) -> DeployedSizes:
@@ -28,11 +30,17 @@ def read_sizes(aws: Aws) -> DeployedSizes:
     cloudformation, names = aws.client("cloudformation"), aws.names
     jobs = names.environment.jobs
     with translate_aws_errors("reading the deployed sizes"):
-        kafka, network, *own = (
+        kafka, network, streams, *own = (
             deployed_template(cloudformation, names.stack(part))
-            for part in ("kafka", "network", *(f"job-{job}" for job in jobs))
+            for part in ("kafka", "network", "streams", *(f"job-{job}" for job in jobs))
         )
-    return sizes(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
+    found = sizes(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
+    each = _by(of_type(streams or {}, "AWS::Kinesis::Stream"), "Name")
+    modes = {name: each.get(names.stream(name)) for name in names.environment.streams}
+    return replace(
+        found,
+        modes={name: _MODES[at(it, "StreamModeDetails/StreamMode")] for name, it in modes.items() if it},
+    )
 
 
 def sizes(

@@ -1,4 +1,4 @@
-"""The design that the plan chooses: no number of shards, and no tier, that one may pin is cheaper."""
+"""The design that the plan chooses: no shards, tier or mode that one may pin are cheaper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millrace.config import Environment
 from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.document.problems import ConfigurationError
-from millrace.sizing import plan, total
+from millrace.sizing import Plan, plan, total
 from tests.unit.sizing.drawn_environments import milliseconds
 
 
@@ -101,3 +101,40 @@ def test_a_tier_stays_where_the_file_or_a_deployed_cluster_decides() -> None:
         sizes = DeployedSizes(clusters={"main": DeployedCluster(3, kind)})
         for each in (large, (10, 1)):
             assert tier(with_cluster(*each).with_deployed(sizes)) == named
+
+
+@pytest.mark.parametrize("advantage", [False, True])
+@pytest.mark.parametrize("retention", ["24h", "7d"])
+@pytest.mark.parametrize("peak_factor", [1, 60, 190, 300])
+def test_a_mode_that_is_left_out_is_the_cheaper_one_that_takes_the_peak(
+    peak_factor: float, retention: str, advantage: bool
+) -> None:
+    traffic = {
+        "records_per_second": 20,
+        "peak_factor": peak_factor,
+        "record_size": "1KiB",
+        "basis": "measured",
+    }
+    query = {"kind": "land", "source": "clicks", "table": "landed", "schema": "pipelines/a.ddl"}
+    job = {"engine": "glue", "latency": "5m", "queries": {"land": query}}
+
+    def planned(deployed: str | None = None, **keys: object) -> Plan:
+        stream = {"kind": "kinesis", "retention": retention, "traffic": traffic, **keys}
+        document = {
+            "name": "built",
+            "project": "built",
+            "streams": {"clicks": stream},
+            "jobs": {"clicks": job},
+        }
+        governance = {"on_demand_advantage": advantage}
+        environment = Environment.model_validate({**document, "governance": governance})
+        sizes = DeployedSizes(modes={} if deployed is None else {"clicks": deployed})
+        return plan(environment.with_deployed(sizes))
+
+    each = {mode: total(planned(mode=mode)).value for mode in ("provisioned", "on-demand")}
+    found = planned()
+    # A new on-demand stream takes 4,000 records a second.
+    mode = min(each, key=lambda mode: each[mode]) if 20 * peak_factor <= 4000 else "provisioned"
+    assert (found.streams["clicks"].mode, total(found).value) == (mode, pytest.approx(each[mode]))
+    for deployed in each:
+        assert planned(deployed).streams["clicks"].mode == deployed
