@@ -15,7 +15,7 @@ from millrace.config.model import Environment, MskCluster
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import roads
 from millrace.sizing.alternatives.designs import JobPlanner, cheapest_partitions
-from millrace.sizing.alternatives.free_choices import with_choices
+from millrace.sizing.alternatives.free_choices import cheapest_choices
 from millrace.sizing.alternatives.remedies import with_remedies
 from millrace.sizing.alternatives.risks import risks
 from millrace.sizing.cost import stream_cost
@@ -25,7 +25,7 @@ from millrace.sizing.costs.storage import unpriced_costs
 from millrace.sizing.jobs.job import own_spread, source_of
 from millrace.sizing.kafka import load, plan_cluster, possible_tiers, zones
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
-from millrace.sizing.planned_environment import with_tiers
+from millrace.sizing.planned_environment import with_choices
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.environment_demands import query_demands
@@ -56,7 +56,7 @@ def plan(environment: Environment) -> Plan:
     except ValueError as error:
         allowed = f"a region whose price table can be read: {error}"
         raise environment.places.error([Finding(("region",), environment.region, allowed)]) from error
-    environment = with_choices(
+    environment = cheapest_choices(
         environment, table, lambda other: _usd(other, table), lambda other: _keeps(other, table)
     )
     return _plan(environment, table)
@@ -70,7 +70,8 @@ def _plan(environment: Environment, table: PriceTable) -> Plan:
             with_remedies(environment, problems, lambda other: _sized(other, table)[1])
         )
     demands, streams, clusters, jobs = sized
-    environment = with_tiers(environment, clusters)
+    tiers = {name: cluster.tier for name, cluster in clusters.items()}
+    environment = with_choices(environment, "kafka", "tier", tiers)
     network, way_out = plan_network(environment, table)
     dns = dns_cost(environment, sum(jobs[name].max_workers.value for name in jobs_inside(environment)), table)
     watched = alarms(environment, jobs, clusters)

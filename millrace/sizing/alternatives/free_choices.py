@@ -12,7 +12,7 @@ from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import DeriveQuery, Landing
 from millrace.sizing.cost import stream_cost
 from millrace.sizing.model import Figure
-from millrace.sizing.planned_environment import with_choice
+from millrace.sizing.planned_environment import with_choices
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.streams import Reading
 
@@ -33,29 +33,30 @@ Keeps = Callable[[Environment], bool]
 """Function that simulates the plan of an environment and returns whether it keeps every SLA."""
 
 
-def with_choices(environment: Environment, prices: PriceTable, cost: Cost, keeps: Keeps) -> Environment:
+def cheapest_choices(environment: Environment, prices: PriceTable, cost: Cost, keeps: Keeps) -> Environment:
     """Return the environment with the cheapest value of what the file leaves to the plan.
 
     A job with ``run: auto`` has bounded runs where they keep its SLA and cost less; what is deployed keeps its way. A new stream of
     Kinesis is on demand where it takes its peak from the first hour on and costs less.
     """
+    start = timedelta(seconds=limits()["bounded.start_seconds"])
     for name, job in environment.jobs.items():
         bounded = True if job.run == "bounded" else environment.deployed.in_turns.get(name)
         if job.run_every is None and job.run in ("bounded", "auto") and bounded is not False:
-            found = _cheapest(
-                environment, ("jobs", name, "run_every"), _PERIODS, cost, keeps, always=not bounded
-            )
+            able = [each for each in _PERIODS if start < each < job.latency - start]
+            path = ("jobs", "run_every", name)
+            found = _cheapest(environment, path, able, cost, keeps, always=not bounded)
             # The shortest period's plan says why none is possible.
             if period := found or (_PERIODS[0] if bounded else None):
-                environment = with_choice(environment, "jobs", name, "run_every", period)
+                environment = with_choices(environment, "jobs", "run_every", {name: period})
     read = {name for _, _, query in environment.queries for name in query.streams}
     for name, stream in environment.streams.items():
         if isinstance(stream, KinesisStream) and name in read and stream.mode_is_open:
             mode = environment.deployed.modes.get(name)
             if mode is None and _may_be_on_demand(environment, name, stream, prices):
-                mode = _cheapest(environment, ("streams", name, "mode"), ("on-demand",), cost, keeps)
+                mode = _cheapest(environment, ("streams", "mode", name), ("on-demand",), cost, keeps)
             if mode is not None:
-                environment = with_choice(environment, "streams", name, "mode", mode)
+                environment = with_choices(environment, "streams", "mode", {name: mode})
     return environment
 
 
@@ -69,11 +70,12 @@ def _cheapest(
     always: bool = True,
 ) -> V | None:
     """Return the value that keeps the SLA at the least cost; None if, with ``always``, the key's default costs no more."""
-    part = _connected(environment, path[:2])
+    section, key, name = path
+    part = _connected(environment, (section, name))
     usd = {
         value: found
         for value in values
-        for changed in (with_choice(part, *path, value),)
+        for changed in (with_choices(part, section, key, {name: value}),)
         if not any(refused_runs(changed)) and (found := cost(changed)) is not None
     }
     default = cost(part) if always and usd else None
@@ -81,7 +83,7 @@ def _cheapest(
     for value in sorted(usd, key=lambda each: round(usd[each], 2)):
         if default is not None and default <= usd[value] + _CENT:
             return None
-        if keeps(with_choice(part, *path, value)):
+        if keeps(with_choices(part, section, key, {name: value})):
             return value
     return None
 
@@ -89,17 +91,13 @@ def _cheapest(
 def _may_be_on_demand(environment: Environment, name: str, stream: KinesisStream, prices: PriceTable) -> bool:
     """Return whether a new on-demand stream takes the peak, and costs less by itself."""
     needed, first = Reading(name, stream, [], 0.0).least, limits()["kinesis.on_demand.first_shards"]
-
-    def usd(asked: KinesisStream, shards: float) -> float:
-        figure, advantage = (
-            Figure(math.ceil(shards), "shards", ""),
-            environment.governance.on_demand_advantage,
-        )
-        return sum(line.usd for line in stream_cost(name, asked, figure, 1, 0, prices, advantage=advantage))
-
-    return needed <= first and usd(stream.model_copy(update={"mode": "on-demand"}), first) < usd(
-        stream, needed
+    shards, advantage = Figure(math.ceil(needed), "shards", ""), environment.governance.on_demand_advantage
+    elastic = stream.model_copy(update={"mode": "on-demand"})
+    now, then = (
+        sum(line.usd for line in stream_cost(name, each, shards, 1, 0, prices, advantage=advantage))
+        for each in (stream, elastic)
     )
+    return needed <= first and then < now
 
 
 def _connected(environment: Environment, member: tuple[str, str]) -> Environment:

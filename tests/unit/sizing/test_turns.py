@@ -106,10 +106,10 @@ def test_a_move_of_ten_minutes_or_more_names_runs_and_costs_what_they_are_planne
     def runs(sla: str) -> list[tuple[object, float]]:
         environment = from_text(text(**{**LOW, "sla": sla}))
         moves = find_moves(environment, plan(environment), lambda *_: True)
-        return [(move.new, move.usd) for move in moves if move.key == "jobs.clicks.run_every"]
+        return [(move.new, move.usd) for move in moves if move.key == "jobs.clicks.run"]
 
     ((new, usd),) = runs("15m")
-    assert new == "10m"
+    assert new == "bounded"
     assert usd == pytest.approx(total(plan(from_text(turns(10, sla="15m")))).value)
     assert runs("9m") == []
 
