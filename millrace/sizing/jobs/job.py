@@ -84,7 +84,7 @@ def plan_job(
         return found, problems
     more = found
     while more is not None:
-        each = more.vcpu * (more.executors.value + 1)
+        each = more.vcpu * (more.cores.value // more.vcpu + 1)
         more, _ = _on(environment, name, demands, sources, prices, each)
         if more is None or found is None or _usd(more) >= _usd(found):
             break
@@ -112,8 +112,8 @@ def _on(
     number = max(fewest, least)
     cores = _cores(name, job, demands, number)
     made = _with_workers(environment, name, demands, sources, prices, spreads, number)
-    if len(demands) > 1 or job.run_every is not None:
-        # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a run ends earlier.
+    if len(demands) > 1 or least:
+        # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner.
         paid = made.sized.tasks_per_worker * (
             math.ceil(number / made.sized.tasks_per_worker)
             if job.max_workers is None

@@ -312,6 +312,7 @@ def plan_run(
             "s",
             f"a run at the peak: {begin:g} s to start and end, {at_peak:g} s to land, {derived_at_peak:g} s to derive",
             assumed=True,
+            formula="billed start + slowest landing batch + slowest deriving batch",
             inputs=lambda: (*batches, known.as_input(_BILLED[0])),
         ),
     )
