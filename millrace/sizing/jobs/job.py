@@ -64,7 +64,7 @@ def plan_job(
     sources: Mapping[str, Source],
     prices: PriceTable,
 ) -> tuple[JobPlan | None, list[Finding]]:
-    """Size one job: the fewest cores, or, in bounded runs, so many that shorter runs cost no less.
+    """Size one job.
 
     Parameters
     ----------
@@ -79,47 +79,19 @@ def plan_job(
         The plan, or ``None`` with the findings that prevent one.
     """
     job = environment.jobs[name]
-    found, problems = _on(environment, name, demands, sources, prices)
-    if job.run_every is None or job.cores is not None or job.max_workers is not None:
-        return found, problems
-    more = found
-    while more is not None:
-        each = more.vcpu * (more.cores.value // more.vcpu + 1)
-        more, _ = _on(environment, name, demands, sources, prices, each)
-        if more is None or found is None or _usd(more) >= _usd(found):
-            break
-        found = more
-    return found, problems
-
-
-def _usd(plan: JobPlan) -> float:
-    return sum(line.usd for line in plan.cost)
-
-
-def _on(
-    environment: Environment,
-    name: str,
-    demands: Sequence[QueryDemand],
-    sources: Mapping[str, Source],
-    prices: PriceTable,
-    least: int = 0,
-) -> tuple[JobPlan | None, list[Finding]]:
-    """Size one job with at least so many cores."""
-    job = environment.jobs[name]
-    spreads, fewest, problems = _spreads(environment, name, demands, sources)
+    spreads, number, problems = _spreads(environment, name, demands, sources)
     if problems:
         return None, problems
-    number = max(fewest, least)
     cores = _cores(name, job, demands, number)
     made = _with_workers(environment, name, demands, sources, prices, spreads, number)
-    if len(demands) > 1 or least:
-        # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner.
+    if len(demands) > 1 or job.run_every is not None:
+        # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner, and a run ends earlier.
         paid = made.sized.tasks_per_worker * (
             math.ceil(number / made.sized.tasks_per_worker)
             if job.max_workers is None
             else job.max_workers - 1
         )
-        if paid > fewest:
+        if paid > number:
             more = _spreads(environment, name, demands, sources, paid)[0]
             larger = _with_workers(environment, name, demands, sources, prices, more, number)
             fits = larger.ways[0].worker == made.ways[0].worker
@@ -214,7 +186,8 @@ def _with_workers(
         problems += wrong
         queries[demand.query] = query
     memory = _memory(environment, job, demands, spreads, sources, queries)
-    run = plan_run(name, job, demands, queries)
+    partitions = [source_of(demand, sources).partitions for demand in demands]
+    run = plan_run(name, job, demands, spreads, partitions)
     ways, sized = choices(job, cores, memory, prices, 1.0 if run is None else run.share)
     problems += _too_small(name, job, ways[0], memory)
     return _WithWorkers(problems, queries, memory, run, ways, sized)
@@ -389,7 +362,7 @@ def _alone(
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the distribution of a query that has all cores of its job."""
     job, found = environment.jobs[name], own_spread(demand, source)
-    if asked := job.cores or paid:
+    if asked := paid or job.cores:
         more = spread_over_cores(
             source.partitions if demand.lands else max(found.cores, asked),
             max(found.cores, asked),
@@ -397,9 +370,9 @@ def _alone(
             limits()["spark.repartition.overhead"],
             read_at_once=demand.read_at_once,
         )
-        if job.cores is not None and (job.cores < found.cores or more is None):
+        if job.cores is not None and not paid and (job.cores < found.cores or more is None):
             return [], job.cores, [_too_few_cores(job, [demand], found.cores)]
-        if more is not None and (job.cores is not None or more.effective > found.effective):
+        if more is not None and (not paid or more.effective > found.effective):
             found = more
     # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
     late = found.waves == 1 and demand.read_in_one_wave >= source.partitions

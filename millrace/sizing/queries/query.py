@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -263,28 +263,41 @@ def _period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
 
 
 def plan_run(
-    name: str, job: Job, demands: Sequence[QueryDemand], queries: Mapping[str, QueryPlan]
+    name: str,
+    job: Job,
+    demands: Sequence[QueryDemand],
+    spreads: Sequence[CoreSpread],
+    partitions: Sequence[int],
 ) -> RunPlan | None:
     """Return the runs of a job; None if it runs all the time.
 
     Parameters
     ----------
-    demands, queries
-        Demands and numbers of its queries.
+    demands, spreads, partitions
+        Of its queries.
     """
     if job.run_every is None:
         return None
     known = limits()
     begin, least = (known[limit] for limit in _BILLED)
-    stages = {True: (0.0, 0.0), False: (0.0, 0.0)}
-    for demand in demands:
-        took, work = queries[demand.query].batch_seconds.value, demand.work
-        # Its records take a time in proportion to them, so runs of any traffic with this average take as long together.
-        share = demand.average * job.run_every.total_seconds() / work.most_arrivals
-        each = (work.overhead + (took - work.overhead) * share, took)
-        stages[demand.lands] = max(stages[demand.lands], each)
-    (to_land, at_peak), (to_derive, derived_at_peak) = stages[True], stages[False]
-    batches = tuple(f"jobs.{name}.queries.{each}.batch_seconds" for each in queries)
+    every = job.run_every.total_seconds()
+
+    def stage(lands: bool, part: Callable[[QueryDemand], float]) -> float:
+        """Seconds of all landing or all deriving queries with so many seconds' records of the peak: together, or in turn if that is less."""
+        shared, alone, fixed = 0.0, 0.0, 0.0
+        for demand, spread, number in zip(demands, spreads, partitions, strict=True):
+            if demand.lands == lands:
+                work, records = demand.work, demand.work.rate * part(demand)
+                shared = max(shared, spread.seconds(work, records))
+                whole = spread.alone(number if lands else spread.cores, known["spark.repartition.overhead"])
+                alone += whole.seconds(work, records) - work.overhead
+                fixed = max(fixed, work.overhead)
+        return min(shared, fixed + alone)
+
+    # A batch takes a time in proportion to its records, so runs of any traffic with this average take as long together.
+    to_land, to_derive = (stage(lands, lambda each: each.average * every) for lands in (True, False))
+    at_peak, derived_at_peak = (stage(lands, lambda each: each.work.most_arrivals) for lands in (True, False))
+    batches = tuple(f"{demand.key}.batch_seconds" for demand in demands)
     return RunPlan(
         every_seconds=_period(
             name,
@@ -310,7 +323,7 @@ def plan_run(
         longest_seconds=Figure(
             round(begin + at_peak + derived_at_peak, 1),
             "s",
-            f"a run at the peak: {begin:g} s to start and end, {at_peak:g} s to land, {derived_at_peak:g} s to derive",
+            f"a run at the peak: {begin:g} s to start and end, {at_peak:,.1f} s to land, {derived_at_peak:,.1f} s to derive",
             assumed=True,
             formula="billed start + slowest landing batch + slowest deriving batch",
             inputs=lambda: (*batches, known.as_input(_BILLED[0])),
