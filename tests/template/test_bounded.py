@@ -16,7 +16,8 @@ FILE = """\
 project: turns
 account: "111122223333"
 streams:
-  clicks: {kind: kinesis, traffic: {records_per_second: 50, peak_factor: 2, record_size: 500B, basis: measured}}
+  glue-clicks: &clicks {kind: kinesis, traffic: {records_per_second: 50, peak_factor: 2, record_size: 500B, basis: measured}}
+  emr-clicks: *clicks
 jobs:
 """
 JOB = """\
@@ -28,7 +29,7 @@ JOB = """\
     restarts_per_hour: 20
     rate: {{records_per_second_per_core: 5000, batch_overhead: 3s, basis: measured}}
     queries:
-      land-{0}: {{kind: land, source: clicks, table: {0}_landed, schema: pipelines/flights/schemas/flight.ddl}}
+      land-{0}: {{kind: land, source: {0}-clicks, table: {0}_landed, schema: pipelines/flights/schemas/flight.ddl}}
       out-{0}: {{kind: derive, source: {0}_landed, sink: {{kind: iceberg, table: {0}_out}}}}
 """
 JOBS = ("on-glue", "on-emr")
@@ -37,7 +38,7 @@ JOBS = ("on-glue", "on-emr")
 @pytest.fixture(scope="module")
 def turns(synthesise: Synthesise, tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     file = tmp_path_factory.mktemp("turns") / "turns.yaml"
-    file.write_text(FILE + JOB.format("glue", "run: auto") + JOB.format("emr", "run_every: 10m"))
+    file.write_text(FILE + JOB.format("glue", "run_every: 10m") + JOB.format("emr", "run: auto"))
     return synthesise(load(str(file), root=ROOT))
 
 
