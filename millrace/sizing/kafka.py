@@ -119,11 +119,10 @@ def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> t
     """
     cluster, deployed = environment.kafka[name], environment.deployed.clusters.get(name)
     assert isinstance(cluster, MskCluster)
-    kind = cluster.broker_type or (deployed and deployed.broker_type) or ""
-    if cluster.tier_is_given:
+    if deployed is not None and not cluster.tier_is_given:
+        return ("express" if deployed.broker_type.startswith("express.") else "standard",)
+    if cluster.tier_is_given or cluster.broker_type is not None or cluster.storage is not None:
         return (cluster.tier,)
-    if kind or cluster.storage is not None:
-        return ("express" if kind.startswith("express.") else "standard",)
     offered = kafka_versions.EXPRESS.get(cluster.version, False) and prices.region == environment.region
     return ("standard", "express") if offered and zones(environment) == 3 else ("standard",)
 

@@ -96,7 +96,6 @@ def test_a_tier_stays_where_the_file_or_a_deployed_cluster_decides() -> None:
         {"tier": "standard"},
     ):
         assert tier(with_cluster(*large, **keys)) == "standard", keys
-    assert tier(with_cluster(10, 1, broker_type="express.m7g.large")) == "express"
     for kind, named in (("kafka.m7g.4xlarge", "standard"), ("express.m7g.large", "express")):
         sizes = DeployedSizes(clusters={"main": DeployedCluster(3, kind)})
         for each in (large, (10, 1)):
