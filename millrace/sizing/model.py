@@ -282,11 +282,6 @@ class JobPlan:
         """Starts in an hour by its schedule; 0 for a job that runs all the time."""
         return 0 if self.run is None else math.ceil(3600 / self.run.every_seconds.value)
 
-    @property
-    def runner_up(self) -> WorkerChoice | None:
-        """The cheapest other choice that is possible."""
-        return next((each for each in self.choices[1:] if each.refused is None), None)
-
 
 RUNBOOK = "docs/runbook.md"
 """Document with the meaning of each kind of alarm, and the commands to run."""

@@ -125,7 +125,7 @@ def test_small_workers_where_their_memory_suffices(
 def test_what_is_pinned_stays_and_the_other_is_shown(from_text: Loader) -> None:
     job = plan(from_text(text(rate="500", job="worker: G.2X"))).jobs["clicks"]
     assert job.worker == "G.2X"
-    other = job.runner_up
+    other = next((each for each in job.choices[1:] if each.refused is None), None)
     assert other is not None
     assert other.usd < job.choices[0].usd
     assert {each.engine for each in job.choices} == {"glue", "emr"}
