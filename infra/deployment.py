@@ -11,6 +11,7 @@ from millrace.config.aws.names import Names
 from millrace.sizing.alarms.alarms import silenced_by_stop
 from millrace.sizing.costs.network import needs_private_image
 from millrace.sizing.model import Plan
+from millrace.sizing.planned_environment import as_planned
 
 from . import engines
 from .constructs.alarms import add_alarms, alarm_name
@@ -48,7 +49,8 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
     InfrastructureError
         Something that the environment asks for cannot be built.
     """
-    environment = names.environment
+    environment = as_planned(names.environment, plan)
+    names = Names(environment, names.account)
     storage = StorageStack(app, names=names)
     network = None
     if plan.network.egress.value != "none":

@@ -220,7 +220,7 @@ def _source(
         query,
         # A shard is read for half of it. In a bounded run a batch takes longer than its trigger only after a backlog.
         plan.trigger_seconds.value
-        if environment.jobs[job].run_every is None
+        if not environment.jobs[job].in_turns
         else max(_SHORTEST_TRIGGER, 2 * plan.batch_seconds.value),
         _part(environment, query, name, plan.records_per_batch.value),
         None if each is None else each.value,

@@ -40,6 +40,11 @@ VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$")]
 SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$")]
 
 
+def without_default(schema: dict[str, Any]) -> None:
+    """Remove a key's default from the JSON Schema, because the plan chooses the value if the key is left out."""
+    del schema["default"]
+
+
 class Model(BaseModel):
     """Base of every section: frozen, unknown keys refused."""
 

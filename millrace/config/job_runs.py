@@ -13,6 +13,23 @@ from millrace.config.units import format_duration
 _SHORTEST, _LONGEST, _MINUTE = timedelta(minutes=5), timedelta(days=1), timedelta(minutes=1)
 
 
+def landing_queries(environment: Environment) -> dict[str, list[Landing]]:
+    """Return the queries that land each table."""
+    found: dict[str, list[Landing]] = {}
+    for _, _, query in environment.queries:
+        if isinstance(query, Landing):
+            found.setdefault(query.table, []).append(query)
+    return found
+
+
+def refused_runs(environment: Environment) -> Iterator[Finding]:
+    """Yield what jobs with bounded runs cannot do in an environment that is else valid."""
+    landing = landing_queries(environment)
+    for name, job in environment.jobs.items():
+        yield from check_run(environment, name, job, landing)
+        yield from job.check(("jobs", name))
+
+
 def check_run(
     environment: Environment, name: str, job: Job, landing: Mapping[str, Sequence[Landing]]
 ) -> Iterator[Finding]:
@@ -25,11 +42,13 @@ def check_run(
     """
     path: Path = ("jobs", name)
     every = job.run_every
+    if "run_every" in job.model_fields_set and every is not None and job.run in ("continuous", "auto"):
+        yield Finding((*path, "run_every"), format_duration(every), f"nothing with `run: {job.run}`")
     if every is not None and (not _SHORTEST <= every <= _LONGEST or every % _MINUTE):
         yield Finding((*path, "run_every"), format_duration(every), "whole minutes, 5 minutes to a day")
     for query_name, query in job.queries.items():
         here = (*path, "queries", query_name)
-        if every is not None:
+        if job.in_turns:
             yield from _in_turns(environment, here, query)
         if isinstance(query, DeriveQuery):
             yield from _landed_by_others(environment, here, query, job, landing)
@@ -37,16 +56,16 @@ def check_run(
 
 def _in_turns(environment: Environment, path: Path, query: Query) -> Iterator[Finding]:
     if query.trigger is not None:
-        allowed = "nothing with `run_every`, which says when batches begin"
+        allowed = "nothing with bounded runs, whose period says when batches begin"
         yield Finding((*path, "trigger"), format_duration(query.trigger), allowed)
     reading = query.kafka if isinstance(query, StreamQuery) else None
     if reading is not None and reading.min_records_per_batch is not None:
-        allowed = "nothing with `run_every`: a run does not wait for records"
+        allowed = "nothing with bounded runs: one does not wait for records"
         yield Finding((*path, "kafka", "min_records_per_batch"), str(reading.min_records_per_batch), allowed)
     if isinstance(query, SourceQuery) and query.start == "latest":
         streams = (environment.streams.get(each) for each in query.streams)
         if any(stream is not None and stream.fetched_whole for stream in streams):
-            allowed = "earliest or a time: with `run_every` each run would skip what came to an idle shard before it"
+            allowed = "earliest or a time: each bounded run would skip what came to an idle shard before it"
             yield Finding((*path, "start"), "latest", allowed)
 
 
@@ -60,9 +79,9 @@ def _landed_by_others(
     """Find tables of other jobs where one of the two jobs runs in turns: a run derives what it has landed itself."""
     own = {id(each) for each in job.queries.values()}
     jobs = environment.jobs.values()
-    in_turns = {id(each) for other in jobs if other.run_every is not None for each in other.queries.values()}
+    in_turns = {id(each) for other in jobs if other.in_turns for each in other.queries.values()}
     for table, _ in query.reads:
         others = [each for each in landing.get(table, ()) if id(each) not in own]
-        if others and (job.run_every is not None or any(id(each) in in_turns for each in others)):
-            allowed = "a table of the same job, as one of the two jobs has `run_every`: a run derives what it has landed itself"
+        if others and (job.in_turns or any(id(each) in in_turns for each in others)):
+            allowed = "a table of the same job, as one of the two jobs has bounded runs: one derives what it has landed itself"
             yield Finding((*path, "source"), table, allowed)

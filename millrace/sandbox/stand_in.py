@@ -21,7 +21,7 @@ _NETWORK = ("vpc", "subnets", "zones", "zone_ids", "flow_logs_role")
 _STORAGE = ("keys", "buckets", "database", "lake_formation")
 _GOVERNANCE = ("permissions_boundary", "qualifier", "bootstrap_key")
 _KINESIS = ("existing", "existing_key", "read_role")
-_JOB = ("run_every", "role", "image", "python")
+_JOB = ("run", "run_every", "role", "image", "python")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def stand_in(environment: Environment, name: str | None = None) -> StandIn:
     given = name or environment.name
     tree = environment.places.tree
     # No schedule starts runs here: a job that runs in turns runs all the time.
-    in_turns = any(job.run_every is not None for job in environment.jobs.values())
+    in_turns = any(job.in_turns or job.run == "auto" for job in environment.jobs.values())
     if tree is None or (environment.account == ACCOUNT and not in_turns):
         return StandIn(given, environment)
     document = copy.deepcopy({k: v for k, v in tree.to_json().items() if k not in ("extends", "name")})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from millrace.config.aws import kafka_versions
 from millrace.config.aws.deployed_sizes import DeployedCluster
 from millrace.config.document.problems import Finding
+from millrace.config.kafka.clusters import Tier
 from millrace.config.model import Environment, MskCluster
 from millrace.sizing.cost import HOURS, item
 from millrace.sizing.model import ClusterPlan, CostItem, Figure, Input, Inputs, pinned
@@ -110,10 +112,48 @@ def zones(environment: Environment) -> int:
     return min(3, environment.zones)
 
 
+def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> tuple[Tier, ...]:
+    """Return the tiers of which a cluster gets the cheapest: one, where the file or what is deployed decides.
+
+    Express takes part where AWS's documents name the version, and the region's own prices say that it is offered there.
+    """
+    cluster, deployed = environment.kafka[name], environment.deployed.clusters.get(name)
+    assert isinstance(cluster, MskCluster)
+    if deployed is not None and not cluster.tier_is_given:
+        return ("express" if deployed.broker_type.startswith("express.") else "standard",)
+    if cluster.tier_is_given or cluster.broker_type is not None or cluster.storage is not None:
+        return (cluster.tier,)
+    offered = kafka_versions.EXPRESS.get(cluster.version, False) and prices.region == environment.region
+    return ("standard", "express") if offered and zones(environment) == 3 else ("standard",)
+
+
 def plan_cluster(
+    name: str, cluster: MskCluster, asked: Load, zone_count: int, prices: PriceTable, tiers: Sequence[Tier]
+) -> tuple[ClusterPlan | None, list[Finding]]:
+    """Size one MSK cluster: the cheapest broker type that carries the load, of all tiers.
+
+    Returns
+    -------
+    tuple
+        The plan, or ``None`` with the findings that prevent one.
+    """
+    each = [
+        _of_tier(name, cluster.model_copy(update={"tier": tier}), asked, zone_count, prices) for tier in tiers
+    ]
+    able = [sized for sized, _ in each if sized is not None]
+    if not able:
+        return each[0]
+    chosen = min(able, key=lambda sized: sum(line.usd for line in sized.cost))
+    if len(tiers) > 1 and chosen.broker_type is not None:
+        why = f"the cheapest of {' and '.join(tiers)} ones that carries the load; a deployed cluster keeps its tier"
+        chosen = replace(chosen, broker_type=replace(chosen.broker_type, why=why))
+    return chosen, []
+
+
+def _of_tier(
     name: str, cluster: MskCluster, asked: Load, zone_count: int, prices: PriceTable
 ) -> tuple[ClusterPlan | None, list[Finding]]:
-    """Size one MSK cluster: the cheapest broker type that carries the load.
+    """Size a cluster of the tier that it names.
 
     Returns
     -------

@@ -178,16 +178,19 @@ class RunPlan:
     start_seconds
         Slowest start, until the first batch.
     seconds
-        Billed time of a run at the peak.
+        Billed time of a run at the average rate; the mean of all runs of a month with this average.
+    longest_seconds
+        Time of a run at the peak.
     """
 
     every_seconds: Figure[int]
     start_seconds: Figure[float]
     seconds: Figure[float]
+    longest_seconds: Figure[float]
 
     @property
     def share(self) -> float:
-        """Share of the time in which workers are billed, at the peak."""
+        """Share of the time in which workers are billed."""
         return min(1.0, self.seconds.value / self.every_seconds.value)
 
 

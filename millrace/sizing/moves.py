@@ -36,8 +36,8 @@ _TRIED = 60
 """Plans of one job that looking for moves may take; larger environments try fewer changes, of the most expensive members."""
 
 _DAY = timedelta(days=1)
-_IN_TURNS, _START_AND_WORK, _LONGEST_TURN = (timedelta(minutes=each) for each in (10, 5, 30))
-"""Shortest SLA for bounded runs, the time in it beside the period, which is a multiple of it, and the longest period that is tried."""
+_IN_TURNS = timedelta(minutes=10)
+"""Shortest SLA for bounded runs."""
 
 _PRIVATE = "the private network: the job reaches AWS by public endpoints, with TLS and IAM"
 
@@ -228,7 +228,7 @@ def _of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Ite
         if getattr(cluster, key) is not None and new:
             yield _Change((*path, key), None, f"{key} as pinned")
     other = "express" if cluster.tier == "standard" else "standard"
-    if cluster.tier == "serverless" or not new or any(getattr(cluster, key) is not None for key in pins):
+    if cluster.tier == "serverless" or not new or not cluster.tier_is_given:
         return
     if cluster.version in kafka_versions.of_tier(other):
         lost = {
@@ -252,13 +252,12 @@ def _of_job(name: str, job: Job) -> Iterator[_Change]:
         yield _Change((*path, "architecture"), "arm64", lost)
     for engine in KINDS.keys() - {job.engine}:
         yield _Change((*path, "engine"), engine, measured)
-    if job.run_every is None and job.latency >= _IN_TURNS:
-        every = min((job.latency - _START_AND_WORK) // _START_AND_WORK * _START_AND_WORK, _LONGEST_TURN)
+    if job.run in (None, "continuous") and not job.in_turns and job.latency >= _IN_TURNS:
         lost = (
-            f"records at once: a run starts every {format_duration(every)}, takes up to "
-            f"{limits()['bounded.start_seconds'] / 60:g} min to start (assumed), and is taken to be billed by the second"
+            f"records at once: runs start in turns, take up to {limits()['bounded.start_seconds'] / 60:g} min to start (assumed), and "
+            "are taken to be billed by the second"
         )
-        yield _Change((*path, "run_every"), format_duration(every), lost, every)
+        yield _Change((*path, "run"), "bounded", lost)
     latency = 2 * job.latency
     if job.goal == "latency":
         lost = f"freshness: records may be {format_duration(latency)} old"

@@ -15,6 +15,7 @@ from millrace.config.model import Environment, MskCluster
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import roads
 from millrace.sizing.alternatives.designs import JobPlanner, cheapest_partitions
+from millrace.sizing.alternatives.free_choices import cheapest_choices
 from millrace.sizing.alternatives.remedies import with_remedies
 from millrace.sizing.alternatives.risks import risks
 from millrace.sizing.cost import stream_cost
@@ -22,8 +23,9 @@ from millrace.sizing.costs.network import dns_cost, jobs_inside, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
 from millrace.sizing.costs.storage import unpriced_costs
 from millrace.sizing.jobs.core_spreads import own_spread, source_of
-from millrace.sizing.kafka import load, plan_cluster, zones
+from millrace.sizing.kafka import load, plan_cluster, possible_tiers, zones
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
+from millrace.sizing.planned_environment import with_choices
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.environment_demands import query_demands
@@ -54,12 +56,22 @@ def plan(environment: Environment) -> Plan:
     except ValueError as error:
         allowed = f"a region whose price table can be read: {error}"
         raise environment.places.error([Finding(("region",), environment.region, allowed)]) from error
+    environment = cheapest_choices(
+        environment, table, lambda other: _usd(other, table), lambda other: _keeps(other, table)
+    )
+    return _plan(environment, table)
+
+
+def _plan(environment: Environment, table: PriceTable) -> Plan:
+    """Size an environment in which nothing but sizes and tiers is left to the plan."""
     sized, problems = _sized(environment, table)
     if sized is None:
         raise environment.places.error(
             with_remedies(environment, problems, lambda other: _sized(other, table)[1])
         )
     demands, streams, clusters, jobs = sized
+    tiers = {name: cluster.tier for name, cluster in clusters.items()}
+    environment = with_choices(environment, "kafka", "tier", tiers)
     network, way_out = plan_network(environment, table)
     dns = dns_cost(environment, sum(jobs[name].max_workers.value for name in jobs_inside(environment)), table)
     watched = alarms(environment, jobs, clusters)
@@ -100,6 +112,22 @@ def _of_quotas(environment: Environment, clusters: Mapping[str, ClusterPlan]) ->
             yield f"kafka.{name}: {number} brokers; a cluster of {version} has {most:g} at most until AWS raises the quota"
     if sum(counts.values()) > (most := known["msk.brokers.account"]):
         yield f"kafka: {sum(counts.values())} brokers; an account has {most:g} at most until AWS raises the quota"
+
+
+def _keeps(environment: Environment, table: PriceTable) -> bool:
+    """Return whether the simulation of a plan confirms all that it promises."""
+    from millrace.sizing.simulation.self_check import self_check
+
+    played = self_check(environment, _plan(environment, table))
+    return all(each.meets_sla and not each.slow and not any(each.contradictions()) for each in played)
+
+
+def _usd(environment: Environment, table: PriceTable) -> float | None:
+    """Return the dollars a month of streams, clusters and jobs; None if they cannot be planned."""
+    sized = _sized(environment, table)[0]
+    if sized is None:
+        return None
+    return sum(line.usd for section in sized[1:] for each in section.values() for line in each.cost)
 
 
 _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]
@@ -224,7 +252,8 @@ def _clusters(
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             continue
         asked = load(environment, name, counts, readers)
-        sized, wrong = plan_cluster(name, cluster, asked, zones(environment), table)
+        tiers = possible_tiers(environment, name, table)
+        sized, wrong = plan_cluster(name, cluster, asked, zones(environment), table, tiers)
         problems += wrong
         if sized is not None:
             found[name] = sized

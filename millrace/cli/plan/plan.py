@@ -38,6 +38,7 @@ from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.export import to_json
 from millrace.sizing.moves import find_moves
 from millrace.sizing.number_derivation import Node, explain
+from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.prices_and_limits import prices
 from millrace.sizing.text_format import count
 
@@ -190,6 +191,7 @@ def check_plan(environment: Environment, sized: Plan) -> CheckedPlan:
     from millrace.sizing.simulation.expected_cost import with_expected
     from millrace.sizing.simulation.self_check import self_check
 
+    environment = as_planned(environment, sized)
     sized = with_expected(environment, sized)
     played = tuple(self_check(environment, sized))
     more = [line for each in played for line in each.contradictions()]

@@ -17,11 +17,10 @@ from millrace.config.checks.state import check_state, check_transforms
 from millrace.config.checks.transforms import Modules
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import Finding, Path, dotted_path
-from millrace.config.job_runs import check_run
+from millrace.config.job_runs import check_run, landing_queries
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.queries import (
     DeriveQuery,
-    Landing,
     LandQuery,
     Query,
     Reading,
@@ -90,10 +89,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     root
         Folder of the project, with schemas and transforms.
     """
-    landing: dict[str, list[Landing]] = {}
-    for _, _, each_query in environment.queries:
-        if isinstance(each_query, Landing):
-            landing.setdefault(each_query.table, []).append(each_query)
+    landing = landing_queries(environment)
     # Queries that share the partitions of one topic may append to one table: their records never overlap.
     shared_out = _shared_out(environment)
     writers: dict[str, str] = {}

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from millrace.config.base import Model, RoleArn, Slug
+from millrace.config.base import Model, RoleArn, Slug, without_default
 from millrace.config.document.problems import Finding, Path
 from millrace.config.engines.versions import SparkLine, spark_line_of, stands_for
 from millrace.config.formats import PayloadFormat
@@ -65,11 +65,6 @@ class Worker:
     tasks: int
     own: bool
     bills: tuple[Bill, ...]
-
-
-def without_default(schema: dict[str, Any]) -> None:
-    """Remove a key's default from the JSON Schema, because the plan chooses the value if the key is left out."""
-    del schema["default"]
 
 
 class CatchUp(Model):
@@ -157,11 +152,17 @@ class JobBase(Model, ABC):
         examples=["flights"],
     )
     latency: Duration = Field(default=timedelta(seconds=60), description="SLA from arrival to commit.")
+    run: Literal["continuous", "bounded", "auto"] | None = Field(
+        default=None,
+        description="`bounded` runs the job in turns: a run starts each period, processes what had arrived when it began, and ends. "
+        "It costs less where the load is low. `continuous` runs it all the time. `auto` lets the plan take what costs less; a "
+        "deployed job keeps its way. Left out, the job is bounded if it has `run_every`, else continuous.",
+        examples=["auto"],
+    )
     run_every: Duration | None = Field(
         default=None,
-        description="Runs the job in turns: a run starts each time this has passed, processes what had arrived when it began, and "
-        "ends. It costs less where the load is low. Period, start and work together must fit into `latency`. Whole minutes, 5 "
-        "minutes to a day; left out, the job runs all the time.",
+        description="Pins the period of bounded runs. Period, start and work together must fit into `latency`. Whole minutes, 5 "
+        "minutes to a day; left out, the plan chooses it.",
         examples=["10m"],
     )
     rate: Rate | None = Field(
@@ -241,6 +242,11 @@ class JobBase(Model, ABC):
     def worker_is_given(self) -> bool:
         """True if the file gives the worker."""
         return "worker" in self.model_fields_set
+
+    @property
+    def in_turns(self) -> bool:
+        """True if the file asks for bounded runs."""
+        return self.run == "bounded" or self.run_every is not None
 
     @property
     def processors(self) -> Literal["x86_64", "arm64"]:

@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from millrace.config.base import Model
+from millrace.config.base import Model, without_default
 from millrace.config.document.problems import Finding, Path
-from millrace.config.engines.base import GIB, Bill, Job, JobBase, Worker, without_default
+from millrace.config.engines.base import GIB, Bill, Job, JobBase, Worker
 from millrace.config.engines.versions import spark_versions, version_of
 from millrace.config.units import Duration, Size, format_duration
 

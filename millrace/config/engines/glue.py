@@ -14,9 +14,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from millrace.config.base import without_default
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import Finding, Path
-from millrace.config.engines.base import Bill, Job, JobBase, Worker, without_default
+from millrace.config.engines.base import Bill, Job, JobBase, Worker
 from millrace.config.engines.versions import spark_versions, version_of
 from millrace.config.units import Duration, format_duration
 
@@ -192,7 +193,7 @@ class GlueJob(JobBase):
                 f"with {self.release}: {', '.join(workers)}",
                 nearest(self.worker, workers),
             )
-        if self.run_every is not None and self.worker in _STREAMING_ONLY:
+        if self.in_turns and self.worker in _STREAMING_ONLY:
             yield Finding(
                 (*path, "worker"), self.worker, "G.1X or larger: AWS has this type for streaming jobs only"
             )
@@ -213,7 +214,7 @@ class GlueJob(JobBase):
         own = asked if isinstance(asked, cls) else None
         version = str(cls.model_fields["version"].default) if own is None else own.version
         for each in glue_workers(version).values():
-            if asked.run_every is not None and each.name in _STREAMING_ONLY:
+            if asked.in_turns and each.name in _STREAMING_ONLY:
                 continue
             yield Worker(
                 name=each.name,

@@ -7,9 +7,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from millrace.config.aws import kafka_versions
-from millrace.config.base import ClusterArn, Model
+from millrace.config.base import ClusterArn, Model, without_default
 from millrace.config.kafka.login import IamLogin, Login, TlsLogin
 from millrace.config.units import Size
+
+Tier = Literal["standard", "express", "serverless"]
 
 
 class MskCluster(Model):
@@ -27,8 +29,12 @@ class MskCluster(Model):
         default=IamLogin(),
         description="Authentication of jobs; only an `existing` cluster may have another kind than iam.",
     )
-    tier: Literal["standard", "express", "serverless"] = Field(
-        default="standard", description="Kind of brokers: `standard`, `express`, or a serverless cluster."
+    tier: Tier = Field(
+        default="standard",
+        description="Kind of brokers: `standard`, `express`, or a serverless cluster. Left out, the plan takes the cheaper of the "
+        "first two; a deployed cluster keeps its own.",
+        examples=["standard"],
+        json_schema_extra=without_default,
     )
     version: str = Field(
         default=kafka_versions.DEFAULT,
@@ -52,6 +58,11 @@ class MskCluster(Model):
     disposable: bool = Field(
         default=False, description="With removal: destroy, the cluster is deleted with its stack."
     )
+
+    @property
+    def tier_is_given(self) -> bool:
+        """True if the file gives the tier."""
+        return "tier" in self.model_fields_set
 
 
 class ExternalCluster(Model):

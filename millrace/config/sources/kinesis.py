@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field, StringConstraints
 
 from millrace.config.aws.grants import Grant, allow
-from millrace.config.base import KeyArn, RoleArn, Slug, arn_parts
+from millrace.config.base import KeyArn, RoleArn, Slug, arn_parts, without_default
 from millrace.config.document.problems import MISSING, Finding, refuse_keys
 from millrace.config.sources import kinesis_charges, kinesis_metrics
 from millrace.config.sources.base import (
@@ -73,7 +73,10 @@ class KinesisStream(StreamConfig):
     mode: Literal["provisioned", "on-demand"] = Field(
         default="provisioned",
         description="Capacity mode: `provisioned` with shards that the plan computes, or `on-demand`, which "
-        "Kinesis scales.",
+        "Kinesis scales. Left out, the plan takes `on-demand` where a new stream takes the peak at once, and it costs less; a "
+        "deployed stream keeps its mode.",
+        examples=["provisioned"],
+        json_schema_extra=without_default,
     )
     shards: int | None = Field(
         default=None, ge=1, description="Pins the shard count; left out, the plan computes it."
@@ -142,6 +145,11 @@ class KinesisStream(StreamConfig):
     def sizing(self) -> str:
         """Its capacity mode."""
         return self.mode
+
+    @property
+    def mode_is_open(self) -> bool:
+        """True if the plan chooses the mode."""
+        return not {"mode", "shards", "shards_now", "existing"} & self.model_fields_set
 
     @property
     def elastic_limits(self) -> tuple[str, str] | None:

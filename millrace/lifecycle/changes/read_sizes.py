@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
@@ -12,6 +14,9 @@ from millrace.lifecycle.changes.deployment_changes import of_type
 from millrace.lifecycle.changes.update_rules import Template, at
 from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import translate_aws_errors
+
+_NOT_DUE = "NotDue"
+_MODES = {"PROVISIONED": "provisioned", "ON_DEMAND": "on-demand", None: "provisioned"}
 
 
 def read_sizes(aws: Aws) -> DeployedSizes:
@@ -25,11 +30,17 @@ def read_sizes(aws: Aws) -> DeployedSizes:
     cloudformation, names = aws.client("cloudformation"), aws.names
     jobs = names.environment.jobs
     with translate_aws_errors("reading the deployed sizes"):
-        kafka, network, *own = (
+        kafka, network, streams, *own = (
             deployed_template(cloudformation, names.stack(part))
-            for part in ("kafka", "network", *(f"job-{job}" for job in jobs))
+            for part in ("kafka", "network", "streams", *(f"job-{job}" for job in jobs))
         )
-    return sizes(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
+    found = sizes(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
+    each = _by(of_type(streams or {}, "AWS::Kinesis::Stream"), "Name")
+    modes = {name: each.get(names.stream(name)) for name in names.environment.streams}
+    return replace(
+        found,
+        modes={name: _MODES[at(it, "StreamModeDetails/StreamMode")] for name, it in modes.items() if it},
+    )
 
 
 def sizes(
@@ -60,7 +71,9 @@ def sizes(
     zones = subnets // 2 if of_type(network, "AWS::EC2::NatGateway") else subnets
     # Only a job in a VPC has a security group.
     inside = {job: bool(of_type(each, "AWS::EC2::SecurityGroup")) for job, each in jobs.items() if each}
-    return DeployedSizes(result, partitions, zones or None, inside)
+    # A state of the machines of jobs with bounded runs alone.
+    in_turns = {job: _NOT_DUE in json.dumps(each) for job, each in jobs.items() if each}
+    return DeployedSizes(result, partitions, zones or None, inside, in_turns)
 
 
 def _by(resources: Mapping[str, Any], key: str) -> dict[str, Any]:

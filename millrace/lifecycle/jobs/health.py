@@ -73,10 +73,12 @@ def read_health(aws: Aws, job: str, since: float) -> Health:
         for name in query.streams:
             ages += _iterator_ages(aws, name)
     waiting = tuple(name for name in queries if sum(triggers[name]) == 0)
-    if aws.names.environment.jobs[job].run_every is not None:
-        waiting = (
-            () if logs.events(aws, job, datetime.fromtimestamp(since, UTC), "finished") else tuple(queries)
-        )
+    asked = aws.names.environment.jobs[job]
+    if asked.in_turns or (asked.run == "auto" and waiting):
+        if logs.events(aws, job, datetime.fromtimestamp(since, UTC), "finished"):
+            waiting = ()
+        elif asked.in_turns:
+            waiting = tuple(queries)
     return Health(
         waiting,
         tuple(_failures(aws, job, since)),

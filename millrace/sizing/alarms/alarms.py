@@ -63,7 +63,7 @@ def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
     )
     if plan.run is not None:
         # The next start may be the slowest after the fastest, and a run that is late starts when the one before has ended.
-        times = (plan.run.every_seconds.value, plan.run.start_seconds.value, plan.run.seconds.value)
+        times = (plan.run.every_seconds.value, plan.run.start_seconds.value, plan.run.longest_seconds.value)
         length, count = window(sum(times))
         yield _ours(
             names,

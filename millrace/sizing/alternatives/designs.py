@@ -21,7 +21,7 @@ from millrace.sizing.queries.query import Source
 from millrace.sizing.streams import Reading
 
 _PRICED = 12
-"""Candidates of a job that are planned and priced exactly, the cheapest by an estimate first."""
+"""Candidates of a job that are planned and priced exactly, the cheapest by an estimate first; more if pins allow none of them."""
 
 
 _CONTESTED = 5
@@ -214,7 +214,9 @@ def _cheapest(
     """Return the partitions with which streams and job cost the least; of equal ones those of the fewest cores."""
     estimated = sorted(candidates, key=lambda each: each.usd + _workers_usd(planner, job, each.cores))
     found: list[tuple[float, int, int, Candidate]] = []
-    for each in estimated[:_PRICED]:
+    for place, each in enumerate(estimated):
+        if place >= _PRICED and found:
+            break
         sized, _ = planner.plan(job, {**chosen, **each.partitions})
         if sized is not None:
             usd = each.usd + sum(line.usd for line in sized.cost)

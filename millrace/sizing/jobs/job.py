@@ -185,7 +185,8 @@ def _with_workers(
         problems += wrong
         queries[demand.query] = query
     memory = _memory(environment, job, demands, spreads, sources, queries)
-    run = plan_run(name, job, demands, queries)
+    partitions = [source_of(demand, sources).partitions for demand in demands]
+    run = plan_run(name, job, demands, spreads, partitions)
     ways, sized = choices(job, cores, memory, prices, 1.0 if run is None else run.share)
     problems += _too_small(name, job, ways[0], memory)
     return _WithWorkers(problems, queries, memory, run, ways, sized)

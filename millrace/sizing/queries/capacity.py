@@ -9,7 +9,7 @@ in records, P source partitions, c executor cores.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class InfeasibleError(ValueError):
@@ -203,6 +203,12 @@ class CoreSpread:
         """
         handed = self._unread(work) + records * work.hand_over / self.read_at_once
         return max(work.overhead + records * work.per_record / self.effective, handed)
+
+    def alone(self, partitions: int, overhead: float) -> CoreSpread:
+        """Return the distribution of a query whose tasks have a core each while others have nothing to do."""
+        read = effective_cores(partitions, self.cores)
+        busy = read if self.repartition is None else self.cores / (1 + overhead)
+        return replace(self, effective=max(self.effective, busy), read_at_once=max(self.read_at_once, read))
 
     def steady_batch_seconds(self, work: QueryWork, rate: float) -> float:
         """Return the seconds at which consecutive batches settle under a rate below capacity: a/(1 − ρ)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Job
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
-from millrace.sizing.model import Figure, QueryPlan, RunPlan, pinned
+from millrace.sizing.model import Figure, Input, QueryPlan, RunPlan, T, pinned
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.queries.capacity import CoreSpread, batch_range, per_partition
 from millrace.sizing.queries.demand import QueryDemand
@@ -69,9 +69,7 @@ def plan_query(
     above = max(span.above, _keeps_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
     if job.run_every is not None:
-        trigger = pinned(
-            span.trigger, "s", f"from one run to the next; {demand.share}", ("jobs", demand.job, "run_every")
-        )
+        trigger = _period(demand.job, job, span.trigger, f"from one run to the next; {demand.share}")
     elif query.trigger is not None:
         trigger = pinned(
             span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
@@ -265,30 +263,60 @@ def _limit(
     return figure, [Finding(path, str(given), allowed)]
 
 
+def _period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
+    if "run_every" in job.model_fields_set:
+        return pinned(seconds, "s", why, ("jobs", name, "run_every"))
+    return Figure(
+        seconds,
+        "s",
+        f"{why}: the period of the least cost that keeps the SLA",
+        assumed=True,
+        inputs=lambda: (Input("run", str(job.run), path=("jobs", name, "run")),),
+    )
+
+
 def plan_run(
-    name: str, job: Job, demands: Sequence[QueryDemand], queries: Mapping[str, QueryPlan]
+    name: str,
+    job: Job,
+    demands: Sequence[QueryDemand],
+    spreads: Sequence[CoreSpread],
+    partitions: Sequence[int],
 ) -> RunPlan | None:
     """Return the runs of a job; None if it runs all the time.
 
     Parameters
     ----------
-    demands, queries
-        Demands and numbers of its queries.
+    demands, spreads, partitions
+        Of its queries.
     """
     if job.run_every is None:
         return None
     known = limits()
     begin, least = (known[limit] for limit in _BILLED)
-    stages = dict.fromkeys((True, False), 0.0)
-    for demand in demands:
-        took = queries[demand.query].batch_seconds.value
-        stages[demand.lands] = max(stages[demand.lands], took)
+    every = job.run_every.total_seconds()
+
+    def stage(lands: bool, part: Callable[[QueryDemand], float]) -> float:
+        """Seconds of all landing or all deriving queries with so many seconds' records of the peak: together, or in turn if that is less."""
+        shared, alone, fixed = 0.0, 0.0, 0.0
+        for demand, spread, number in zip(demands, spreads, partitions, strict=True):
+            if demand.lands == lands:
+                work, records = demand.work, demand.work.rate * part(demand)
+                shared = max(shared, spread.seconds(work, records))
+                whole = spread.alone(number if lands else spread.cores, known["spark.repartition.overhead"])
+                alone += whole.seconds(work, records) - work.overhead
+                fixed = max(fixed, work.overhead)
+        return min(shared, fixed + alone)
+
+    # A batch takes a time in proportion to its records, so runs of any traffic with this average take as long together.
+    to_land, to_derive = (stage(lands, lambda each: each.average * every) for lands in (True, False))
+    at_peak, derived_at_peak = (stage(lands, lambda each: each.work.most_arrivals) for lands in (True, False))
+    batches = tuple(f"{demand.key}.batch_seconds" for demand in demands)
     return RunPlan(
-        every_seconds=pinned(
+        every_seconds=_period(
+            name,
+            job,
             int(job.run_every.total_seconds()),
-            "s",
             "from the start of one run to the start of the next",
-            ("jobs", name, "run_every"),
         ),
         start_seconds=Figure(
             known["bounded.start_seconds"],
@@ -298,14 +326,19 @@ def plan_run(
             inputs=lambda: (known.as_input("bounded.start_seconds"),),
         ),
         seconds=Figure(
-            max(least, round(begin + sum(stages.values()), 1)),
+            max(least, round(begin + to_land + to_derive, 1)),
             "s",
-            f"billed for a run at the peak: {begin:g} s to start and end, {stages[True]:g} s to land, {stages[False]:g} s to derive",
+            f"billed for a run at the average rate: {begin:g} s to start and end, {to_land:,.1f} s to land, {to_derive:,.1f} s to derive",
             assumed=True,
             formula="max(least billed, billed start + slowest landing batch + slowest deriving batch)",
-            inputs=lambda: (
-                *(f"jobs.{name}.queries.{each}.batch_seconds" for each in queries),
-                *(known.as_input(limit) for limit in _BILLED),
-            ),
+            inputs=lambda: (*batches, *(known.as_input(limit) for limit in _BILLED)),
+        ),
+        longest_seconds=Figure(
+            round(begin + at_peak + derived_at_peak, 1),
+            "s",
+            f"a run at the peak: {begin:g} s to start and end, {at_peak:,.1f} s to land, {derived_at_peak:,.1f} s to derive",
+            assumed=True,
+            formula="billed start + slowest landing batch + slowest deriving batch",
+            inputs=lambda: (*batches, known.as_input(_BILLED[0])),
         ),
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from millrace.config.model import Environment, Traffic
 from millrace.config.queries import DeriveQuery, Landing, SourceQuery
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
+from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.simulation.arrivals import Arrivals
@@ -89,7 +90,7 @@ def scenario(
     seed
         Seed of all random numbers.
     """
-    sized = plan.jobs[job]
+    environment, sized = as_planned(environment, plan), plan.jobs[job]
     own = job_demands(environment, job)
     landing = {
         query.table: name

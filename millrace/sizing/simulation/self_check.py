@@ -12,6 +12,7 @@ import numpy as np
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
 from millrace.sizing.model import JobPlan, Plan
+from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.queries.query import outage_of
 from millrace.sizing.simulation.arrivals import Arrivals, Floats
@@ -108,6 +109,7 @@ class SimulatedQuery:
 
 def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]:
     """Simulate each query of a plan at its steady peak, and after an outage."""
+    environment = as_planned(environment, plan)
     for job in plan.jobs.values():
         landed = {each.query: each for each in job_demands(environment, job.name) if each.lands}
         at_peak, seconds = _steady_peak(environment, plan, job)

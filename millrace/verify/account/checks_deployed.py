@@ -65,7 +65,9 @@ def glue_runs(question: ClaimContext) -> Answer:
 def glue_timeout(question: ClaimContext) -> Answer:
     """Read the timeout of jobs whose template has none."""
     jobs = question.jobs(GlueJob).items()
-    open_ended = [name for name, job in jobs if job.timeout is None and job.run_every is None]
+    open_ended = [
+        name for name, job in jobs if job.timeout is None and not job.in_turns and job.run != "auto"
+    ]
     if not open_ended:
         return _NONE
     glue = question.client("glue")

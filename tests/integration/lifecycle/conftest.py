@@ -11,7 +11,7 @@ import json
 import math
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from aws_cdk import App
 
-from millrace.config import Names, load
+from millrace.config import Environment, Names, load
 from millrace.infra.deployment import build
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.localstack import LocalStack
@@ -29,7 +29,15 @@ from millrace.sizing import Plan, plan
 from millrace.sizing.alarms.alarms import silenced_by_stop
 from millrace.sizing.alarms.metrics import namespace
 from tests.integration.lifecycle import shop as shop_module
-from tests.integration.lifecycle.engine_responses import CASES, EMR, JOBS, SLOWEST_SECONDS, Case
+from tests.integration.lifecycle.engine_responses import (
+    BOUNDED,
+    BOUNDED_CASES,
+    CASES,
+    EMR,
+    JOBS,
+    SLOWEST_SECONDS,
+    Case,
+)
 from tests.integration.lifecycle.engines import Engines, serving
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -152,8 +160,28 @@ def stack(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="package")
 def machines(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    folder = tmp_path_factory.mktemp("machines")
-    environment = load("dev", root=ROOT)
+    result = created(stack, tmp_path_factory.mktemp("machines"), load("dev", root=ROOT), CASES)
+    make_alarms(stack, result.names, plan(result.names.environment))
+    make_metrics(stack, result.names)
+    pool = ThreadPoolExecutor(AT_ONCE)
+    for case in CASES:
+        if not case.by_hand:
+            result.together[case.job, case.name] = pool.submit(result.run, case)
+    yield result
+    pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="package")
+def bounded_machines(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Machines:
+    """Machines of jobs with bounded runs."""
+    folder = tmp_path_factory.mktemp("bounded")
+    file = folder / "bounded.yaml"
+    file.write_text(BOUNDED)
+    return created(stack, folder / "out", load(str(file), root=ROOT), BOUNDED_CASES)
+
+
+def created(stack: LocalStack, folder: Path, environment: Environment, cases: Sequence[Case]) -> Machines:
+    """Create the machines of the jobs of some cases, with what is wanted before each."""
     names, planned = Names(environment, environment.account or localstack.ACCOUNT), plan(environment)
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     app = App(outdir=str(folder), context=context, analytics_reporting=False)
@@ -161,7 +189,7 @@ def machines(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Ite
     app.synth()
     topic = stack.client("sns").create_topic(Name="alerts")["TopicArn"]
     arns, documents = {}, {}
-    for job in JOBS:
+    for job in dict.fromkeys(case.job for case in cases):
         template = json.loads((folder / f"{names.stack(f'job-{job}')}.template.json").read_text())
         (machine,) = (
             resource["Properties"]
@@ -170,7 +198,7 @@ def machines(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Ite
         )
         definition = resolve(machine["DefinitionString"], topic)
         assert f'"{wish_of(names, job)}"' in definition
-        for group in {case.group for case in CASES if case.job == job}:
+        for group in {case.group for case in cases if case.job == job}:
             own = definition.replace(f'"{wish_of(names, job)}"', f'"{wish_of(names, job)}/{group}"')
             arns[job, group] = stack.client("stepfunctions").create_state_machine(
                 name=f"{job}-{group}",
@@ -178,17 +206,10 @@ def machines(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Ite
                 roleArn=f"arn:aws:iam::{localstack.ACCOUNT}:role/machine",
             )["stateMachineArn"]
         documents[job] = template["Outputs"]["LaunchDocument"]["Value"]
-    make_alarms(stack, names, planned)
-    make_metrics(stack, names)
     result = Machines(stack, arns, names, topic, documents)
-    for case in CASES:
+    for case in cases:
         result.wish(case.job, case.group, case.wish)
-    pool = ThreadPoolExecutor(AT_ONCE)
-    for case in CASES:
-        if not case.by_hand:
-            result.together[case.job, case.name] = pool.submit(result.run, case)
-    yield result
-    pool.shutdown(cancel_futures=True)
+    return result
 
 
 @pytest.fixture(scope="package")
@@ -302,7 +323,7 @@ def mock_file() -> dict[str, Any]:
     """Write the cases' answers the way LocalStack reads them."""
     responses: dict[str, Any] = {}
     machines: dict[str, Any] = {}
-    for case in CASES:
+    for case in (*CASES, *BOUNDED_CASES):
         used = {}
         for state, answers in case.answers.items():
             used[state] = f"{case.job}-{case.name}-{state}"

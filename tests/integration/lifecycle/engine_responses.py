@@ -57,12 +57,12 @@ def ago(minutes: float) -> str:
 
 def runs(job: str, *found: tuple[str, str, float]) -> Answer:
     """Answer of ListRuns: id, state, minutes since the start."""
-    keys = ("Id", "JobRunState", "StartedOn") if job == GLUE else ("Id", "State", "CreatedAt")
+    keys = ("Id", "JobRunState", "StartedOn") if job in (GLUE, "on-glue") else ("Id", "State", "CreatedAt")
     return gives(JobRuns=[dict(zip(keys, (run, state, ago(age)), strict=True)) for run, state, age in found])
 
 
 def look(job: str, state: str, detail: str | None = None) -> Answer:
-    key, why = ("JobRunState", "ErrorMessage") if job == GLUE else ("State", "StateDetails")
+    key, why = ("JobRunState", "ErrorMessage") if job in (GLUE, "on-glue") else ("State", "StateDetails")
     return gives(JobRun={key: state} | ({why: detail} if detail else {}))
 
 
@@ -265,3 +265,47 @@ CASES = [
         by_hand=True,
     ),
 ]
+
+
+BOUNDED = """\
+project: turns
+account: "111122223333"
+streams:
+  clicks: {kind: kinesis, traffic: {records_per_second: 50, record_size: 500B}}
+jobs:
+""" + "".join(
+    f"  on-{engine}:\n    engine: {engine}\n    latency: 15m\n    run_every: 10m\n    queries:\n"
+    f"      land: {{kind: land, source: clicks, table: {engine}_landed, schema: pipelines/flights/schemas/flight.ddl}}\n"
+    for engine in ("glue", "emr")
+)
+BOUNDED_JOBS = ("on-glue", "on-emr")
+ENDED_WELL = {"on-glue": "SUCCEEDED", "on-emr": "SUCCESS"}
+EARLY, LATE = 4.0, 12.0
+"""Minutes since the start of the newest run, of a period of ten."""
+
+
+def _bounded(job: str) -> list[Case]:
+    well = ENDED_WELL[job]
+
+    def case(name: str, age: float, state: str, ended: str | None, seen: str = "RUNNING") -> Case:
+        asked = verb("restart") if ended is None else verb("restart", reason="run old ended", ended=ended)
+        answers = {
+            "ListRuns": [runs(job, ("old", state, age))],
+            "StartRun": [BEGUN],
+            "LookAtRun": [look(job, seen)],
+        }
+        return Case(name, job, asked, answers, "running")
+
+    return [
+        case("ended", EARLY, well, well),
+        case("ended-after-its-period", LATE, well, well),
+        case("ended-badly", EARLY, "FAILED", "FAILED"),
+        case("due", LATE, well, None),
+        case("due-beside-a-run", LATE, "RUNNING", None),
+        case("shorter-than-a-look", LATE, well, None, seen=well),
+        Case("status", job, verb("status"), {"ListRuns": [runs(job, ("old", well, EARLY))]}, "running"),
+        Case("status-before-any", job, verb("status"), {"ListRuns": [runs(job)]}, "running"),
+    ]
+
+
+BOUNDED_CASES = [case for job in BOUNDED_JOBS for case in _bounded(job)]

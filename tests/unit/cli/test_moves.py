@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
+from html import unescape
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from millrace.cli.app import app
-from millrace.cli.plan.plan import keeps, with_traffic
+from millrace.cli.plan.plan import check_plan, keeps, with_traffic
 from millrace.cli.plan.report.apply_moves import apply_moves
-from millrace.config import ConfigurationError, load
-from millrace.sizing import plan, total
-from millrace.sizing.moves import MOST, find_moves
+from millrace.cli.plan.report.plan_document import plan_document
+from millrace.cli.plan.report.plan_verdict import plan_verdict
+from millrace.cli.shared.html_pages import html_page
+from millrace.config import ConfigurationError, Environment, load
+from millrace.sizing import Plan, plan, total
+from millrace.sizing.moves import MOST, Move, find_moves
+from tests.drawn_page import drawn
 from tests.reference_environments import FILES, table
 
 ROOT = Path(__file__).parents[3]
@@ -44,6 +50,11 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
     moves = find_moves(environment, before, keeps)
     assert 0 < len(moves) <= MOST
     assert [each.saved for each in moves] == sorted((each.saved for each in moves), reverse=True)
+    shown = page_of(environment, before, moves)
+    for number, each in enumerate(moves, start=1):
+        place = shown.index(f">{number}. {each.key}")
+        for said in (f">${each.usd:,.2f}<", f">${each.saved:,.2f}<", f">{each.gives_up}<"):
+            place = shown.index(said, place)
     for number, each in enumerate(moves, start=1):
         folder = tmp_path / str(number)
         copy = project(folder, file)
@@ -57,6 +68,12 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
         comments = re.findall(r"#.*", copy.read_text(encoding="utf-8"))
         lost = set(re.findall(r"#.*", text)) - set(comments)
         assert len(lost) <= (each.new is None), "a key that is removed takes the comment on its line with it"
+
+
+def page_of(environment: Environment, sized: Plan, moves: Sequence[Move]) -> str:
+    """The plan's HTML page as it is drawn."""
+    found = check_plan(environment, sized)
+    return unescape(drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found), moves))))
 
 
 SMALL = """\

@@ -64,6 +64,7 @@ def documents(draw: st.DrawFn, *, rated: bool = False) -> Document:
         {},
         {"main": {"kind": "msk", "tier": "standard"}},
         {"main": {"kind": "msk", "tier": "express"}},
+        {"main": {"kind": "msk"}},
         {"main": {"kind": "msk", "existing": EXISTING}},
     ]
     kafka: Document = draw(st.sampled_from(clusters))
@@ -113,6 +114,8 @@ def documents(draw: st.DrawFn, *, rated: bool = False) -> Document:
         if job["engine"] == "glue" and draw(st.sampled_from([True, False, False, False])):
             job["run_every"] = draw(st.sampled_from(["5m", "30m"]))
             job["latency"] = draw(milliseconds(1800, 14_400))
+        elif draw(st.sampled_from([True, False, False])):
+            job["run"] = "auto"
     return {
         "name": "drawn",
         "project": "drawn",

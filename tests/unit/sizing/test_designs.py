@@ -1,13 +1,15 @@
-"""The design that the plan chooses: no number of shards that one may pin is cheaper."""
+"""The design that the plan chooses: no shards, tier or mode that one may pin are cheaper."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import Environment
+from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.document.problems import ConfigurationError
-from millrace.sizing import plan, total
+from millrace.sizing import Plan, plan, total
 from tests.unit.sizing.drawn_environments import milliseconds
 
 
@@ -54,3 +56,87 @@ def test_no_shards_that_are_pinned_are_cheaper(drawn: tuple[dict[str, object], d
     for number in {*range(1, 25), *range(max(1, shards - 8), shards + 8), shards // 2, 2 * shards} - {0}:
         other = usd({**stream, "shards": number}, job)
         assert other is None or other[0] >= cheapest - 0.01, f"{number} shards are cheaper than {shards}"
+
+
+def with_cluster(rate: int, days: int, **keys: object) -> Environment:
+    """A job that lands one topic of a cluster with these keys."""
+    traffic = {"records_per_second": rate, "record_size": "1KiB", "basis": "measured"}
+    topic = {"kind": "kafka", "cluster": "main", "retention": f"{days}d", "traffic": traffic}
+    query = {"kind": "land", "source": "clicks", "table": "landed", "schema": "pipelines/a.ddl"}
+    job = {"engine": "emr", "latency": "5m", "queries": {"land": query}}
+    document: dict[str, object] = {
+        "region": keys.pop("region", "us-east-1"),
+        "network": keys.pop("network", {}),
+        "kafka": {"main": {"kind": "msk", **keys}},
+        "streams": {"clicks": topic},
+        "jobs": {"clicks": job},
+    }
+    return Environment.model_validate({"name": "built", "project": "built", **document})
+
+
+@pytest.mark.parametrize("rate", [10, 3_000, 30_000, 300_000])
+@pytest.mark.parametrize("days", [1, 7, 30])
+def test_a_tier_that_is_left_out_is_the_cheaper_one(rate: int, days: int) -> None:
+    found = plan(with_cluster(rate, days))
+    each = {tier: total(plan(with_cluster(rate, days, tier=tier))).value for tier in ("standard", "express")}
+    assert total(found).value == pytest.approx(min(each.values()))
+    assert found.clusters["main"].tier == min(each, key=lambda tier: each[tier])
+
+
+def test_a_tier_stays_where_the_file_or_a_deployed_cluster_decides() -> None:
+    def tier(environment: Environment) -> str:
+        return plan(environment).clusters["main"].tier
+
+    large = (300_000, 7)
+    assert tier(with_cluster(*large)) == "express"
+    for keys in (
+        {"version": "4.0.x.kraft"},  # no document of AWS names it
+        {"version": "3.9.x"},
+        {"network": {"availability_zones": 2}},
+        {"region": "eu-west-3"},  # whose prices nobody read
+        {"storage": "16000GiB"},
+        {"broker_type": "kafka.m7g.4xlarge"},
+        {"tier": "standard"},
+    ):
+        assert tier(with_cluster(*large, **keys)) == "standard", keys
+    for kind, named in (("kafka.m7g.4xlarge", "standard"), ("express.m7g.large", "express")):
+        sizes = DeployedSizes(clusters={"main": DeployedCluster(3, kind)})
+        for each in (large, (10, 1)):
+            assert tier(with_cluster(*each).with_deployed(sizes)) == named
+
+
+@pytest.mark.parametrize("advantage", [False, True])
+@pytest.mark.parametrize("retention", ["24h", "7d"])
+@pytest.mark.parametrize("peak_factor", [1, 60, 190, 300])
+def test_a_mode_that_is_left_out_is_the_cheaper_one_that_takes_the_peak(
+    peak_factor: float, retention: str, advantage: bool
+) -> None:
+    traffic = {
+        "records_per_second": 20,
+        "peak_factor": peak_factor,
+        "record_size": "1KiB",
+        "basis": "measured",
+    }
+    query = {"kind": "land", "source": "clicks", "table": "landed", "schema": "pipelines/a.ddl"}
+    job = {"engine": "glue", "latency": "5m", "queries": {"land": query}}
+
+    def planned(deployed: str | None = None, **keys: object) -> Plan:
+        stream = {"kind": "kinesis", "retention": retention, "traffic": traffic, **keys}
+        document = {
+            "name": "built",
+            "project": "built",
+            "streams": {"clicks": stream},
+            "jobs": {"clicks": job},
+        }
+        governance = {"on_demand_advantage": advantage}
+        environment = Environment.model_validate({**document, "governance": governance})
+        sizes = DeployedSizes(modes={} if deployed is None else {"clicks": deployed})
+        return plan(environment.with_deployed(sizes))
+
+    each = {mode: total(planned(mode=mode)).value for mode in ("provisioned", "on-demand")}
+    found = planned()
+    # A new on-demand stream takes 4,000 records a second.
+    mode = min(each, key=lambda mode: each[mode]) if 20 * peak_factor <= 4000 else "provisioned"
+    assert (found.streams["clicks"].mode, total(found).value) == (mode, pytest.approx(each[mode]))
+    for deployed in each:
+        assert planned(deployed).streams["clicks"].mode == deployed

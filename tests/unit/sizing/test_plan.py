@@ -141,13 +141,13 @@ def test_the_price_table_is_dated_and_says_what_is_unconfirmed() -> None:
     table = prices("us-east-1")
     assert table.read.year == 2026
     assert table.usd("glue.dpu_hour") == 0.44
-    assert not table.prices["glue.memory_dpu_hour"].confirmed
+    assert not table.prices["glue.6.0.dpu_hour"].confirmed
     assert all(each.source for each in [*limits().limits.values(), *limits().brokers.values()])
 
 
 def test_an_unconfirmed_price_is_named(from_text: Loader) -> None:
-    line = plan(from_text(text(job="worker: R.1X"))).jobs["clicks"].cost[0]
-    assert "glue.memory_dpu_hour is unconfirmed" in line.why
+    line = plan(from_text(text(job="version: '6.0'"))).jobs["clicks"].cost[0]
+    assert "glue.6.0.dpu_hour is unconfirmed" in line.why
 
 
 def test_what_a_month_costs(from_text: Loader) -> None:

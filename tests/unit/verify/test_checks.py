@@ -135,17 +135,17 @@ def priced(usd: str) -> Answers:
     return {"pricing": {"GetProducts": answer}}
 
 
-@pytest.mark.parametrize(("usd", "holds"), [("0.52", True), ("0.60", False)])
+@pytest.mark.parametrize(("usd", "holds"), [("0.308", True), ("0.60", False)])
 def test_unconfirmed_prices_are_compared(usd: str, holds: bool) -> None:
     asked = question(priced(usd))
-    assert asked.table_prices["glue.memory_dpu_hour"].usd == 0.52
-    answered = {"glue.memory_dpu_hour"}
+    assert asked.table_prices["glue.6.0.dpu_hour"].usd == 0.308
+    answered = {"glue.6.0.dpu_hour"}
     for name in asked.current_prices.stayed:
         answered.discard(name)
     assert answered, "the answer has not the shape of a price"
     answer = checks.price_figures(asked)
     assert answer.holds in (holds, False)
-    assert ("glue.memory_dpu_hour: 0.52 here, 0.6 there" in answer.seen) is not holds
+    assert ("glue.6.0.dpu_hour: 0.308 here, 0.6 there" in answer.seen) is not holds
     assert checks.price_products(asked).holds is False
 
 

@@ -66,17 +66,19 @@ function plan(it) {
     `${place + 1}. ${[each.key, ...each.with_it.map(([key]) => key)].join(", ")}`,
     `${shown(each.old) ?? "not set"}`,
     `${shown(each.new) ?? "remove it"}`,
-    dollars(each.saved),
+    `$${fixed(each.usd, 2)}`,
+    `$${fixed(each.saved, 2)}`,
     each.gives_up || "",
   ]);
   return [
     verdict(it.verdict),
-    flow(it.flow),
-    costTree(it),
     moves.length > 0 && [
       heading("What would cost less?"),
-      table(["key", "now", "change to", "saves a month", "gives up"], moves, "Changes of the file that cost less", { words: true }),
+      table(["key", "now", "change to", "a month then", "saves", "gives up"], moves, "Changes of the file that cost less",
+        { words: true }),
     ],
+    flow(it.flow),
+    costTree(it),
     bars("Do queries keep up with the peak?", "query", it.room.capacity),
     bars("Are records in time at the peak?", "query", it.room.age),
     bars("Do shards take the peak?", "stream", it.room.shards),
