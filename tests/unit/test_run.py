@@ -66,8 +66,24 @@ def test_a_part_that_takes_turns_runs_each_path_once_and_on_other_days_not_at_al
 
 
 def test_each_slow_test_has_its_day() -> None:
-    """In as many days as there are each file's slow tests run once, on no day many more than on another."""
-    files = sorted(run.TESTS.rglob("test_*.py"))
-    days = [conftest.due(files, 738_000 + day) for day in range(run.DAYS)]
-    assert sorted(file for day in days for file in day) == files
+    """Within a week each runs once, on no day many more than on another, and those of one file on different days."""
+    units = sorted(f"tests/test_{file}.py::test_{number}" for file in "abc" for number in range(9))
+    days = [conftest.due(units, 738_000 + day) for day in range(run.DAYS)]
+    assert sorted(unit for day in days for unit in day) == units
     assert max(map(len, days)) - min(map(len, days)) <= 1
+    assert all(sum(unit.startswith("tests/test_a") for unit in day) in {1, 2} for day in days)
+
+
+@pytest.fixture(scope="module")
+def shared() -> int:
+    return 1
+
+
+def test_a_test_rotates_by_itself(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    assert conftest.unit_of_rotation(request.node) == request.node.nodeid
+
+
+def test_tests_that_share_a_fixture_of_their_module_rotate_together(
+    request: pytest.FixtureRequest, shared: int
+) -> None:
+    assert conftest.unit_of_rotation(request.node) == "tests/unit/test_run.py"
