@@ -211,7 +211,7 @@ def _source(
     plan: QueryPlan,
     names: Names,
 ) -> Source:
-    assert plan.records_per_batch is not None, f"{plan.name}: no limit for a batch in the plan"
+    assert plan.records_per_batch is not None, f"{plan.name}: the plan has no limit for a batch"
     each = plan.records_per_partition
     context = StreamContext(
         names,

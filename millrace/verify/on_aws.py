@@ -93,7 +93,7 @@ class AwsAccount(Place):
         taken = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
         if taken:
             raise AwsError(f"stack {taken[0]} already exists; repeat the command, which chooses another name")
-        with translate_aws_errors("asking for what bears a tag"):
+        with translate_aws_errors("listing tagged resources"):
             self.client("resourcegroupstaggingapi").get_resources(ResourcesPerPage=1)
         with translate_aws_errors("looking at log groups"):
             self.client("logs").describe_log_groups(limit=1)
@@ -112,7 +112,7 @@ class AwsAccount(Place):
                     self.client("emr-serverless").list_applications(maxResults=1)
 
     def _check_shards(self, copy: VerificationCopy) -> None:
-        with translate_aws_errors("asking how many shards are left"):
+        with translate_aws_errors("reading the shard quota"):
             limits = self.client("kinesis").describe_limits()
         left = limits["ShardLimit"] - limits["OpenShardCount"]
         if left < 2 * SHARDS:
@@ -261,12 +261,12 @@ class AwsAccount(Place):
         assert self.plan is not None, "runs are those of a copy"
         workers = self.plan.jobs[job].max_workers.value
         if isinstance(settings, GlueJob):
-            with translate_aws_errors(f"asking what the runs of {job} took"):
+            with translate_aws_errors(f"reading the usage of the runs of {job}"):
                 return [_glue_run(job, settings, workers, run) for run in self._glue_runs(names.job(job))]
         assert isinstance(settings, EmrJob), "an engine of Millrace"
         application = self._application(names, job)
         emr = self.client("emr-serverless")
-        with translate_aws_errors(f"asking what the runs of {job} took"):
+        with translate_aws_errors(f"reading the usage of the runs of {job}"):
             requests = [
                 {"applicationId": application, "jobRunId": run["id"]} for run in self._emr_runs(application)
             ]

@@ -205,7 +205,7 @@ class Verification:
         with clock.step("compare"):
             self._compared = story.compare_tables()
         if self.observe is not None:
-            with clock.step("ask what only an account can tell"):
+            with clock.step("check the claims that need an account"):
                 self._claims = self.observe(self.copy)
 
     def _ran(self, trouble: list[str]) -> tuple[Run, ...]:
@@ -214,7 +214,7 @@ class Verification:
                 run for job in self.copy.environment.jobs for run in self.place.runs(self.copy.names, job)
             )
         except TROUBLE as error:
-            trouble.append(f"what the runs took is not known: {error}")
+            trouble.append(f"the usage of the runs is not known: {error}")
             return ()
 
     def _remove(self, clock: Clock, remains: list[str]) -> None:

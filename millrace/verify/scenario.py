@@ -215,7 +215,7 @@ class ScenarioRun(Drill):
             self._wait_for_traffic(traffic)
         for sending in self.sending:
             sending.stop()
-        self.say("waiting until all is landed and derived")
+        self.say("waiting until all records are landed and derived")
         lacking = self.settle(self._expected())
         if not lacking:
             time.sleep(_SETTLE_SECONDS)

@@ -146,7 +146,7 @@ def _glue(glue: Any, job: Mapping[str, Any], window: Window, table: PriceTable |
                 usd = None if usd is None or cost is None else usd + share * cost.usd
                 at_most |= cost is not None and cost.at_most
     except UNREAD as error:
-        return replace(found, notes=(f"its runs are not known ({error})",))
+        return replace(found, notes=(f"its runs cannot be listed ({error})",))
     return replace(
         found,
         state=str(latest.get("JobRunState", "")),
@@ -184,7 +184,7 @@ def emr_jobs(client: Client, region: str, window: Window, tags: Mapping[str, str
             except UNREAD as error:
                 name = str(listed.get("name") or listed["id"])
                 yield ScannedJob(
-                    "emr", name, f"emr:{listed['id']}/", notes=(f"its runs are not known ({error})",)
+                    "emr", name, f"emr:{listed['id']}/", notes=(f"its runs cannot be listed ({error})",)
                 )
                 continue
             for name, of in by_name.items():
@@ -225,7 +225,7 @@ def _emr(
             if share:
                 usd = None if usd is None or cost is None else usd + share * cost
     except UNREAD as error:
-        return replace(found, notes=(f"its use is not known ({error})",))
+        return replace(found, notes=(f"its usage cannot be read ({error})",))
     most = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get("spark.executor.instances")
     workers = f"{most} executors of {settings.get('spark.executor.cores', '4')} vCPU" if most else ""
     return replace(found, usd=usd, workers=workers)

@@ -120,7 +120,7 @@ def environment(
         else:
             source = {"kind": "kinesis", "existing": each.name or open_value(each.open["name"])}
             source["shards"] = parts or open_value(
-                "Kinesis does not show how many it has; --partitions N tells it"
+                "Kinesis does not show how many it has; give it with --partitions N"
             )
         if not offsets or each.kind != "kafka":
             query["start"] = start
@@ -149,7 +149,7 @@ def _topic(said: ProgramSettings, parts: int | None, cluster: str) -> dict[str, 
         "cluster": cluster,
         "pattern" if said.pattern else "topic": said.name or open_value(said.open["name"]),
         "existing": True,
-        "partitions": parts or open_value("no event log shows how many it has; --partitions N tells it"),
+        "partitions": parts or open_value("no event log shows how many it has; give it with --partitions N"),
     }
 
 
@@ -165,7 +165,7 @@ def open_lines(made: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path,
 def _traffic(rate: float | None, record_size: str, twin: QueryTwin | None) -> dict[str, Any]:
     pace = rate if rate is not None or twin is None else twin.records_per_second
     if pace is None:
-        missing = open_value("records a second, as no event log shows them; --rate N tells them")
+        missing = open_value("records a second, as no event log shows them; give it with --rate N")
         return {"records_per_second": missing, "record_size": record_size}
     traffic: dict[str, Any] = {"records_per_second": float(f"{pace:.4g}"), "record_size": record_size}
     return traffic if rate is not None else traffic | {"basis": "measured"}
@@ -200,7 +200,7 @@ def _cluster(
     made: dict[str, Any] = {
         "kind": "external",
         "bootstrap_servers": servers
-        or open_value(said.open.get("brokers", "--brokers HOST:PORT,... tells them")),
+        or open_value(said.open.get("brokers", "give them with --brokers HOST:PORT,...")),
     }
     if login.kind is None:
         made["authentication"] = open_value(login.open)

@@ -59,7 +59,7 @@ def figures_of(history: History, log: str, found: RunningJob) -> ImportLog:
     if said.name is None or said.kind is None:
         return ImportLog(None, None, ("nothing is taken from the log before the stream is known",))
     if said.also:
-        several = "nothing is taken from the log of several streams: --rate and --partitions tell them, or import each by its name alone"
+        several = "nothing is taken from the log of several streams: give --rate and --partitions, or import each by its name"
         return ImportLog(None, None, (several,))
     queries = [each for each in history.queries if each.batches and _reads(each, said)]
     if not queries:

@@ -30,7 +30,7 @@ from millrace.config.document.problems import wrong_option
 _LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
 _BROKERS = ("kafka.bootstrap.servers", "bootstrap.servers")
 _ASKED: Mapping[Kind, str] = {"kafka": "--topic", "kinesis": "--stream"}
-_INSTEAD = "the event log tells it, or the plan computes one"
+_INSTEAD = "it is taken from the event log, or the plan computes it"
 
 
 class Answers(NamedTuple):
@@ -183,9 +183,7 @@ class _Choice:
                 return ProgramSettings(None, None, {}, None, why_not=self._why_not(chosen))
             streams = streams or [(self._only(chosen, kind), chosen)]
         if not chosen:
-            self.notes.append(
-                f"{self._why_not(chosen)}: this file has nothing of it but what the options tell"
-            )
+            self.notes.append(f"{self._why_not(chosen)}: this file has only what the options give")
         self.notes += [
             f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
             for each in self.others
@@ -299,8 +297,8 @@ class _Choice:
         distinct = {(one.name, one.pattern, one.partitions): one for one in reversed(names)}
         if len(distinct) == 1 and names[0].name is not None:
             return names[0]
-        what = "the program reads several" if len(names) > 1 else "the program does not tell it"
-        self.open["name"] = f"{what}: {question(names)}; {_ASKED[kind]} NAME tells it"
+        what = "the program reads several" if len(names) > 1 else "the program does not name it"
+        self.open["name"] = f"{what}: {question(names)}; give it with {_ASKED[kind]} NAME"
         return StreamName(None, names[0].line if names else 0)
 
     def _options(self, candidates: Sequence[Candidate], kind: Kind) -> dict[str, str]:
@@ -347,11 +345,11 @@ class _Choice:
             return
         for each in _BROKERS:
             found.pop(each, None)
-        why = f"{told} is no HOST:PORT" if told else ""
+        why = f"{told} is not HOST:PORT" if told else ""
         why = why or next((f"{key} is {in_words(unclear[key])}" for key in _BROKERS if key in unclear), "")
         why = why or next((each.refused or each.source.more for each in candidates), "") or "not named"
         line = candidates[0].source.line if candidates else 0
-        self.open["brokers"] = f"line {line}: {why}; --brokers HOST:PORT,... tells them"
+        self.open["brokers"] = f"line {line}: {why}; give them with --brokers HOST:PORT,..."
 
     def _limit(self, found: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
         for key in (each.lower() for each in _LIMIT):

@@ -205,7 +205,7 @@ def _other(name: str, was: QueryForecast, query: QueryTwin, *, held: bool) -> st
     if abs(pace - was.arriving) > _LIKE * was.arriving:
         return f"{name} got {pace:,.1f} records/s, not {was.arriving:,.1f}"
     if not was.keeps_up:
-        return f"{name} was foretold not to keep up: its figures are those of a run of that length"
+        return f"{name} was forecast not to keep up: its figures are those of a run of that length"
     return None
 
 

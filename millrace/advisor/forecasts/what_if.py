@@ -274,9 +274,9 @@ def twin_of_application(history: History, worker_usd_hour: float | None = None) 
     for query in history.queries:
         made = twin(history, query)
         if made is None:
-            notes.append(f"{query.name}: too few settled batches with records to foretell anything")
+            notes.append(f"{query.name}: too few settled batches with records for a forecast")
         elif made.arrivals.seconds > MOST_BATCHES * max(made.trigger, float(np.median(made.durations))):
-            notes.append(f"{query.name}: its batches lie too far apart to be played again")
+            notes.append(f"{query.name}: its batches lie too far apart to be simulated")
         else:
             found[query.name] = made  # of several runs the last one counts
             notes += [f"{query.name}: {each}" for each in made.notes]

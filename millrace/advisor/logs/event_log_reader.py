@@ -61,7 +61,7 @@ def read(log: EventLog) -> History:
         try:
             reader.take(line)
         except _FullError:
-            ended_at = f"it tells of more than {HELD >> 30} GiB of figures"
+            ended_at = f"its figures take more than {HELD >> 30} GiB"
             break
         except _SecondApplicationError:
             ended_at = "a second application begins in it"

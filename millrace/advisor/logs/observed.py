@@ -113,7 +113,9 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
     seen = taken if left is None else taken + left
     notes: tuple[str, ...] = ()
     if left is None:
-        notes = ("the source does not tell what waits: what was processed is taken for what arrived",)
+        notes = (
+            "the source does not report its backlog: the processed records are taken for the arrived ones",
+        )
     begun = np.array([each.begun for each in batches])
     seen = np.maximum.accumulate(seen)
     begin = float(begun[0]) - ahead

@@ -96,7 +96,9 @@ def _network(environment: Environment) -> Iterator[Finding]:
         ):
             if present:
                 yield Finding(
-                    ("network", key), str(getattr(network, key)), f"nothing: {network.vpc} is left as it is"
+                    ("network", key),
+                    str(getattr(network, key)),
+                    f"nothing: the existing VPC {network.vpc} is never changed",
                 )
     yield from _zone_ids(environment)
     try:
@@ -116,7 +118,7 @@ def _zone_ids(environment: Environment) -> Iterator[Finding]:
         return
     path, given = ("network", "zone_ids"), ", ".join(network.zone_ids)
     if network.vpc is not None:
-        yield Finding(path, given, f"nothing: the subnets of {network.vpc} are where they are")
+        yield Finding(path, given, f"nothing: the subnets of the existing VPC {network.vpc} have their zones")
     elif len(set(network.zone_ids)) != len(network.zone_ids) or (
         len(network.zone_ids) != (network.availability_zones or max(2, min(3, len(network.zone_ids))))
     ):

@@ -33,14 +33,14 @@ PHRASES = {
     "WantStopped": "setting the desired state to stopped",
     "ListRuns": "looking at its runs",
     "StartRun": "starting a run",
-    "WaitForStart": "waiting until the run is running",
+    "WaitForStart": "waiting until the run has started",
     "SwitchOffAlarms": "switching off its no-data alarms",
     "SwitchOnAlarms": "switching on its no-data alarms",
     "Measure": "measuring the slowest batch of the last hours",
     "KeepWish": "keeping the desired state running",
     "StopRun": "asking the run to end",
     "WaitForEnd": "waiting until the run has ended",
-    "Revoked": "the job was stopped meanwhile: stopping the new run",
+    "Revoked": "the job was stopped in the meantime: stopping the new run",
 }
 """Texts for people when the machine enters a state; other states are not shown."""
 

@@ -186,7 +186,7 @@ def bucket_names(account: Account) -> Iterator[Row]:
             if code not in ("403", *ABSENT):
                 raise
         if code == "403" and kind in given:
-            yield Row(subject, "not known", "only its owner, or who may list it, may ask")
+            yield Row(subject, "not known", "these credentials may not list the bucket")
         elif code == "403":
             yield Row(subject, "failed", "it belongs to somebody else", "choose another name")
         elif code:

@@ -79,7 +79,7 @@ def price_figures(question: ClaimContext) -> Answer:
         if not price.confirmed and name not in now.stayed and name not in now.unknown
     ]
     if not answered:
-        return Answer(None, "no such price was answered")
+        return Answer(None, "the price list has no such price")
     other = [
         f"{name}: {before[name].usd:g} here, {now.table.prices[name].usd:g} there"
         for name in answered

@@ -21,7 +21,7 @@ ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not N
 """Iceberg version of each engine version whose document has it."""
 
 _NONE = Answer(None, "no such job in the environment")
-_NO_RUN = Answer(None, "no run of it has lived")
+_NO_RUN = Answer(None, "it has no run that started")
 _EXECUTIONS = 20
 FLAT = "spark/"
 """Prefix of the copies of event logs (``infra/constructs/log_flattener.py``)."""
@@ -39,7 +39,7 @@ def role_policies(question: ClaimContext) -> Answer:
             document = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]
             documents.append(document["Document"])
     if not documents:
-        return Answer(None, "the jobs have roles of the company's")
+        return Answer(None, "every job has an existing `role`, whose permissions Millrace does not write")
     wrong = policy_errors(question, documents)
     return Answer(not wrong, shortened_list(wrong) or f"{len(documents)} policies")
 
@@ -90,7 +90,7 @@ def log_groups_with_streams(question: ClaimContext) -> Answer:
             if question.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
                 shapes.add(_shape(rest))
     if not shapes:
-        return Answer(False, "runs that lived, and no group with a stream") if lived else _NO_RUN
+        return Answer(False, "jobs ran, but no log group has a stream") if lived else _NO_RUN
     return Answer(any(shape.endswith(("/error", "/output")) for shape in shapes), shortened_list(shapes))
 
 
@@ -138,7 +138,7 @@ def engine_versions(question: ClaimContext) -> Answer:
         ):
             wrong.add(line)
     if not seen or all("unknown" in line for line in seen):
-        return Answer(None, shortened_list(seen) or "no table has a snapshot")
+        return Answer(None, shortened_list(seen) or "no table has records yet")
     return Answer(not wrong, shortened_list(wrong or seen))
 
 
@@ -244,7 +244,7 @@ def restarts(question: ClaimContext) -> Answer:
     return (
         Answer(True, f"{len(reasons)} restarts, {by_event} of them by an event")
         if reasons
-        else Answer(None, "no run has ended that was to run on")
+        else Answer(None, "no run has ended whose job should run")
     )
 
 
@@ -266,9 +266,7 @@ def job_metrics(question: ClaimContext) -> Answer:
             "cloudwatch", "list_metrics", "Metrics", Namespace=namespace(question.names.job(job))
         )
     }
-    return (
-        Answer(True, f"{len(names)} names") if names else Answer(None, "no metric is there, or none was sent")
-    )
+    return Answer(True, f"{len(names)} names") if names else Answer(None, "the namespaces have no metric")
 
 
 def event_log_copies(question: ClaimContext) -> Answer:
@@ -300,16 +298,18 @@ def lake_formation(question: ClaimContext) -> Answer:
     mode = question.names.environment.storage.lake_formation
     if mode == "off":
         return Answer(None, "storage.lake_formation is off")
-    return Answer(True, mode) if _landed(question) else Answer(None, "no table has a snapshot")
+    return Answer(True, mode) if _landed(question) else Answer(None, "no table has records yet")
 
 
 def missing_keys(question: ClaimContext) -> Answer:
     """Look for tables with records: a starting job reads a checkpoint that does not exist, and a 403 would end it."""
     own = any(job.role is None for job in question.names.environment.jobs.values())
     if not own:
-        return Answer(None, "the jobs have roles of the company's")
+        return Answer(None, "every job has an existing `role`, whose permissions Millrace does not write")
     tables = _landed(question)
-    return Answer(True, f"{tables} tables were landed") if tables else Answer(None, "no table has a snapshot")
+    return (
+        Answer(True, f"{tables} tables were landed") if tables else Answer(None, "no table has records yet")
+    )
 
 
 ALL: tuple[Check, ...] = (

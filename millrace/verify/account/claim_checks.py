@@ -89,7 +89,7 @@ def _asked(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> t
         return "not asked", type(error).__name__
     except (AttributeError, LookupError, ResponseParserError, TypeError, ValueError) as error:
         # An answer of a form that no document describes: it proves nothing, and the verification continues.
-        return "not asked", f"an answer that is not understood: {type(error).__name__}"
+        return "not asked", f"an unexpected response: {type(error).__name__}"
     if answer.holds is None:
         return "not asked", answer.seen
     return ("proved" if answer.holds else "refuted"), answer.seen

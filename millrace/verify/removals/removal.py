@@ -126,7 +126,7 @@ def remove(
             wave = [stack for stack in going if any(stack in line for line in failed)]
     say("deleting logs and parameters of jobs")
     _remove_beside(place, scope)
-    say("looking for what is left")
+    say("looking for remaining resources")
     # Topics that are left do not vanish, however long the wait is.
     deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
     while (left := leftovers(place.client, scope)) and time.monotonic() < deadline:
@@ -143,7 +143,7 @@ def _record(wave: Sequence[str]) -> str:
 def _remove_beside(place: Place, scope: VerificationScope) -> None:
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
-    with translate_aws_errors("deleting what jobs made beside the stacks"):
+    with translate_aws_errors("deleting resources that jobs created outside the stacks"):
         for group in log_groups(logs, scope):
             logs.delete_log_group(logGroupName=group)
         for parameter in parameters(ssm, scope):

@@ -353,7 +353,7 @@ def test_an_sla_is_fitted_to_the_trigger_also_where_a_later_import_fills_the_las
     assert run(*words)[0] == 1
     file = project / "environments" / "orders.yaml"
     first = file.read_text()
-    assert first.count("(open) no event log shows how many it has; --partitions N tells it") == 2
+    assert first.count("(open) no event log shows how many it has; give it with --partitions N") == 2
     assert run(*words, "--partitions", "4", "--start", "2026-12-01T08:00:00Z")[0] == 0
     found = load("orders", project)
     assert {each.start for each in found.jobs["orders"].queries.values() if each.kind == "land"} == {

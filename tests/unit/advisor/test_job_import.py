@@ -25,8 +25,8 @@ from millrace.advisor.existing.job_program import read
 from millrace.advisor.logs.event_log_reader import read as read_event_log
 from millrace.advisor.logs.event_logs import find
 from millrace.config import ConfigurationError, load
-from tests.unit.advisor.runs import Truth, history, run
-from tests.unit.advisor.written import write
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_runs import Truth, history, run
 
 ROOT = Path(__file__).parents[3]
 CLUSTER = "arn:aws:kafka:us-east-1:123456789012:cluster/theirs/abcd1234-ab12-1"

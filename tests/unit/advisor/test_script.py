@@ -18,7 +18,7 @@ from millrace.config import ConfigurationError
 from tests.unit.advisor.intervals import INTERVALS
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
 
-INSTEAD = "the event log tells it, or the plan computes one"
+INSTEAD = "it is taken from the event log, or the plan computes it"
 KAFKA = 's.readStream.format("kafka").option("kafka.bootstrap.servers", "b-1:9092")'
 
 
@@ -254,44 +254,44 @@ TWO = (
 OPEN = {
     "either of two streams": (
         f"{TWO}df = a if flag() else b\ndf.writeStream.start()",
-        "the program reads several: line 1: orders, or line 2: payments; --topic NAME tells it",
+        "the program reads several: line 1: orders, or line 2: payments; give it with --topic NAME",
     ),
     "either of two queries": (
         f"def run(topic):\n  {KAFKA}.option('subscribe', topic).load().writeStream.start()\n"
         "if flag():\n  run('orders')\nelse:\n  run('payments')",
-        "the program reads several: line 4: orders, or line 6: payments; --topic NAME tells it",
+        "the program reads several: line 4: orders, or line 6: payments; give it with --topic NAME",
     ),
     "a loop that may end early": (
         f"for t in ['orders', 'payments']:\n  name = t\n  if ok(t):\n    break\n{KAFKA}.option('subscribe', name){WRITE}",
-        "the program reads several: line 1: orders, or line 1: payments; --topic NAME tells it",
+        "the program reads several: line 1: orders, or line 1: payments; give it with --topic NAME",
     ),
     "an endless loop that may end": (
         f"name = 'orders'\nwhile True:\n  if ok():\n    break\n  name = 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
-        "the program reads several: line 1: orders, or line 5: payments; --topic NAME tells it",
+        "the program reads several: line 1: orders, or line 5: payments; give it with --topic NAME",
     ),
     "a branch": (
         f"if flag():\n  t = 'orders'\nelse:\n  t = 'payments'\n{KAFKA}.option('subscribe', t){WRITE}",
-        "the program reads several: line 2: orders, or line 4: payments; --topic NAME tells it",
+        "the program reads several: line 2: orders, or line 4: payments; give it with --topic NAME",
     ),
     "a missing argument": (
         f"args = getResolvedOptions(sys.argv, ['name'])\n{KAFKA}.option('subscribe', args['name']){WRITE}",
-        "the program does not tell it: line 2: subscribe is the argument --name, which the job does not have; --topic NAME tells it",
+        "the program does not name it: line 2: subscribe is the argument --name, which the job does not have; give it with --topic NAME",
     ),
     "a file of settings": (
         f"import yaml\nc = yaml.safe_load(open('c.yaml'))\n{KAFKA}.option('subscribe', c['t']){WRITE}",
-        "the program does not tell it: line 2: subscribe is yaml.safe_load(); --topic NAME tells it",
+        "the program does not name it: line 2: subscribe is yaml.safe_load(); give it with --topic NAME",
     ),
     "a constant of another module": (
         f"from shop.constants import TOPIC\n{KAFKA}.option('subscribe', TOPIC){WRITE}",
-        "the program does not tell it: line 1: subscribe is shop.constants.TOPIC; --topic NAME tells it",
+        "the program does not name it: line 1: subscribe is shop.constants.TOPIC; give it with --topic NAME",
     ),
     "options from elsewhere": (
         f"from settings import options\n{KAFKA}.options(**options()){WRITE}",
-        "the program does not tell it: line 2: settings.options(); --topic NAME tells it",
+        "the program does not name it: line 2: settings.options(); give it with --topic NAME",
     ),
     "a gap of a sample": (
         f"{KAFKA}.option('subscribe', '<your topic>'){WRITE}",
-        "the program does not tell it: line 1: <your topic>, which is no name of a stream or topic; --topic NAME tells it",
+        "the program does not name it: line 1: <your topic>, which is no name of a stream or topic; give it with --topic NAME",
     ),
 }  # fmt: skip
 
@@ -398,7 +398,7 @@ def test_a_connection_gives_brokers_and_secret() -> None:
     )  # fmt: skip
     assert (
         refused.open["brokers"]
-        == "line 1: Glue connection theirs (AccessDenied); --brokers HOST:PORT,... tells them"
+        == "line 1: Glue connection theirs (AccessDenied); give them with --brokers HOST:PORT,..."
     )
 
 

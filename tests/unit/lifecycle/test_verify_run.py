@@ -30,8 +30,8 @@ from millrace.verify.verification_cost import Run
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.brokers import Brokers
+from tests.unit.verify.smallest_environment import TINY
 from tests.unit.verify.test_environment import kafka_only
-from tests.unit.verify.tiny import TINY
 
 ACCOUNT, NAME = "123456789012", "verify-0a1b"
 

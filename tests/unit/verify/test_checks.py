@@ -13,7 +13,7 @@ from millrace.config import load
 from millrace.config.aws.kafka_versions import STANDARD
 from millrace.verify.account import checks, checks_deployed, claim_checks
 from millrace.verify.account.claims import claims
-from tests.unit.verify.stubbed import (
+from tests.unit.verify.stubbed_account import (
     ACCOUNT,
     NOW,
     ROOT,
@@ -341,10 +341,7 @@ def test_nothing_is_said_of_what_is_not_deployed() -> None:
 
 def test_an_answer_of_another_shape_ends_nothing() -> None:
     told = claim_checks.ask_claims(question({"glue": {"GetJobRuns": {"JobRuns": [{}]}}}))
-    assert (
-        next(each for each in told if each.id == "glue-runs").why
-        == "an answer that is not understood: KeyError"
-    )
+    assert next(each for each in told if each.id == "glue-runs").why == "an unexpected response: KeyError"
 
 
 def test_the_report_names_nothing_of_the_account() -> None:

@@ -126,7 +126,7 @@ def import_command(
     Streams, topics, VPC and role keep their owners. Shows the current sizes beside those that the plan would compute, then the
     steps of a cut-over without lost or duplicate records. Nothing is deployed, started or stopped.
 
-    A value that cannot be read stands in the file as an open line, to which `millrace validate` points, with the option that tells it;
+    A value that cannot be read stands in the file as an open line, to which `millrace validate` points, with the option that sets it;
     the exit status is 1. If the file already exists for the same job, updates its open lines and the start position of the new job.
 
     [bold]Examples[/bold]
