@@ -90,9 +90,11 @@ class AwsAccount(Place):
             raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
         with translate_aws_errors("looking for stacks of that name"):
             stacks = [stack["StackName"] for stack in all_stacks(self.client)]
-        taken = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
-        if taken:
-            raise AwsError(f"stack {taken[0]} already exists; repeat the command, which chooses another name")
+        existing = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
+        if existing:
+            raise AwsError(
+                f"stack {existing[0]} already exists; repeat the command, which chooses another name"
+            )
         with translate_aws_errors("listing tagged resources"):
             self.client("resourcegroupstaggingapi").get_resources(ResourcesPerPage=1)
         with translate_aws_errors("looking at log groups"):

@@ -81,7 +81,7 @@ class Expressions(ABC):
         """Return a streaming attribute, such as ``readStream``; None for others."""
 
     @abstractmethod
-    def call(self, callee: Any, given: Sequence[Values], named: Table, line: int) -> Values:
+    def call(self, callee: Any, arguments: Sequence[Values], named: Table, line: int) -> Values:
         """Return the result of a call."""
 
     @abstractmethod
@@ -112,24 +112,24 @@ class Expressions(ABC):
         while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):  # a chain of calls may be long
             chain.append(node)
             node = node.func if isinstance(node, ast.Call) else node.value
-        found = self._single(node, scope)
+        result = self._single(node, scope)
         method: tuple[Values, str, ast.expr] | None = None
         for each in reversed(chain):
             self.step()
             if isinstance(each, ast.Attribute):
                 if method is not None:
-                    found = self._attribute(method[0], method[1], each.lineno)
-                method = found, each.attr, each.value
+                    result = self._attribute(method[0], method[1], each.lineno)
+                method = result, each.attr, each.value
             elif isinstance(each, ast.Call):
-                found = self.invoke(each, found, method, scope)
+                result = self.invoke(each, result, method, scope)
                 method = None
             else:
                 assert isinstance(each, ast.Subscript)
                 if method is not None:
-                    found = self._attribute(method[0], method[1], each.lineno)
+                    result = self._attribute(method[0], method[1], each.lineno)
                     method = None
-                found = self._item(found, each, scope)
-        return found if method is None else self._attribute(method[0], method[1], method[2].lineno)
+                result = self._item(result, each, scope)
+        return result if method is None else self._attribute(method[0], method[1], method[2].lineno)
 
     def _single(self, node: ast.expr, scope: Scope) -> Values:
         self.step()
@@ -201,13 +201,13 @@ class Expressions(ABC):
         return known(Items(tuple(values[:MOST_ITEMS])), line)
 
     def _table(self, node: ast.Dict, scope: Scope) -> Table:
-        found = Table()
+        table = Table()
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
-                found = found.joined(as_table(self.value(value, scope)))
+                table = table.joined(as_table(self.value(value, scope)))
             else:
-                found = with_key(found, self.value(key, scope), self.value(value, scope))
-        return found
+                table = with_key(table, self.value(key, scope), self.value(value, scope))
+        return table
 
     def _comprehension(
         self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp, scope: Scope
@@ -217,7 +217,7 @@ class Expressions(ABC):
         rounds = items_of(over[0].value, node.lineno) if len(over) == 1 else None
         if rounds is None or others:
             return first_as_values(over) or unknown("a list", node.lineno)
-        inner, found, table = Scope({}, scope), list[Values](), Table()
+        inner, items, table = Scope({}, scope), list[Values](), Table()
         for each in rounds:
             self.assign(first.target, each, inner)
             if any(truth(self.value(test, inner)) is False for test in first.ifs):
@@ -225,8 +225,8 @@ class Expressions(ABC):
             if isinstance(node, ast.DictComp):
                 table = with_key(table, self.value(node.key, inner), self.value(node.value, inner))
             else:
-                found.append(self.value(node.elt, inner))
-        return known(table if isinstance(node, ast.DictComp) else Items(tuple(found)), node.lineno)
+                items.append(self.value(node.elt, inner))
+        return known(table if isinstance(node, ast.DictComp) else Items(tuple(items)), node.lineno)
 
     def _binary(self, node: ast.BinOp, scope: Scope) -> Values:
         parts: list[ast.BinOp] = []
@@ -234,35 +234,35 @@ class Expressions(ABC):
         while isinstance(first, ast.BinOp):  # a sum of many texts is nested to the left
             parts.append(first)
             first = first.left
-        found = self.value(first, scope)
+        result = self.value(first, scope)
         for each in reversed(parts):
             other = self.value(each.right, scope)
             line = each.lineno
             if isinstance(each.op, ast.BitOr) and all(
-                isinstance(one.value, Table) for one in (*found, *other)
+                isinstance(one.value, Table) for one in (*result, *other)
             ):
-                found = known(as_table(found).joined(as_table(other)), line)
+                result = known(as_table(result).joined(as_table(other)), line)
             elif isinstance(each.op, ast.Mult):
-                found = compute(_product, [found, other], line, "a product")
+                result = compute(_product, [result, other], line, "a product")
             elif type(each.op) in _OPERATORS:
-                found = compute(_OPERATORS[type(each.op)], [found, other], line, "a value that is computed")
+                result = compute(_OPERATORS[type(each.op)], [result, other], line, "a value that is computed")
             else:
-                found = unknown("a value that is computed", line)
-        return found
+                result = unknown("a value that is computed", line)
+        return result
 
     def _boolean(self, node: ast.BoolOp, scope: Scope) -> Values:
-        found: list[Alternative] = []
+        alternatives: list[Alternative] = []
         for each in node.values:
             value = self.value(each, scope)
             holds = truth(value)
             if holds is not None and holds == isinstance(node.op, ast.Or):
-                return union(found, value)
+                return union(alternatives, value)
             if holds is None or each is node.values[-1]:
-                found.extend(value)
-        return union(found)
+                alternatives.extend(value)
+        return union(alternatives)
 
     def _compare(self, node: ast.Compare, scope: Scope) -> Values:
-        left, found = self.value(node.left, scope), list[bool]()
+        left, results = self.value(node.left, scope), list[bool]()
         for kind, right in zip(node.ops, node.comparators, strict=True):
             other = self.value(right, scope)
             if isinstance(kind, ast.In | ast.NotIn) and len(other) == 1 and isinstance(other[0].value, Table):
@@ -271,9 +271,9 @@ class Expressions(ABC):
             holds = truth(compute(_OPERATORS[type(kind)], [left, other], node.lineno, "a condition"))
             if holds is None:
                 return unknown("a condition", node.lineno)
-            found.append(holds)
+            results.append(holds)
             left = other
-        return known(all(found), node.lineno)
+        return known(all(results), node.lineno)
 
     def _item(self, of: Values, node: ast.Subscript, scope: Scope) -> Values:
         line = node.lineno
@@ -295,23 +295,23 @@ class Expressions(ABC):
             return ((Alternative(of.value, of.line)),)
         if isinstance(of.value, Library) and of.value.path == "os.environ":
             return library.variable(self.launch, key, None, line)
-        found: list[Alternative] = []
+        alternatives: list[Alternative] = []
         for each in key:
             if isinstance(of.value, Table) and isinstance(each.value, str | int):
                 missing = of.value.more or f"the key {each.value}, which the program does not set"
-                found.extend(of.value.values.get(each.value, unknown(missing, line)))
+                alternatives.extend(of.value.values.get(each.value, unknown(missing, line)))
             elif isinstance(of.value, Items) and isinstance(each.value, int):
                 inside = -len(of.value.values) <= each.value < len(of.value.values)
-                found.extend(
+                alternatives.extend(
                     of.value.values[each.value]
                     if inside
                     else unknown(f"argument or item {each.value}, which is missing", line)
                 )
             elif isinstance(each.value, Unknown):
-                found.append(each)
+                alternatives.append(each)
             else:
-                found.extend(compute(operator.getitem, [(of,), (each,)], line, "an item"))
-        return union(found)
+                alternatives.extend(compute(operator.getitem, [(of,), (each,)], line, "an item"))
+        return union(alternatives)
 
     def _attribute(self, of: Values, name: str, line: int) -> Values:
         stream = self.attribute_of_stream(of, name, line)
@@ -320,20 +320,21 @@ class Expressions(ABC):
     def _attribute_of(self, of: Alternative, name: str, line: int) -> Values:
         value = of.value
         if isinstance(value, Instance):
-            found = value.scope.values.get(name)
-            if found is not None:
-                return found
-            found = member(value.of, name)
-            if found is None:
+            attribute = value.scope.values.get(name)
+            if attribute is not None:
+                return attribute
+            attribute = member(value.of, name)
+            if attribute is None:
                 return unknown(f"the attribute {name}, which the program does not set", line)
-            bound = [self._bound(each, value) for each in found]
+            bound = [self._bound(each, value) for each in attribute]
             if any(_decorated(each.value, "property", "cached_property") for each in bound):
                 return union(*(self.call(each.value, [], Table(), line) for each in bound))
             return tuple(bound)
         if isinstance(value, Class):
-            found = member(value, name) or unknown(f"the attribute {name}", line)
+            attribute = member(value, name) or unknown(f"the attribute {name}", line)
             return tuple(
-                self._bound(each, value) if _decorated(each.value, "classmethod") else each for each in found
+                self._bound(each, value) if _decorated(each.value, "classmethod") else each
+                for each in attribute
             )
         if isinstance(value, Library):
             return self._imported(f"{value.path}.{name}", line)

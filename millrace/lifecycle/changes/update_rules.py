@@ -290,9 +290,11 @@ def _way(logical: str, was: Mapping[str, Any], will: Mapping[str, Any], old: Tem
         for _, paths in later:
             for path in paths:
                 properties = _with(properties, path, at(before, path))
-        kept = configurations if any(each == "configuration" for each, _ in later) else {}
+        configuration_steps = configurations if any(each == "configuration" for each, _ in later) else {}
         name = (fixed_names(will) or (logical,))[0]
-        result.append((f"{name}: {title}", {logical: {**will, "Properties": properties}, **kept}))
+        result.append(
+            (f"{name}: {title}", {logical: {**will, "Properties": properties}, **configuration_steps})
+        )
     return result
 
 

@@ -32,9 +32,9 @@ _SHOWN = 6
 """Shown entries of a list; the others are counted."""
 
 
-def shortened_list(found: Iterable[str]) -> str:
+def shortened_list(names: Iterable[str]) -> str:
     """Write the first entries of a list, and the number of the others."""
-    items = sorted(found)
+    items = sorted(names)
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more
 

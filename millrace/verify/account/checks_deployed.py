@@ -113,10 +113,10 @@ def _summaries(question: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
         for table in {name for query in job.queries.values() for name in query.writes.values()}:
             database, name = question.names.table(table).split(".")
             try:
-                held = glue.get_table(DatabaseName=database, Name=name)["Table"]
+                description = glue.get_table(DatabaseName=database, Name=name)["Table"]
             except glue.exceptions.EntityNotFoundException:
                 continue
-            where = urlparse(held["Parameters"]["metadata_location"])
+            where = urlparse(description["Parameters"]["metadata_location"])
             body = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"]
             metadata = json.load(body)
             for snapshot in metadata.get("snapshots", ()):
@@ -192,10 +192,10 @@ def _clusters(question: ClaimContext) -> list[str]:
 
 def msk_zones(question: ClaimContext) -> Answer:
     """Look for the zones in which AWS accepted clusters."""
-    wanted = {question.names.cluster(name) for name in _clusters(question)}
+    cluster_names = {question.names.cluster(name) for name in _clusters(question)}
     subnets = set[str]()
     for each in question.pages("kafka", "list_clusters_v2", "ClusterInfoList"):
-        if each["ClusterName"] in wanted:
+        if each["ClusterName"] in cluster_names:
             subnets |= set(
                 each.get("Provisioned", {}).get("BrokerNodeGroupInfo", {}).get("ClientSubnets", ())
             )

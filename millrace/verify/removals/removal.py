@@ -212,7 +212,14 @@ def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seco
         stacks = {stack: _described(cloudformation, stack) for stack in wave}
         for stack in wave:
             cloudformation.delete_stack(StackName=stack)
-        waiting, failed = {stack: told["StackId"] for stack, told in stacks.items() if told is not None}, []
+        waiting, failed = (
+            {
+                stack: description["StackId"]
+                for stack, description in stacks.items()
+                if description is not None
+            },
+            [],
+        )
         while waiting:
             for stack, id_ in list(waiting.items()):
                 now = _described(cloudformation, id_)
@@ -282,8 +289,8 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
 def _create(
     admin: AdminClient, topic: str, partitions: int, settings: Mapping[str, str], seconds: float
 ) -> None:
-    wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
-    admin.create_topics([wanted], operation_timeout=seconds)[topic].result()
+    new_topic = NewTopic(topic, num_partitions=partitions, config=dict(settings))
+    admin.create_topics([new_topic], operation_timeout=seconds)[topic].result()
 
 
 def drop_topics(settings: Settings, scope: VerificationScope, seconds: float) -> list[str]:

@@ -135,9 +135,9 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
     }
     left, order = set(templates), []
     while left:
-        wanted = set[str]().union(*(uses[stack] for stack in left))
+        users = set[str]().union(*(uses[stack] for stack in left))
         # CloudFormation lets no two stacks import from each other; if they did, all the rest would be deleted at once.
-        wave = sorted(left - wanted) or sorted(left)
+        wave = sorted(left - users) or sorted(left)
         order.append(wave)
         left -= set(wave)
     return order

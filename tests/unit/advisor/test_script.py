@@ -69,7 +69,7 @@ def test_a_trigger_is_written_as_the_file_takes_it_with_an_sla_that_it_can_keep(
 ) -> None:
     said = read(program(repr(given)), {})
     made = environment(
-        replace(_kafka(), said=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
+        replace(_kafka(), program=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
         record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
     )  # fmt: skip
     [job] = made["jobs"].values()
@@ -325,7 +325,7 @@ def test_each_of_several_streams_has_its_query(shape: str) -> None:
     said = read(SEVERAL[shape], RUN)
     assert [(each.name, each.open) for each in said.streams] == [("orders", {}), ("payments", {})]
     made = environment(
-        replace(_kafka(), said=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
+        replace(_kafka(), program=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
         record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
     )  # fmt: skip
     assert [each["topic"] for each in made["streams"].values()] == ["orders", "payments"]

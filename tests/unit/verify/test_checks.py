@@ -264,7 +264,7 @@ CLUSTER = {
         ("glue_timeout", {"glue": glue(GetJob={"Job": {"Name": "j", "Timeout": 2880}})}, False, "2880 minutes"),
         ("log_groups_with_streams", {"glue": glue(), "logs": groups("/flights-dev-x/role/error")}, True, "GROUP/NAME/NAME/error"),
         ("log_groups_with_streams", {"glue": glue(), "logs": groups("")}, False, "GROUP"),
-        ("log_groups_with_streams", {"glue": glue(), "logs": groups(None)}, False, "no group"),
+        ("log_groups_with_streams", {"glue": glue(), "logs": groups(None)}, False, "no log group"),
         ("log_groups_with_streams", {"glue": glue(GetJobRuns={"JobRuns": []}), "logs": groups(None)}, None, "no run"),
         ("emr_runs", emr(), True, "emr-7.13.0"),
         ("emr_start", emr(40), True, "40 s"),

@@ -164,7 +164,7 @@ def test_one_broker_of_the_sandbox_stands_for_any_cluster(cluster: str, tmp_path
 def test_what_the_copy_cannot_be_is_told_of_the_file_that_people_have(tmp_path: Path, make: Make) -> None:
     model = kafka_only(tmp_path)
     with pytest.raises(ConfigurationError) as refused:
-        make(model, wanted=VerificationSettings(per_second=-1))
+        make(model, settings=VerificationSettings(per_second=-1))
     assert {each.file for each in refused.value.problems} == {str(tmp_path / "shop.yaml")}
     assert "in the small environment that `millrace verify` makes of this one" in str(refused.value)
     assert not list((tmp_path / "verify").iterdir())
@@ -199,7 +199,7 @@ def test_a_long_project_is_cut_so_that_buckets_can_be_named(
     governance = model.governance.model_copy(update={"name_prefix": company})
     long = model.model_copy(update={"project": project, "governance": governance})
     copy = derive(
-        long, NAME, account=ACCOUNT, wanted=VerificationSettings(), root=ROOT, folder=tmp_path, clusters={}
+        long, NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=tmp_path, clusters={}
     )
     assert max(len(copy.names.bucket(kind)) for kind in get_args(Bucket)) <= 63
     assert project.startswith(copy.environment.project)
