@@ -210,7 +210,9 @@ def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[F
         names = _alone(theirs)
         for path, value in alone.items():
             if names.get(path) == value:
-                allowed = f"what no other environment has: jobs of {name} write there under their names alone"
+                allowed = (
+                    f"a bucket or database that no other environment uses: jobs of {name} write there too"
+                )
                 yield Finding(path, value, allowed)
 
 

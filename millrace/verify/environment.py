@@ -118,7 +118,7 @@ class VerificationCopy:
         return {**own, ENVIRONMENT: self.environment.name, PROJECT: self.environment.project}
 
     @property
-    def kafka(self) -> str | None:
+    def kafka_cluster(self) -> str | None:
         """The cluster with the copy's topic; None without one."""
         return next((s.cluster for s in self.environment.streams.values() if isinstance(s, KafkaTopic)), None)
 

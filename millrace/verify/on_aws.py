@@ -102,8 +102,8 @@ class AwsAccount(Place):
         if any(isinstance(stream, KinesisStream) for stream in copy.environment.streams.values()):
             self._check_shards(copy)
         self._check_engines(copy)
-        if copy.kafka is not None:
-            self._check_brokers(names, copy.kafka)
+        if copy.kafka_cluster is not None:
+            self._check_brokers(names, copy.kafka_cluster)
 
     def _check_engines(self, copy: VerificationCopy) -> None:
         for engine in {job.engine for job in copy.environment.jobs.values()}:

@@ -236,7 +236,7 @@ class Verification:
 
     def _drop_topics(self, own: VerificationScope) -> list[str]:
         """Delete the topic; return a line for one that is left."""
-        names, cluster = self.copy.names, self.copy.kafka
+        names, cluster = self.copy.names, self.copy.kafka_cluster
         if not self._topics or cluster is None:
             return []
         topic = names.stream("kafka")

@@ -260,7 +260,7 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
 
 def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: bool) -> tuple[str, ...]:
     reasons = []
-    if copy.kafka is None and any(isinstance(s, KafkaTopic) for s in environment.streams.values()):
+    if copy.kafka_cluster is None and any(isinstance(s, KafkaTopic) for s in environment.streams.values()):
         reasons.append("Kafka: the engines of its jobs read Kinesis in this test")
     if in_sandbox:
         reasons.append("Glue and EMR Serverless themselves: local Spark runs the jobs")

@@ -283,7 +283,7 @@ def test_two_environments_cannot_have_one_bucket_for_checkpoints(project: Path) 
         ("environments/base.yaml", "storage.buckets.checkpoints", "their-checkpoints"),
         ("environments/base.yaml", "storage.buckets.event-logs", "their-logs"),
     }
-    assert all("write there under their names alone" in p.allowed for p in caught.value.problems)
+    assert all("that no other environment uses" in p.allowed for p in caught.value.problems)
 
 
 def test_environments_of_two_accounts_are_apart(project: Path) -> None:
