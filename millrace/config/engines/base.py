@@ -273,7 +273,7 @@ class JobBase(Model, ABC):
 
     @classmethod
     @abstractmethod
-    def possible_workers(cls, job: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
+    def possible_workers(cls, asked: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
         """Yield the workers on which a job could run, whatever its engine.
 
         Parameters

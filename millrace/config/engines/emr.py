@@ -176,9 +176,9 @@ class EmrJob(JobBase):
             )
 
     @classmethod
-    def possible_workers(cls, job: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
+    def possible_workers(cls, asked: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
         """Yield workers with the least sufficient memory for each architecture and number of cores, and the job's own."""
-        own = job if isinstance(job, cls) else None
+        own = asked if isinstance(asked, cls) else None
         pinned = own.worker if own is not None and own.worker_is_given else None
         disk = EMR_DISK_GIB[0] if own is None else own.disk_gib
         architectures: tuple[Literal["x86_64", "arm64"], ...] = ("x86_64", "arm64")
@@ -190,14 +190,14 @@ class EmrJob(JobBase):
                 if pinned is not None and pinned.vcpu == vcpu:
                     gibs.add(int(pinned.memory / GIB))
                 for gib in sorted(gibs):
-                    pinned_size = pinned is None or (vcpu, gib) == (pinned.vcpu, pinned.memory / GIB)
+                    is_own_size = pinned is None or (vcpu, gib) == (pinned.vcpu, pinned.memory / GIB)
                     yield Worker(
                         name=f"{vcpu} vCPU {gib} GiB",
                         architecture=architecture,
                         vcpu=vcpu,
                         memory_gib=gib,
                         tasks=vcpu,
-                        own=own is not None and architecture == own.architecture and pinned_size,
+                        own=own is not None and architecture == own.architecture and is_own_size,
                         bills=_bills(vcpu, gib, disk, architecture),
                     )
 

@@ -206,14 +206,14 @@ class GlueJob(JobBase):
     @classmethod
     def possible_workers(
         cls,
-        job: Job,
+        asked: Job,
         needed: Callable[[int], float],  # noqa: ARG003 - no worker type is left out for its memory
     ) -> Iterator[Worker]:
         """Yield all worker types of the job's version."""
-        own = job if isinstance(job, cls) else None
+        own = asked if isinstance(asked, cls) else None
         version = str(cls.model_fields["version"].default) if own is None else own.version
         for each in glue_workers(version).values():
-            if job.run_every is not None and each.name in _STREAMING_ONLY:
+            if asked.run_every is not None and each.name in _STREAMING_ONLY:
                 continue
             yield Worker(
                 name=each.name,
