@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from millrace.advisor.programs.streams import CATALOG, FORMAT, Source
-from millrace.advisor.programs.values import Alternative, Unknown, Values, known
+from millrace.advisor.programs.values import Alternative, Unknown, Values, known_value
 
 Kind = Literal["kinesis", "kafka"]
 
@@ -163,7 +163,7 @@ def _one(values: Values) -> str:
 
 
 def _at(line: int, options: Mapping[str, str]) -> dict[str, Values]:
-    return {key.lower(): known(value, line) for key, value in options.items()}
+    return {key.lower(): known_value(value, line) for key, value in options.items()}
 
 
 def _connection(properties: Mapping[str, str]) -> dict[str, str]:

@@ -31,9 +31,9 @@ from millrace.advisor.programs.values import (
     compute,
     first_as_values,
     first_unknown,
-    known,
+    known_value,
     union,
-    unknown,
+    unknown_value,
 )
 
 _DEEPEST = 24
@@ -98,7 +98,7 @@ class Calls(Expressions):
         if changed is not None:
             if isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
                 self.assign(target, changed, home(target, scope))
-            return changed if name == "setdefault" else known(None, node.lineno)
+            return changed if name == "setdefault" else known_value(None, node.lineno)
         return union(*(self._method(each, name, arguments, named, node.lineno) for each in of))
 
     def _method(
@@ -121,8 +121,8 @@ class Calls(Expressions):
             return self._table_method(of, name, arguments, line)
         if isinstance(value, Items) and name in ("group", "groups"):  # a match of a pattern
             if name == "groups":
-                return known(Items(value.values[1:]), line)
-            return self._looked_up(of, arguments[0] if arguments else known(0, line), line)
+                return known_value(Items(value.values[1:]), line)
+            return self._looked_up(of, arguments[0] if arguments else known_value(0, line), line)
         if isinstance(value, Library) and value.path == "os.environ" and name == "get":
             return library.variable(
                 self.launch,
@@ -147,9 +147,9 @@ class Calls(Expressions):
     def _table_method(self, of: Alternative, name: str, arguments: Sequence[Values], line: int) -> Values:
         table: Table = of.value
         if name == "get" and arguments:
-            default = arguments[1] if len(arguments) > 1 else known(None, line)
+            default = arguments[1] if len(arguments) > 1 else known_value(None, line)
             values = [
-                table.values.get(key.value, unknown(table.more, line) if table.more else default)
+                table.values.get(key.value, unknown_value(table.more, line) if table.more else default)
                 for key in arguments[0]
                 if not isinstance(key.value, Unknown)
             ]
@@ -158,15 +158,16 @@ class Calls(Expressions):
                 *([] if first_unknown(arguments[0]) is None else [first_as_values(arguments[0]) or ()]),
             )
         if table.more and name in ("items", "keys", "values"):
-            return unknown(table.more, line)
+            return unknown_value(table.more, line)
         if name == "items":
             pairs = tuple(
-                known(Items((known(key, line), value)), line) for key, value in table.values.items()
+                known_value(Items((known_value(key, line), value)), line)
+                for key, value in table.values.items()
             )
-            return known(Items(pairs), line)
+            return known_value(Items(pairs), line)
         if name == "values":
-            return known(Items(tuple(table.values.values())), line)
-        return (of,) if name in ("copy", "keys", "asDict") else unknown(f"{name}()", line)
+            return known_value(Items(tuple(table.values.values())), line)
+        return (of,) if name in ("copy", "keys", "asDict") else unknown_value(f"{name}()", line)
 
     def _parser_method(
         self, path: str, name: str, arguments: Sequence[Values], named: Table, line: int
@@ -174,16 +175,20 @@ class Calls(Expressions):
         if name == "add_argument":
             names = [each[0].value if len(each) == 1 else None for each in arguments]
             self._parsers[path].append((names, named.values))
-            return known(None, line)
+            return known_value(None, line)
         if name in ("parse_args", "parse_known_args"):
             try:
-                parsed = known(library.parse_arguments(self._parsers[path], self.launch), line)
+                parsed = known_value(library.parse_arguments(self._parsers[path], self.launch), line)
             except (ValueError, TypeError, ArgumentError) as error:
-                parsed = unknown(f"{name}() ({error})", line)
-            return parsed if name == "parse_args" else known(Items((parsed, known(Items(()), line))), line)
+                parsed = unknown_value(f"{name}() ({error})", line)
+            return (
+                parsed
+                if name == "parse_args"
+                else known_value(Items((parsed, known_value(Items(()), line))), line)
+            )
         if name in ("add_argument_group", "add_mutually_exclusive_group"):
-            return known(Library(path), line)
-        return unknown(f"{name}()", line)
+            return known_value(Library(path), line)
+        return unknown_value(f"{name}()", line)
 
     def call(self, callee: Any, arguments: Sequence[Values], named: Table, line: int) -> Values:
         """Return the result of a call."""
@@ -197,7 +202,7 @@ class Calls(Expressions):
             called = [
                 replace(each.value, owner=callee) for each in own or () if isinstance(each.value, Function)
             ]
-            return union(*(self._function(each, arguments, named, line) for each in called)) or known(
+            return union(*(self._function(each, arguments, named, line) for each in called)) or known_value(
                 callee, line
             )
         self._call_back(arguments, named, line)
@@ -205,7 +210,9 @@ class Calls(Expressions):
         if not isinstance(callee, Library):
             if handed_on is not None:
                 return handed_on
-            return (Alternative(callee, line),) if isinstance(callee, Unknown) else unknown("a call", line)
+            return (
+                (Alternative(callee, line),) if isinstance(callee, Unknown) else unknown_value("a call", line)
+            )
         return self._library(callee.path, arguments, named, line, handed_on)
 
     def _library(
@@ -223,16 +230,20 @@ class Calls(Expressions):
             case "argparse.ArgumentParser":
                 name = f"argparse.ArgumentParser#{len(self._parsers)}"
                 self._parsers[name] = []
-                return known(Library(name), line)
+                return known_value(Library(name), line)
             case "vars":
-                return arguments[0] if arguments else unknown("vars()", line)
+                return arguments[0] if arguments else unknown_value("vars()", line)
             case "re.compile":
-                return known(Items((arguments[0],)), line) if arguments else unknown("a pattern", line)
+                return (
+                    known_value(Items((arguments[0],)), line)
+                    if arguments
+                    else unknown_value("a pattern", line)
+                )
             case "dict":
                 base = as_table(arguments[0]) if arguments else Table()
-                return known(base.joined(named), line)
+                return known_value(base.joined(named), line)
             case "print":
-                return known(None, line)
+                return known_value(None, line)
             case _:
                 pass
         if last == "getResolvedOptions":
@@ -243,7 +254,7 @@ class Calls(Expressions):
                 for value in items_of(one.value, line) or ()
                 for each in value
             ]
-            return known(library.resolved_options(self.launch, names), line)
+            return known_value(library.resolved_options(self.launch, names), line)
         if last in ("field", "Field"):  # of a data class
             if "default_factory" in named.values:
                 made = named.values["default_factory"]
@@ -251,13 +262,13 @@ class Calls(Expressions):
             return (
                 arguments[0]
                 if arguments
-                else named.values.get("default", unknown("a field without a default", line))
+                else named.values.get("default", unknown_value("a field without a default", line))
             )
         if handed_on is not None:
             return handed_on
         if path in FUNCTIONS and (not named.values or path == "json.dumps"):
             return compute(FUNCTIONS[path], arguments, line, f"{path}()")
-        return unknown(f"{path}()", line)
+        return unknown_value(f"{path}()", line)
 
     def _call_back(self, batch_arguments: Sequence[Values], named: Table, line: int) -> None:
         """Call the functions that a library is given, as a thread or a pool calls them."""
@@ -280,20 +291,20 @@ class Calls(Expressions):
             for inner in each.values if isinstance(each, Items) else ():
                 frames += [one.value for one in inner if isinstance(one.value, Frame)]
         if frames:
-            return known(replace(all_of(frames), shaped=True), 0)
+            return known_value(replace(all_of(frames), shaped=True), 0)
         stream = next((each for each in several if isinstance(each, Stream)), None)
         if stream is None:
             return None
         options = replace(
             stream.options, more=stream.options.more or "a function that is not in this program"
         )
-        return known(replace(stream, options=options), stream.line)
+        return known_value(replace(stream, options=options), stream.line)
 
     def _function(self, callee: Function, arguments: Sequence[Values], named: Table, line: int) -> Values:
         node = callee.node
         self.called.add(node)
         if self._depth >= _DEEPEST:
-            return unknown("a function that calls itself", line)
+            return unknown_value("a function that calls itself", line)
         if isinstance(node, ast.Lambda):
             body: list[ast.stmt] = [ast.Return(node.body, lineno=node.lineno)]
         else:
@@ -304,9 +315,12 @@ class Calls(Expressions):
                 (each for each in _above(callee.owner.of) if each.scope is callee.scope), callee.owner.of
             )
             of = Class(of.node, Scope(), of.bases)
-            scope.values["super"] = known(Instance(of, callee.owner.scope, callee.owner), line)
+            scope.values["super"] = known_value(Instance(of, callee.owner.scope, callee.owner), line)
         self._bind(
-            callee, [*([] if callee.owner is None else [known(callee.owner, line)]), *arguments], named, scope
+            callee,
+            [*([] if callee.owner is None else [known_value(callee.owner, line)]), *arguments],
+            named,
+            scope,
         )
         self._depth += 1
         self.scopes.append(scope)
@@ -317,7 +331,7 @@ class Calls(Expressions):
             self._depth -= 1
             self.scopes = [each for each in self.scopes if each is not scope]
             result = self.returned.pop()
-        return union(result) if result else known(None, line)
+        return union(result) if result else known_value(None, line)
 
     def _bind(self, callee: Function, arguments: Sequence[Values], named: Table, scope: Scope) -> None:
         spec = callee.node.args
@@ -336,16 +350,16 @@ class Calls(Expressions):
             elif each.arg in defaults:
                 value = self.value(defaults[each.arg], callee.scope)
             else:
-                value = unknown(named.more or f"the parameter {each.arg}", callee.node.lineno)
+                value = unknown_value(named.more or f"the parameter {each.arg}", callee.node.lineno)
             scope.values[each.arg] = value
         if spec.vararg:
-            scope.values[spec.vararg.arg] = known(
+            scope.values[spec.vararg.arg] = known_value(
                 Items(tuple(arguments[len(plain_ones) :])), callee.node.lineno
             )
         if spec.kwarg:
             own = {each.arg for each in (*plain_ones, *spec.kwonlyargs)}
             more = {key: value for key, value in named.values.items() if key not in own}
-            scope.values[spec.kwarg.arg] = known(Table(more, named.more), callee.node.lineno)
+            scope.values[spec.kwarg.arg] = known_value(Table(more, named.more), callee.node.lineno)
 
     def _instance(self, of: Class, arguments: Sequence[Values], named: Table, line: int) -> Values:
         made = Instance(of, Scope())
@@ -362,7 +376,7 @@ class Calls(Expressions):
                 if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
             ]
             made.scope.values |= dict(zip(fields, arguments, strict=False)) | dict(named.values)
-        return known(made, line)
+        return known_value(made, line)
 
 
 def _above(of: Class) -> Iterator[Class]:

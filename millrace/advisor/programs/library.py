@@ -20,10 +20,10 @@ from millrace.advisor.programs.values import (
     NotPlainError,
     Table,
     Values,
-    known,
+    known_value,
     lift,
     plain,
-    unknown,
+    unknown_value,
 )
 
 
@@ -172,14 +172,14 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 def resolved_options(launch: Launch, asked: Iterable[str]) -> Table:
     """Return what Glue's ``getResolvedOptions`` gives: an argument that is asked for is there, or Glue ends the run."""
-    options = {name: known(value, 0) for name, value in launch.named.items()}
+    options = {name: known_value(value, 0) for name, value in launch.named.items()}
     missing = {name: missing_argument(name, 0) for name in asked if name not in options}
     return Table(options | missing)
 
 
 def missing_argument(name: str, line: int) -> Values:
     """Return the value of an argument that the job does not have."""
-    return unknown(f"the argument --{name}, which the job does not have", line)
+    return unknown_value(f"the argument --{name}, which the job does not have", line)
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def parse_arguments(declared: Sequence[tuple[list[Any], Mapping[str, Values]]], 
     namespace, _ = parser.parse_known_args(list(launch.words))
     return Table(
         {
-            name: value.values if isinstance(value, _Default) else known(lift(value, 0), 0)
+            name: value.values if isinstance(value, _Default) else known_value(lift(value, 0), 0)
             for name, value in vars(namespace).items()
         }
     )
@@ -241,10 +241,10 @@ def variable(launch: Launch, name: Values, default: Values | None, line: int) ->
         [only] = name
         wanted = plain(only.value)
     except (ValueError, NotPlainError):
-        return unknown("an environment variable", line)
+        return unknown_value("an environment variable", line)
     if wanted in launch.variables:
-        return known(launch.variables[wanted], line)
-    return default or unknown(f"the environment variable {wanted}", line)
+        return known_value(launch.variables[wanted], line)
+    return default or unknown_value(f"the environment variable {wanted}", line)
 
 
 def items_of(value: Any, line: int) -> list[Values] | None:
@@ -252,5 +252,5 @@ def items_of(value: Any, line: int) -> list[Values] | None:
     if isinstance(value, Items):
         return list(value.values)
     if isinstance(value, Table) and not value.more:
-        return [known(key, line) for key in value.values]
+        return [known_value(key, line) for key in value.values]
     return None

@@ -27,10 +27,10 @@ from millrace.advisor.programs.values import (
     as_table,
     first_unknown,
     in_text,
-    known,
+    known_value,
     one_of,
     union,
-    unknown,
+    unknown_value,
 )
 
 LONGEST = 1024 * 1024
@@ -239,11 +239,11 @@ class _Reader(Interpreter):
 
     def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
         if name == "readStream":
-            return known(Stream(line), line)
+            return known_value(Stream(line), line)
         if name == "writeStream":
-            return known(Stream(line, frame=_frames(values) or Frame()), line)
+            return known_value(Stream(line, frame=_frames(values) or Frame()), line)
         if name == "create_data_frame":
-            return known(Library("create_data_frame"), line)
+            return known_value(Library("create_data_frame"), line)
         return None
 
     def call_of_stream(
@@ -272,17 +272,17 @@ class _Reader(Interpreter):
         if first.frame is None and name in ("load", "table", "json", "parquet", "csv", "text", "orc"):
             options = _merged(streams).joined(_lowered(named))
             if name != "load":
-                options = options.joined(Table({FORMAT: known(name, line)}))
-            return known(Frame(frozenset([self._add(options, line)])), line)
+                options = options.joined(Table({FORMAT: known_value(name, line)}))
+            return known_value(Frame(frozenset([self._add(options, line)])), line)
         if first.frame is not None and name in _STARTS:
             options = _merged(streams).joined(_lowered(named))
             if name != "start":
                 options = options.joined(
-                    Table({"table": arguments[0] if arguments else unknown("a table", line)})
+                    Table({"table": arguments[0] if arguments else unknown_value("a table", line)})
                 )
             frames = [each.frame for each in streams if each.frame is not None]
             self._started.append(_Started(line, one_of(frames), options))
-            return known(Library("streaming query"), line)
+            return known_value(Library("streaming query"), line)
         return tuple(
             Alternative(_with_option(each, name, arguments, named, line), each.line) for each in streams
         )
@@ -292,27 +292,27 @@ class _Reader(Interpreter):
         options = Table(dict(zip(names, arguments, strict=False))).joined(named).values
         if call == "from_catalog":
             table = {each: options[each] for each in names[:2] if each in options}
-            inner = _lowered(as_table(options.get("additional_options", known(Table(), line))))
-            glue_options = inner.joined(Table({CATALOG: known(True, line), **table}))
+            inner = _lowered(as_table(options.get("additional_options", known_value(Table(), line))))
+            glue_options = inner.joined(Table({CATALOG: known_value(True, line), **table}))
         else:
-            glue_options = _lowered(as_table(options.get("connection_options", known(Table(), line))))
+            glue_options = _lowered(as_table(options.get("connection_options", known_value(Table(), line))))
             glue_options = glue_options.joined(
-                Table({FORMAT: options.get("connection_type", unknown("no type", line))})
+                Table({FORMAT: options.get("connection_type", unknown_value("no type", line))})
             )
-        glue_options = glue_options.joined(Table({GLUE: known(True, line)}))
-        return known(Frame(frozenset([self._add(glue_options, line)])), line)
+        glue_options = glue_options.joined(Table({GLUE: known_value(True, line)}))
+        return known_value(Frame(frozenset([self._add(glue_options, line)])), line)
 
     def _for_each_batch(self, arguments: Sequence[Values], named: Table, line: int) -> Values:
         values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
             named.values
         )
-        options = _lowered(as_table(values.get("options", known(Table(), line))))
+        options = _lowered(as_table(values.get("options", known_value(Table(), line))))
         more = {TRIGGER: options.values["windowsize"]} if "windowsize" in options.values else {}
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
         frame = _frames(values.get("frame", ())) or Frame()
         self._started.append(_Started(line, frame, options.joined(Table(more))))
-        return known(None, line)
+        return known_value(None, line)
 
     def _of_frame(
         self, frame: Frame, name: str, arguments: Sequence[Values], named: Table, line: int
@@ -321,7 +321,7 @@ class _Reader(Interpreter):
             self._views |= {
                 str(each.value).lower(): frame for each in arguments[0] if not isinstance(each.value, Unknown)
             }
-            return known(None, line)
+            return known_value(None, line)
         if (
             name in ("transform", "pipe")
             and arguments
@@ -329,13 +329,13 @@ class _Reader(Interpreter):
         ):
             return union(
                 *(
-                    self.call(each.value, [known(frame, line), *arguments[1:]], named, line)
+                    self.call(each.value, [known_value(frame, line), *arguments[1:]], named, line)
                     for each in arguments[0]
                 )
             )
         others = [_frames(each) for each in (*arguments, *named.values.values())]
         joined = all_of([frame, *(each for each in others if each is not None)])
-        return known(joined if name in _PLAIN else replace(joined, shaped=True), line)
+        return known_value(joined if name in _PLAIN else replace(joined, shaped=True), line)
 
     def _of_views(self, text: Values, line: int) -> Values | None:
         words = {
@@ -351,7 +351,7 @@ class _Reader(Interpreter):
         ]
         if not frames and first_unknown(text) is not None:  # a query that is not known may name any view
             frames = list(self._views.values())
-        return known(replace(all_of(frames), shaped=True), line) if frames else None
+        return known_value(replace(all_of(frames), shaped=True), line) if frames else None
 
     def _add(self, options: Table, line: int) -> int:
         self.sources.append(
@@ -409,7 +409,7 @@ def _with_option(of: Stream, name: str, arguments: Sequence[Values], named: Tabl
             if kind
             else arguments[0]
             if arguments
-            else unknown(named.more or "a trigger", line)
+            else unknown_value(named.more or "a trigger", line)
         )
         options = Table({TRIGGER if kind in ("processingTime", "") else kind.lower(): value})
     elif name in ("foreachBatch", "foreach"):

@@ -181,12 +181,12 @@ class NotPlainError(Exception):
     """A value that Python has no counterpart for here."""
 
 
-def known(value: Any, line: int) -> Values:
+def known_value(value: Any, line: int) -> Values:
     """Return a single value."""
     return (Alternative(value, line),)
 
 
-def unknown(origin: str, line: int) -> Values:
+def unknown_value(origin: str, line: int) -> Values:
     """Return a value that the text does not tell."""
     return (Alternative(Unknown(origin), line),)
 
@@ -197,7 +197,9 @@ def union(*several: Iterable[Alternative]) -> Values:
     for each in itertools.chain(*several):
         alternatives.setdefault((type(each.value), each.value), each)
     if len(alternatives) > MOST_VALUES:
-        return unknown(f"one of {len(alternatives)} values", min(each.line for each in alternatives.values()))
+        return unknown_value(
+            f"one of {len(alternatives)} values", min(each.line for each in alternatives.values())
+        )
     return tuple(alternatives.values())
 
 
@@ -238,9 +240,9 @@ def lift(value: Any, line: int) -> Any:
     if isinstance(value, str):
         return value if len(value) <= LONGEST_TEXT else Unknown("a text that is too long")
     if isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:
-        return Items(tuple(known(lift(each, line), line) for each in value))
+        return Items(tuple(known_value(lift(each, line), line) for each in value))
     if isinstance(value, Mapping) and len(value) <= MOST_ITEMS:
-        return Table({key: known(lift(each, line), line) for key, each in value.items()})
+        return Table({key: known_value(lift(each, line), line) for key, each in value.items()})
     return Unknown("a value of another kind")
 
 
