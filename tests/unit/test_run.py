@@ -41,6 +41,22 @@ def test_the_core_is_counted_by_line_of_spark() -> None:
     assert second.endswith(": 2 passed, 1 failed")
 
 
+def test_the_slowest_are_listed_over_all_parts() -> None:
+    some = {"spark.test_a::test_x": 3.0, "spark.test_a::test_y": 0.2}
+    results = [
+        run.Result(0, 2, 0, 0, 4.0, 0, 0.0, some),
+        run.Result(0, 1, 0, 0, 9.0, 0, 0.0, {"unit.test_b::test_z": 9.0}),
+    ]
+    assert list(run._slowest(results)) == [
+        "slowest modules:",
+        "     9.0 s  unit.test_b",
+        "     3.2 s  spark.test_a",
+        "slowest tests:",
+        "     9.0 s  unit.test_b::test_z",
+        "     3.0 s  spark.test_a::test_x",
+    ]
+
+
 def test_what_is_run_once_more_without_broadcasts_is_there_and_has_its_day() -> None:
     assert all((run.TESTS / path).is_file() for path in parts.LARGE)
     assert profile_named(parts.LARGE_PROFILE).more["spark.sql.autoBroadcastJoinThreshold"] == "-1"
