@@ -127,7 +127,7 @@ def apply(
     except BaseException:
         if drained:
             way = f"`millrace start --env {aws.names.environment.name} JOB` does so, too"
-            progress(f"interrupted: starting again what was drained: {', '.join(drained)}; {way}")
+            progress(f"interrupted: restarting the drained jobs: {', '.join(drained)}; {way}")
         progress(_started_again(aws, drained, progress))
         raise
     # A problem of one job does not keep the others from running: it is reported at the end.

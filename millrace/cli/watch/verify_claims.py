@@ -45,7 +45,7 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     if as_json:
         typer.echo(json.dumps(document(answers), indent=2))
     else:
-        headings = ("claim", "verdict", "what was seen, or why not")
+        headings = ("claim", "verdict", "result, or why it was not checked")
         shown = Table(*(Column(each, overflow="fold") for each in headings), box=None, pad_edge=False)
         for each in answers:
             shown.add_row(each.id, each.verdict, each.why)

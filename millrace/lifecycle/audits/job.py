@@ -255,7 +255,7 @@ class _Window:
         """Compare each topic of a stream; for a pattern, those that the query has read."""
         names = self.place.names
         stream, reading = names.environment.streams[name], query.kafka_reading or KafkaReading()
-        assert stream.cluster_name is not None, f"{name} lies on no cluster"
+        assert stream.cluster_name is not None, f"{name} has no cluster"
         read = self._positions(query, name)
         topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
         holes: list[MissingRange] = []
