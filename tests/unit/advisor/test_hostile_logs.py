@@ -148,7 +148,7 @@ def test_millions_of_tiny_stages_end_reading_where_memory_has_its_ceiling(monkey
     )
     text = begin + b"".join(tiny % (n, n) for n in range(100_000))
     found = read(_log(text))
-    assert found.ended_at == "it tells of more than 0 GiB of figures"
+    assert found.ended_at == "its figures take more than 0 GiB"
     assert 0 < len(found.jobs) < 50_000
     assert any("not read to its end" in note for note in advise(found).notes)
 
