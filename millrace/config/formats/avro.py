@@ -109,8 +109,8 @@ class AvroFormat(FormatConfig):
         for file in files:
             by_uuid = self.framing == "glue"
             if not (_UUID.fullmatch(file.stem) if by_uuid else file.stem.isdecimal()):
-                allowed = "a UUID in lower case" if by_uuid else "a number, such as 17.avsc"
-                yield Finding(path, f"{writers}/{file.name}", f"the schema's id as its name: {allowed}")
+                wanted = "a UUID in lower case" if by_uuid else "a number, such as 17.avsc"
+                yield Finding(path, f"{writers}/{file.name}", f"the schema's id as its name: {wanted}")
             elif problem := _not_avro(file.read_text(encoding="utf-8", errors="replace")):
                 yield Finding(path, f"{writers}/{file.name}", f"an Avro schema: {problem}")
 
