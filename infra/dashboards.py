@@ -143,8 +143,8 @@ def _sum(series: Series) -> str:
         name: f'"{name}"' if " " in name else name for name in (*series.dimensions, series.summed_over or "")
     }
     schema = ",".join(quoted.values())
-    wanted = " ".join(f'{quoted[name]}="{value}"' for name, value in series.dimensions.items())
-    search = f'{{{series.namespace},{schema}}} MetricName="{series.metric}" {wanted}'
+    dimensions = " ".join(f'{quoted[name]}="{value}"' for name, value in series.dimensions.items())
+    search = f'{{{series.namespace},{schema}}} MetricName="{series.metric}" {dimensions}'
     return f"SUM(SEARCH('{search}', '{series.statistic}', {_PERIOD}))"
 
 

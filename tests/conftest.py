@@ -6,7 +6,6 @@ import gc
 import os
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,22 +45,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker(FAULTS):
             item.user_properties.append((FAULTS, "thrown"))
-    asked = os.environ.get(SLOWLY, "all")
-    slow = [item for item in items if item.get_closest_marker(SLOW)]
-    today = set(due({item.path for item in slow}, day())) if asked == "today" else set()
-    left_out = [item for item in slow if asked != "all" and item.path not in today]
+    share = os.environ.get(SLOWLY, "all")
+    slow = {item: unit_of_rotation(item) for item in items if item.get_closest_marker(SLOW)}
+    today = set(due(set(slow.values()), day())) if share == "today" else set()
+    left_out = [item for item, unit in slow.items() if share != "all" and unit not in today]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
 
 
-def due(files: Iterable[Path], on: int) -> list[Path]:
-    """Choose the files with slow tests that run on a day, file by file, as a file's fixtures are shared.
+def unit_of_rotation(item: pytest.Item) -> str:
+    """Return the test's id; for tests that share a fixture of their module the module's file, as one day pays for the fixture."""
+    fixtures = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]
+    shares = any(each[-1].scope in {"class", "module"} for each in fixtures if each)
+    return item.nodeid.partition("::")[0] if shares else item.nodeid
 
-    They take turns in the order of their names: by a hash of them, half of all that deploys was due on one day.
+
+def due(units: Iterable[str], on: int) -> list[str]:
+    """Choose the slow tests that run on a day.
+
+    They rotate in the order of their names, so that the tests of one file come on different days: by whole files, one day took
+    two minutes longer than another. By a hash, half of all that deploys was due on one day.
     """
-    return sorted(files)[on % DAYS :: DAYS]
+    return sorted(units)[on % DAYS :: DAYS]
 
 
 def pytest_collection_finish() -> None:

@@ -141,7 +141,7 @@ AREAS = {
             *("infra/permissions/commands.py", "infra/permission_scope.py", "infra/permissions/job.py"),
         ),
         (
-            *("template/test_security.py", "template/test_own_files.py", "template/test_iam_resources.py"),
+            *("template/test_security.py", "template/test_job_files.py", "template/test_iam_resources.py"),
             *("template/test_kafka_login.py", "template/test_golden.py", "unit/cli/test_policies.py"),
         ),
     ),

@@ -44,7 +44,7 @@ _OWN_SERVERS = (
     "integration/test_faults.py",
     "integration/test_listening.py",
     "integration/test_package.py",
-    "integration/test_spark_moves.py",
+    "integration/test_spark_upgrade.py",
 )
 """Need nothing of the one deployment that the other integration tests share."""
 

@@ -16,9 +16,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -80,6 +81,8 @@ class Result:
         Wall time, beside the other lanes.
     faults, faults_seconds
         Of the tests, those that throw faults, and what they took, set-up included.
+    tests
+        Seconds of each test by module and name, set-up included.
     """
 
     status: int
@@ -89,6 +92,7 @@ class Result:
     seconds: float
     faults: int
     faults_seconds: float
+    tests: Mapping[str, float] = field(default_factory=dict)
 
 
 def java_options() -> str:
@@ -128,7 +132,7 @@ def run(part: Part, scratch: Path, slow: str) -> Result:
         *(TESTS / path for path in part.paths),
         *(f"--ignore={TESTS / path}" for path in part.without),
         *part.options,
-        *(f"--junitxml={report}", "--durations=10"),
+        f"--junitxml={report}",
     ]
     # Each part has a sandbox of its own, as two cannot work in one; its logs stay there.
     environment = {
@@ -142,6 +146,13 @@ def run(part: Part, scratch: Path, slow: str) -> Result:
             command, cwd=TESTS.parent, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
         ).returncode
     suites = list(ElementTree.parse(report).iter("testsuite")) if report.exists() else []
+    tests = {
+        f"{case.get('classname', '').removeprefix('tests.')}::{case.get('name')}": float(
+            case.get("time", "0")
+        )
+        for suite in suites
+        for case in suite.iter("testcase")
+    }
     count = {
         name: sum(int(s.get(name, "0")) for s in suites)
         for name in ("tests", "failures", "errors", "skipped")
@@ -159,9 +170,8 @@ def run(part: Part, scratch: Path, slow: str) -> Result:
         status = 128 - status
     elif status == 0 and passed == 0:
         status = 5
-    return Result(
-        status, passed, failed, count["skipped"], time.monotonic() - started, len(thrown), sum(thrown)
-    )
+    seconds = time.monotonic() - started
+    return Result(status, passed, failed, count["skipped"], seconds, len(thrown), sum(thrown), tests)
 
 
 def parts_of(lane: tuple[Part, ...], kinds: list[str], slow: str) -> list[Part]:
@@ -207,6 +217,7 @@ def main(arguments: list[str]) -> int:
             raise
         results = {part: end.result() for part, end in ends.items()}
     lines = [
+        *_slowest(results.values()),
         "",
         *(
             f"{part.name} took {result.seconds:.0f} s"
@@ -224,6 +235,21 @@ def main(arguments: list[str]) -> int:
     ]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return max(r.status for r in results.values())
+
+
+def _slowest(results: Iterable[Result]) -> Iterator[str]:
+    """List the modules and the tests that took longest, of all parts together."""
+    tests = Counter[str]()
+    for result in results:
+        tests.update(result.tests)
+    modules = Counter[str]()
+    for name, seconds in tests.items():
+        modules[name.partition("::")[0]] += seconds
+    for title, counted, number in (("modules", modules, 15), ("tests", tests, 30)):
+        yield f"slowest {title}:"
+        yield from (
+            f"  {seconds:6.1f} s  {name}" for name, seconds in counted.most_common(number) if seconds >= 1
+        )
 
 
 def _by_line(results: dict[Part, Result]) -> Iterator[str]:

@@ -157,6 +157,7 @@ def definition(
                 "poll": input_key_value("poll_seconds", str(_FIRST_POLL_SECONDS)),
                 "longestPoll": input_key_value("poll_seconds", str(_POLL_SECONDS)),
                 "settle": input_key_value("poll_seconds", str(_SETTLE_SECONDS)),
+                "patience": input_key_value("patience_seconds", str(_PATIENCE_SECONDS)),
                 "deadline": expr(
                     f"$millis() + 1000 * ({input_key_expression('patience_seconds', str(_PATIENCE_SECONDS))})"
                 ),

@@ -59,8 +59,8 @@ def planned_grace_seconds(plan: JobPlan, latency_seconds: float) -> int:
         max(trigger, min(latency_seconds - trigger, latency_seconds / 2))
         for trigger in (float(query.trigger_seconds.value) for query in plan.queries.values())
     )
-    wanted = math.ceil(2 * longest) + _GRACE_MARGIN_SECONDS
-    return max(SHORTEST_GRACE_SECONDS, min(LONGEST_GRACE_SECONDS, wanted))
+    grace = math.ceil(2 * longest) + _GRACE_MARGIN_SECONDS
+    return max(SHORTEST_GRACE_SECONDS, min(LONGEST_GRACE_SECONDS, grace))
 
 
 def glue_engine(job_name: str, starts_per_hour: int = 0) -> EngineCalls:

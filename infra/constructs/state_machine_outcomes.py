@@ -48,12 +48,12 @@ def success_states(job: str, every_seconds: int | None) -> dict[str, State]:
         **turns,
         "Status": success(
             "status",
-            "'wanted: ' & $wish & '; ' & ($count($live) > 0 ? "
+            "'desired state: ' & $wish & '; ' & ($count($live) > 0 ? "
             "'run ' & $live[0].id & ' is ' & $live[0].state : 'no run')" + last,
             run="$count($live) > 0 ? $live[0].id : ''",
             state=going_state,
         ),
-        "NotWanted": success("not-wanted", "'nobody wants it to run'", state="'NONE'"),
+        "NotWanted": success("not-wanted", "'its desired state is stopped'", state="'NONE'"),
         "AlreadyRunning": success(
             "already-running",
             "'run ' & $going[0].id & ' is ' & $going[0].state & ' already'",
@@ -61,8 +61,8 @@ def success_states(job: str, every_seconds: int | None) -> dict[str, State]:
             state=going_state,
         ),
         "Running": success("running", "'run ' & $run & ' is RUNNING'"),
-        "Once": success("once", "'run ' & $run & ' has begun'", state="'STARTING'"),
-        "Stopped": success("stopped", "'no run is left'", state="'NONE'"),
+        "Once": success("once", "'run ' & $run & ' started'", state="'STARTING'"),
+        "Stopped": success("stopped", "'no run is active'", state="'NONE'"),
     }
 
 
@@ -89,22 +89,22 @@ def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
         "NoEnd": problem(
             "NoEnd",
             "($count($live) > 0 ? 'run ' & $live[0].id & ' is still ' & $live[0].state "
-            ": 'no run is listed, and yet no other can be started') & ', longer than was to be waited'",
+            ": 'no run is listed, and yet no other can be started') & ' after ' & $patience & ' s; gave up'",
         ),
         "NotStopped": problem(
             "NotStopped",
-            "'a run with arguments of its own takes the place of the job: stop it first; wanted: ' & $wish",
+            "'a run with arguments replaces the job: stop the job first; desired state: ' & $wish",
         ),
         "TooOften": problem(
             "TooOften",
-            f"$string($recent) & ' runs began within the hour, {starts_per_hour} are allowed: "
-            "nothing starts it again before one of them is an hour old'",
+            f"'started ' & $recent & ' times within an hour (limit {starts_per_hour}); "
+            "restarts resume when the oldest start is an hour old'",
         ),
         "EndedAtOnce": problem(
             "EndedAtOnce", "'run ' & $run & ' ended as ' & $state & ($detail = '' ? '' : ': ' & $detail)"
         ),
         "NoStart": problem(
-            "NoStart", "'run ' & $run & ' is still ' & $state & ', longer than was to be waited'"
+            "NoStart", "'run ' & $run & ' is still ' & $state & ' after ' & $patience & ' s; gave up'"
         ),
         "Report": choice_state(("$verb = 'restart'", "Alert"), default="Failed"),
         "Alert": {
@@ -115,8 +115,8 @@ def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
                 "TopicArn": topic,
                 "Subject": f"{job[:60]} could not be started again",
                 "Message": expr(
-                    f"'{job} is wanted but does not run. ' & $error & ': ' & $cause & "
-                    "'. Began with: ' & $reason & '. Execution: ' & $states.context.Execution.Id"
+                    f"'{job} should run but does not. ' & $error & ': ' & $cause & "
+                    "'. Reason of the start: ' & $reason & '. Execution: ' & $states.context.Execution.Id"
                 ),
             },
             "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 3, "BackoffRate": 2}],

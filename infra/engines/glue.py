@@ -34,8 +34,8 @@ class Glue(DeployedEngine):
         for name, value in settings.items():
             if any(character.isspace() for character in name + value):
                 raise InfrastructureError(
-                    f"jobs.{job}.spark.{name}: {value!r} holds a blank, and Glue takes its Spark "
-                    "settings as one line divided by blanks; write the value without"
+                    f"jobs.{job}.spark.{name}: {value!r} has a space, and Glue reads all Spark "
+                    "settings from one line, separated by spaces; write a value without spaces"
                 )
 
     def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:

@@ -82,12 +82,12 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
         *(each.jars for each in job.formats),
         *(each.jars for each in read),
     ]
-    wanted = {group: why for asked in needed for group, why in asked.items()}
+    reasons = {group: why for asked in needed for group, why in asked.items()}
     if kafka_clusters(environment, job) or written_clusters(environment, job):
-        wanted["kafka-client"] = "EMR Serverless lacks and a job with Kafka needs"
+        reasons["kafka-client"] = "EMR Serverless lacks and a job with Kafka needs"
     jars = [
         jar
-        for group, why in wanted.items()
+        for group, why in reasons.items()
         if group not in job.ships
         for jar in locked_jars(root, jar_set(group, job.spark_line), why)
     ]

@@ -33,14 +33,14 @@ def boto3_files() -> Mapping[str, Path]:
         A package is not the lock's: the same commit would give another archive, or somebody has changed it.
     """
     paths: dict[str, Path] = {}
-    wanted = json.loads(LOCK.read_text(encoding="utf-8"))
+    lock = json.loads(LOCK.read_text(encoding="utf-8"))
     for name in _CARRIED:
         files = _files(name)
         here = _described(name, files)
-        if here != wanted[name]:
+        if here != lock[name]:
             raise InfrastructureError(
                 f"{name} {here['version']} is not the one that this version of Millrace carries to engines "
-                f"({wanted[name]['version']}, by digest): install your project's requirements-deploy.txt or "
+                f"({lock[name]['version']}, by digest): install your project's requirements-deploy.txt or "
                 "requirements-sandbox.txt with pip install --require-hashes"
             )
         paths |= files

@@ -49,7 +49,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
         The job's triggers and limits; every number of the result that was computed comes from here.
     """
     job = environment.jobs[job_plan.name]
-    kept = environment.storage.dead_letter_retention
+    retention = environment.storage.dead_letter_retention
     clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
     return launch.JobSettings(
         version=1,
@@ -59,7 +59,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
         catalog=CATALOG,
         checkpoints=names.checkpoints(job_plan.name),
         batch_retries=job.batch_retries,
-        dead_letters_kept_seconds=None if kept is None else int(kept.total_seconds()),
+        dead_letters_kept_seconds=None if retention is None else int(retention.total_seconds()),
         erase_share=environment.storage.erase_share,
         upkeep=_upkeep(environment, job_plan.name, names),
         connections={cluster: _connection(environment, cluster, names) for cluster in clusters},
@@ -96,8 +96,8 @@ def sources(environment: Environment, job: Job) -> dict[str, Stream]:
 
 def kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
     """Return the logical names of the Kafka clusters that a job connects to."""
-    found = (stream.cluster_name for stream in sources(environment, job).values())
-    return tuple(dict.fromkeys(name for name in found if name is not None))
+    names_of_clusters = (stream.cluster_name for stream in sources(environment, job).values())
+    return tuple(dict.fromkeys(name for name in names_of_clusters if name is not None))
 
 
 def _connection(environment: Environment, cluster: str, names: Names) -> launch.Connection:
@@ -211,7 +211,7 @@ def _source(
     plan: QueryPlan,
     names: Names,
 ) -> Source:
-    assert plan.records_per_batch is not None, f"{plan.name}: no limit for a batch in the plan"
+    assert plan.records_per_batch is not None, f"{plan.name}: the plan has no limit for a batch"
     each = plan.records_per_partition
     context = StreamContext(
         names,

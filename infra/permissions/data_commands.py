@@ -89,7 +89,7 @@ def streams(scope: PermissionScope) -> list[Grant]:
         if (arn := scope.names.stream_arn(name)).split(":")[4] == scope.names.account
     }
     created = any(result[name].is_created for name in arns)
-    given = dict.fromkeys(key for name in arns if (key := result[name].owner_key) is not None)
+    keys = dict.fromkeys(key for name in arns if (key := result[name].owner_key) is not None)
     return [
         allow(
             "ReadStreams",
@@ -97,7 +97,7 @@ def streams(scope: PermissionScope) -> list[Grant]:
             list(dict.fromkeys(arns.values())),
         ),
         *(scope.key("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams") if created else ()),
-        allow("DecryptGivenStreams", ["kms:Decrypt"], list(given), scope.only_via_service("kinesis")),
+        allow("DecryptGivenStreams", ["kms:Decrypt"], list(keys), scope.only_via_service("kinesis")),
     ]
 
 

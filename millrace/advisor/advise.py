@@ -42,11 +42,11 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
     if history.engine == "spark" and subject.engine:
         history = replace(history, engine=subject.engine)  # the log no longer has the settings that name it
     views = tuple(QueryView(history, query, subject) for query in history.queries)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     notes: list[str] = []
     # Queries of one application share its cores: each is judged by the cores of all.
     for view in views:
-        found += chain(
+        findings += chain(
             capacity.find(view),
             overhead.find(view),
             tasks.find(view, history.cores),
@@ -57,17 +57,17 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
             notes.append(other)
         if not view.has_enough_batches:
             notes.append(
-                f"{view.query.name} has {len(view.batches)} settled batches with records; of its times nothing is said "
-                f"below {LEAST}"
+                f"{view.query.name} has {len(view.batches)} settled batches with records: its durations are judged "
+                f"from {LEAST} on"
             )
-    found += capacity.idle_cores(views)
+    findings += capacity.idle_cores(views)
     counted = sum(each.counted for each in history.executors)
     said = (
-        (not views, "the log tells of no streaming query"),
-        (history.unread, f"{history.unread} lines could not be read and were passed over"),
+        (not views, "the log has no streaming query"),
+        (history.unread, f"{history.unread} lines could not be parsed and were skipped"),
         (
             history.ended_at,
-            f"the log was not read to its end: {history.ended_at}; what comes after is not judged",
+            f"the log was not read to its end: {history.ended_at}; later batches are not judged",
         ),
         (history.lost, "older parts of the log are missing: deleted, compacted or cut off"),
         (
@@ -82,17 +82,17 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
         ),
         (
             views and not history.cores and not counted,
-            "the log tells of no executor and no task: of cores nothing is said",
+            "the log has no executor and no task: cores are not judged",
         ),
         (history.cut_off, "the log ends in the middle: the application still runs, or was killed"),
     )
     notes += [words for holds, words in said if holds]
     moved = describe_disturbances(views)
     if moved is not None:
-        held = [each for each in found if each.kind not in _BY_COUNTING]
-        found = [each for each in found if each.kind in _BY_COUNTING]
-        if held:
-            kinds = ", ".join(dict.fromkeys(each.kind for each in held))
-            notes.append(f"held back, as they rest on times of a disturbed run: {kinds}")
-    ranked = sorted(found, key=lambda each: (each.dollars_a_month or 0.0, each.seconds), reverse=True)
+        undisturbed = [each for each in findings if each.kind not in _BY_COUNTING]
+        findings = [each for each in findings if each.kind in _BY_COUNTING]
+        if undisturbed:
+            kinds = ", ".join(dict.fromkeys(each.kind for each in undisturbed))
+            notes.append(f"left out, because they depend on times of a disturbed run: {kinds}")
+    ranked = sorted(findings, key=lambda each: (each.dollars_a_month or 0.0, each.seconds), reverse=True)
     return Advice(history, tuple(ranked), moved, tuple(notes))

@@ -124,10 +124,14 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     for change in changes:
         now = _value(tree, parse_key(change.key))
         if not _same(now, change.old):
-            held, line = environment.places.of(parse_key(change.key))
+            file_of_key, line = environment.places.of(parse_key(change.key))
             problems.append(
                 Problem(
-                    held, line, change.key, _shown(now), f"{_shown(change.old)}, as when the advice was made"
+                    file_of_key,
+                    line,
+                    change.key,
+                    _shown(now),
+                    f"{_shown(change.old)}, as when the advice was made",
                 )
             )
     if problems:
@@ -197,12 +201,12 @@ def _number(parse: Callable[[object], float], value: object) -> float | None:
 
 def _target(tree: Tree, path: Key, own: Path, root: Path) -> Path:
     """Return the file to change: the one with the value, or the environment's own where others share that file."""
-    held = tree.nearest(path)
-    if _value(tree, path) is None or held.file == own:
+    node = tree.nearest(path)
+    if _value(tree, path) is None or node.file == own:
         return own
     others = [root / "environments" / f"{name}.yaml" for name in environments(root)]
-    shared = [each for each in others if each != own and held.file in _files(_merged(each, root))]
-    return own if shared else held.file
+    shared = [each for each in others if each != own and node.file in _files(_merged(each, root))]
+    return own if shared else node.file
 
 
 def _merged(file: Path, root: Path) -> Tree | None:
@@ -216,8 +220,8 @@ def _merged(file: Path, root: Path) -> Tree | None:
 def _files(tree: Tree | None) -> set[Path]:
     if tree is None:
         return set()
-    held = tree.value.values() if isinstance(tree.value, dict) else tree.value
-    below = map(_files, held) if isinstance(tree.value, dict | list) else ()
+    children = tree.value.values() if isinstance(tree.value, dict) else tree.value
+    below = map(_files, children) if isinstance(tree.value, dict | list) else ()
     return {tree.file}.union(*below)
 
 
@@ -258,20 +262,20 @@ def _original(name: str, folder: Path, file: Path, root: Path) -> str:
     return str(original.relative_to(root)) if original.is_relative_to(root) else str(original)
 
 
-def _only(before: Tree, after: Tree, changes: Sequence[Change], found: Sequence[EditedFile]) -> None:
+def _only(before: Tree, after: Tree, changes: Sequence[Change], edited: Sequence[EditedFile]) -> None:
     """Check that only the asked values changed: a value behind a YAML anchor changes others, too."""
-    asked: Mapping[Key, object] = {parse_key(each.key): each.new for each in changes}
+    values: Mapping[Key, object] = {parse_key(each.key): each.new for each in changes}
     old, new = dict(before.leaves()), dict(after.leaves())
     moved = {path for path in {*old, *new} if (path in old, old.get(path)) != (path in new, new.get(path))}
-    strange = [path for path in moved if not any(path[: len(key)] == key for key in asked)]
+    strange = [path for path in moved if not any(path[: len(key)] == key for key in values)]
     if strange:
         first = dotted_path(sorted(strange, key=str)[0])
         raise _problem(
-            found[0].name, first, "a value that no other shares by an anchor: change it by hand", first
+            edited[0].name, first, "a value that no other shares by an anchor: change it by hand", first
         )
-    for key, value in asked.items():
+    for key, value in values.items():
         if _value(after, key) != value and value is not None:
-            raise _problem(found[0].name, _shown(_value(after, key)), _shown(value), dotted_path(key))
+            raise _problem(edited[0].name, _shown(_value(after, key)), _shown(value), dotted_path(key))
 
 
 def _text(file: Path) -> str:

@@ -91,13 +91,18 @@ class Fit:
 
 
 def fit_model(
-    found: Sequence[Point], warm_up: int = 0, short: Sequence[Point] = (), left_out: int = 0, *, seed: int = 0
+    points: Sequence[Point],
+    warm_up: int = 0,
+    short: Sequence[Point] = (),
+    left_out: int = 0,
+    *,
+    seed: int = 0,
 ) -> Fit:
     """Fit the model to one query's batches.
 
     Parameters
     ----------
-    found
+    points
         From :func:`millrace.benchmark.repetitions.settled_points`; at least two limits.
     warm_up
         Number of batches that were cut, for the result.
@@ -109,19 +114,19 @@ def fit_model(
     FitError
         There is only one limit: fixed costs cannot be separated from growing ones.
     """
-    if len({each.limit for each in found}) < 2:
+    if len({each.limit for each in points}) < 2:
         raise FitError(
             "the fit needs at least two limits to tell overhead from work; measure more with --levels"
         )
     # Where every batch was one wave, the wave's cost cannot be separated from the fixed cost.
-    waves = len({each.waves for each in found}) > 1
-    design, told = _design(found, waves=waves), _told(found)
-    plain = _solve(design, told)
-    robust = _outliers(design @ plain, told) > _FEW_OUTLIERS
-    solved = _solve(design, told, robust=robust)
+    waves = len({each.waves for each in points}) > 1
+    design, durations = _design(points, waves=waves), _told(points)
+    plain = _solve(design, durations)
+    robust = _outliers(design @ plain, durations) > _FEW_OUTLIERS
+    solved = _solve(design, durations, robust=robust)
     best = _parameters(solved, waves=waves)
-    spread = _bootstrap(found, waves=waves, robust=robust, seed=seed)
-    low, high = np.percentile(spread, _expanded(len({each.group for each in found}), len(solved)), axis=0)
+    spread = _bootstrap(points, waves=waves, robust=robust, seed=seed)
+    low, high = np.percentile(spread, _expanded(len({each.group for each in points}), len(solved)), axis=0)
     estimates = [
         Interval(value=value, low=min(below, value), high=max(above, value))
         for value, below, above in zip(best, low, high, strict=True)
@@ -130,13 +135,13 @@ def fit_model(
         overhead=estimates[0],
         wave=estimates[1] if waves else None,
         per_record=estimates[-1],
-        unevenness=_unevenness(found, seed),
-        held_out_error=_held_out_error(found, robust=robust),
+        unevenness=_unevenness(points, seed),
+        held_out_error=_held_out_error(points, robust=robust),
         robust=robust,
         warm_up=warm_up,
-        batches=len(found),
+        batches=len(points),
         left_out=left_out,
-        disturbed=tuple(disturbances([*found, *short])),
+        disturbed=tuple(disturbances([*points, *short])),
     )
 
 
@@ -151,26 +156,26 @@ def _expanded(runs: int, parameters: int) -> tuple[float, float]:
     return 100 * tail, 100 * (1 - tail)
 
 
-def _design(found: Sequence[Point], *, waves: bool) -> Array:
+def _design(points: Sequence[Point], *, waves: bool) -> Array:
     """Return columns of a, of a wave's cost outside (where separable) and inside its tasks, and of b.
 
     There is a row for each D, then one for each W.
     """
-    count = len(found)
+    count = len(points)
     one, nothing = np.ones(count), np.zeros(count)
-    turns = np.asarray([each.waves for each in found], dtype=float)
-    partitions = np.asarray([each.partitions for each in found], dtype=float)
-    records = np.asarray([each.records for each in found], dtype=float)
+    turns = np.asarray([each.waves for each in points], dtype=float)
+    partitions = np.asarray([each.partitions for each in points], dtype=float)
+    records = np.asarray([each.records for each in points], dtype=float)
     of_durations = np.column_stack([one, turns, turns, turns * records / partitions])
     of_tasks = np.column_stack([nothing, nothing, partitions, records])
     design = np.vstack([of_durations, of_tasks])
     return design if waves else np.delete(design, 1, axis=1)
 
 
-def _told(found: Sequence[Point]) -> Array:
+def _told(points: Sequence[Point]) -> Array:
     """Return the durations, then the times of all tasks."""
     return np.asarray(
-        [*(each.duration for each in found), *(max(each.work, SHORTEST) for each in found)], dtype=float
+        [*(each.duration for each in points), *(max(each.work, SHORTEST) for each in points)], dtype=float
     )
 
 
@@ -183,19 +188,19 @@ def _parameters(solved: Array, *, waves: bool) -> Array:
     return np.asarray([overhead + within, per_record])
 
 
-def _solve(design: Array, told: Array, *, robust: bool = False) -> Array:
+def _solve(design: Array, durations: Array, *, robust: bool = False) -> Array:
     """Minimise relative errors, no parameter below zero; robust: reweighted by Tukey's biweight.
 
     Errors are first relative to the measured values, and then to the fitted ones: otherwise a batch that was slow by chance
     would count less than one that was quick by chance, and every cost would be too small.
     """
     scale = np.abs(design).max(axis=0)
-    solved, _ = optimize.nnls(design / scale / told[:, None], np.ones(len(told)))
+    solved, _ = optimize.nnls(design / scale / durations[:, None], np.ones(len(durations)))
     for _ in range(_REWEIGHTED if robust else 1):
         foretold = np.maximum(design / scale @ solved, SHORTEST)
-        target = told / foretold
+        target = durations / foretold
         weighted = design / scale / foretold[:, None]
-        roots = np.sqrt(_weights(target - 1)) if robust else np.ones(len(told))
+        roots = np.sqrt(_weights(target - 1)) if robust else np.ones(len(durations))
         solved, _ = optimize.nnls(weighted * roots[:, None], target * roots)
     return np.asarray(solved / scale, dtype=float)
 
@@ -210,19 +215,19 @@ def _weights(errors: Array) -> Array:
     return np.asarray(np.square(1 - np.square(np.minimum(far, 1))), dtype=float)
 
 
-def _outliers(foretold: Array, told: Array) -> float:
+def _outliers(foretold: Array, durations: Array) -> float:
     """Return the share of batches whose duration, or whose tasks' time, is far from the others' relative errors."""
     far = []
-    for half in np.split(told / np.maximum(foretold, SHORTEST) - 1, 2):
+    for half in np.split(durations / np.maximum(foretold, SHORTEST) - 1, 2):
         scale = max(float(stats.median_abs_deviation(half, scale="normal")), _LEAST_SPREAD)
         far.append(np.abs(half - np.median(half)) > _FAR * scale)
     return float(np.mean(np.logical_or(*far)))
 
 
-def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) -> Array:
+def _bootstrap(points: Sequence[Point], *, waves: bool, robust: bool, seed: int) -> Array:
     """Return the parameters of resampled runs; a draw without two limits, or without waves where necessary, is repeated."""
     by_run: dict[int, list[Point]] = {}
-    for each in found:
+    for each in points:
         by_run.setdefault(each.group, []).append(each)
     runs = [(_design(run, waves=waves), _told(run), run[0].limit, run[0].waves) for run in by_run.values()]
     rng = np.random.default_rng(seed)
@@ -232,15 +237,15 @@ def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) 
         if len({run[2] for run in drawn}) < 2 or (waves and len({run[3] for run in drawn}) < 2):
             continue
         design = np.concatenate([run[0] for run in drawn])
-        told = np.concatenate([run[1] for run in drawn])
-        results.append(_parameters(_solve(design, told, robust=robust), waves=waves))
+        durations = np.concatenate([run[1] for run in drawn])
+        results.append(_parameters(_solve(design, durations, robust=robust), waves=waves))
     return np.stack(results)
 
 
-def _unevenness(found: Sequence[Point], seed: int) -> Interval | None:
+def _unevenness(points: Sequence[Point], seed: int) -> Interval | None:
     """Return the spread pooled within stages (the mean of each is subtracted), with an interval over resampled runs."""
     by_run: dict[int, list[tuple[float, int]]] = {}
-    for each in found:
+    for each in points:
         if len(each.deviations) > 1:
             squares = float(np.square(each.deviations).sum())
             by_run.setdefault(each.group, []).append((squares, len(each.deviations) - 1))
@@ -255,13 +260,13 @@ def _unevenness(found: Sequence[Point], seed: int) -> Interval | None:
     return Interval(value=value, low=min(low, value), high=max(high, value))
 
 
-def _held_out_error(found: Sequence[Point], *, robust: bool) -> float | None:
+def _held_out_error(points: Sequence[Point], *, robust: bool) -> float | None:
     """Fit without the largest limit, forecast it, and return the median of the relative errors."""
-    sizes = sorted({each.limit for each in found})
+    sizes = sorted({each.limit for each in points})
     if len(sizes) < 3:
         return None
-    seen = [each for each in found if each.limit < sizes[-1]]
-    unseen = [each for each in found if each.limit == sizes[-1]]
+    seen = [each for each in points if each.limit < sizes[-1]]
+    unseen = [each for each in points if each.limit == sizes[-1]]
     known = len({each.waves for each in seen}) > 1
     values = _solve(_design(seen, waves=known), _told(seen), robust=robust)
     actual = np.asarray([each.duration for each in unseen], dtype=float)

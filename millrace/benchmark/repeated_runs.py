@@ -25,8 +25,8 @@ def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list
     """
     outliers = []
     for query in queries:
-        taken = settled_points([measured], query)
-        outliers += disturbances([*taken.points, *taken.short])
+        points = settled_points([measured], query)
+        outliers += disturbances([*points.points, *points.short])
     return outliers
 
 
@@ -47,11 +47,11 @@ def schedule_again(runs: Sequence[PlannedRun], found: Iterable[Disturbance]) -> 
         Empty where nothing disagreed, or more than a third of all settings.
     """
     cells = {_cell(run) for run in runs if run.repetition != WARM_UP}
-    wanted = _cells(found)
-    if not wanted or len(wanted) > _MOST * len(cells):
+    disturbed = _cells(found)
+    if not disturbed or len(disturbed) > _MOST * len(cells):
         return ()
-    wanted.add(max(cells - wanted))
-    repeated = [run for run in runs if run.repetition == WARM_UP or _cell(run) in wanted]
+    disturbed.add(max(cells - disturbed))
+    repeated = [run for run in runs if run.repetition == WARM_UP or _cell(run) in disturbed]
     return tuple(
         PlannedRun(number, run.limit, run.partitions, run.repetition, run.batches)
         for number, run in enumerate(repeated)

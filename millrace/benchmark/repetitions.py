@@ -95,7 +95,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
                 ]
                 left_out += 1
             group += 1
-    enough, told = _groups(points), _groups([*points, *short])
+    enough, groups = _groups(points), _groups([*points, *short])
     for cell, repetitions in runs.items():
         limit, partitions, _ = cell
         what = f"{query} with {limit:,} records a batch over {partitions} partitions"
@@ -104,7 +104,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
                 f"no run of {what} has {LEAST} batches after the warm-up; run {repetitions[0].number}, for example, "
                 f"has {len(repetitions[0].batches)} batches in all; measure more with --batches"
             )
-        if len(repetitions) > 1 and len(told[cell]) < 2:
+        if len(repetitions) > 1 and len(groups[cell]) < 2:
             listed = ", ".join(str(len(run.batches)) for run in repetitions)
             raise FitError(
                 f"runs of {what} have {listed} batches: only one run has {LEAST} after the warm-up, and the others "
@@ -113,19 +113,19 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
     return SettledPoints(points, cut, short, left_out)
 
 
-def _groups(found: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:
+def _groups(points: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:
     """Return the points by cell and run."""
     cells: dict[_Cell, dict[int, list[Point]]] = {}
-    for each in found:
+    for each in points:
         cell = cells.setdefault((each.limit, each.partitions, each.cores), {})
         cell.setdefault(each.group, []).append(each)
     return cells
 
 
-def disturbances(found: Iterable[Point]) -> list[Disturbance]:
+def disturbances(points: Iterable[Point]) -> list[Disturbance]:
     """Return the settings whose repetitions differ in task time per record by more than a quarter."""
     result = []
-    for (limit, partitions, _), runs in sorted(_groups(found).items()):
+    for (limit, partitions, _), runs in sorted(_groups(points).items()):
         costs = tuple(float(np.median([p.work / p.records for p in run])) for run in runs.values())
         if len(costs) < 2 or min(costs) <= 0:
             continue

@@ -17,12 +17,12 @@ _LEVELS_FOR_COHERENCE = 4
 """Minimum number of levels that separate contention and coherence (the sizing model: Amdahl)."""
 
 
-def curve(found: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
+def curve(points: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
     """Fit X(c) = γc / (1 + α(c - 1) + βc(c - 1)) to the throughput of full cores.
 
     Parameters
     ----------
-    found
+    points
         Batches at several core levels; those at the largest limit count, if their partitions keep all cores busy
         in every wave.
     seed
@@ -33,9 +33,9 @@ def curve(found: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
     ScalingCurve or None
         None with only one level.
     """
-    largest = max((each.limit for each in found), default=0)
+    largest = max((each.limit for each in points), default=0)
     levels: dict[int, dict[int, list[float]]] = {}
-    for each in found:
+    for each in points:
         if each.limit == largest and each.partitions % each.cores == 0:
             rates = levels.setdefault(each.cores, {}).setdefault(each.group, [])
             rates.append(each.records / each.duration)

@@ -207,10 +207,12 @@ def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[F
         accounts = _step(plain, "account"), _step(theirs, "account")
         if None not in accounts and accounts[0] != accounts[1]:
             continue
-        taken = _alone(theirs)
+        names = _alone(theirs)
         for path, value in alone.items():
-            if taken.get(path) == value:
-                allowed = f"what no other environment has: jobs of {name} write there under their names alone"
+            if names.get(path) == value:
+                allowed = (
+                    f"a bucket or database that no other environment uses: jobs of {name} write there too"
+                )
                 yield Finding(path, value, allowed)
 
 

@@ -43,7 +43,7 @@ class UnknownHealthError(DeployError):
 
 def apply(
     aws: Aws,
-    found: Changes,
+    changes: Changes,
     *,
     cdk_deploy: Callable[[], None],
     progress: Callable[[str], None],
@@ -91,17 +91,17 @@ def apply(
     """
     stopped = {
         change.job
-        for change in found.jobs
+        for change in changes.jobs
         if change.after in ("restart", "remove")
         and _verb(aws, change.job, "status", progress)["wish"] != "running"
     }
     # A renamed job stays stopped as the one that it was.
-    stopped |= {change.job for change in found.jobs if change.continues in stopped}
-    removals = tuple(in_order(found.removals))
+    stopped |= {change.job for change in changes.jobs if change.continues in stopped}
+    removals = tuple(in_order(changes.removals))
     drained: list[str] = []
     deploying = False
     try:
-        for change in found.jobs:
+        for change in changes.jobs:
             if change.before == "drain":
                 if change.job not in stopped:
                     # Also if it fails: a drain first sets the desired state to stopped.
@@ -119,13 +119,15 @@ def apply(
     except (AwsError, DeployError, NotDeployedError) as error:
         lines = [str(error), _started_again(aws, drained, progress)]
         if deploying and look_again is not None:
-            rest = [change for change in found.jobs if change.job not in drained and change.after != "remove"]
+            rest = [
+                change for change in changes.jobs if change.job not in drained and change.after != "remove"
+            ]
             lines += _begun_all_the_same(aws, rest, look_again, stopped, progress)
         raise DeployError("\n".join(lines)) from error
     except BaseException:
         if drained:
             way = f"`millrace start --env {aws.names.environment.name} JOB` does so, too"
-            progress(f"interrupted: starting again what was drained: {', '.join(drained)}; {way}")
+            progress(f"interrupted: restarting the drained jobs: {', '.join(drained)}; {way}")
         progress(_started_again(aws, drained, progress))
         raise
     # A problem of one job does not keep the others from running: it is reported at the end.
@@ -137,7 +139,7 @@ def apply(
                 _remove(removal, cdk_remove, progress)
             except DeployError as error:
                 trouble.append(f"{removal.stack} is still there: {error}; deploy again")
-    for number, change in enumerate(found.jobs):
+    for number, change in enumerate(changes.jobs):
         try:
             began = _begin(aws, change, stopped, progress)
             if began is not None:
@@ -145,7 +147,7 @@ def apply(
         except (AwsError, DeployError, NotDeployedError) as error:
             trouble.append(str(error))
         except BaseException:
-            left = [rest.job for rest in found.jobs[number:] if rest.after in ("start", "restart")]
+            left = [rest.job for rest in changes.jobs[number:] if rest.after in ("start", "restart")]
             if left:
                 progress(
                     f"interrupted: deployed, but these jobs do not run the new version yet: {', '.join(left)}: "
@@ -204,10 +206,10 @@ def _begin(
             _verb(aws, job, "drain", progress)
         except BaseException as error:
             # It may have set the desired state to stopped.
-            said = _started_again(aws, [job], progress, then=_by_hand(aws, job))
+            outcome = _started_again(aws, [job], progress, then=_by_hand(aws, job))
             if isinstance(error, AwsError | DeployError | NotDeployedError):
-                raise DeployError(f"{error}\n{said}") from error
-            progress(said)
+                raise DeployError(f"{error}\n{outcome}") from error
+            progress(outcome)
             raise
     began = time.time()
     try:

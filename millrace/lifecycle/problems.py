@@ -89,11 +89,11 @@ _CDK_ADVICE = (
     ),
     (
         r"UPDATE_ROLLBACK_FAILED|ROLLBACK_FAILED",
-        "CloudFormation could not go back: `cdk rollback` on that stack, then repeat the command",
+        "CloudFormation could not roll back: run `cdk rollback` on that stack, then repeat the command",
     ),
     (
         r"ROLLBACK_COMPLETE",
-        "CloudFormation went back to what was there: mend the cause and repeat the command",
+        "CloudFormation rolled back: fix the cause and repeat the command",
     ),
 )
 """Advice for messages of CDK, the more special first; CDK has no error codes."""
@@ -144,7 +144,7 @@ _OF_CALLER: tuple[tuple[tuple[type[BotoCoreError], ...], type[AwsError], str], .
         CredentialsError,
         f"there are no complete AWS credentials; {_SIGN_IN}",
     ),
-    ((SSOError, TokenRetrievalError), CredentialsError, f"the sign-in has run out; {_SIGN_IN}"),
+    ((SSOError, TokenRetrievalError), CredentialsError, f"the sign-in has expired; {_SIGN_IN}"),
     (
         (ProfileNotFound,),
         CredentialsError,

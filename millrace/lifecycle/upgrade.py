@@ -41,12 +41,12 @@ CdkDeploy = Callable[[Path, str], None]
 """Function that deploys one stack of an assembly; it raises :class:`DeployError`."""
 
 
-def of_job(found: Changes, job: str) -> JobChange:
+def of_job(changes: Changes, job: str) -> JobChange:
     """Return the effect of a deployment on one job."""
-    return next(change for change in found.jobs if change.job == job)
+    return next(change for change in changes.jobs if change.job == job)
 
 
-def shared_stacks(found: Changes, prefix: str) -> tuple[str, ...]:
+def shared_stacks(changes: Changes, prefix: str) -> tuple[str, ...]:
     """Return the stacks beside the job's own that an upgrade would change, and that other jobs depend on.
 
     Parameters
@@ -55,12 +55,12 @@ def shared_stacks(found: Changes, prefix: str) -> tuple[str, ...]:
         Of the environment's names.
     """
     names = {f"{prefix}-{part}" for part in _SHARED}
-    return tuple(change.stack for change in found.stacks if change and change.stack in names)
+    return tuple(change.stack for change in changes.stacks if change and change.stack in names)
 
 
 def upgrade(
     aws: Aws,
-    found: Changes,
+    changes: Changes,
     job: str,
     *,
     assembly: Path,
@@ -73,7 +73,7 @@ def upgrade(
 
     Parameters
     ----------
-    found
+    changes
         Changes by the assembly.
     assembly
         The folder that ``cdk synth`` wrote.
@@ -100,7 +100,7 @@ def upgrade(
     AwsError, millrace.lifecycle.account.deployed.NotDeployedError
         AWS refused a call.
     """
-    change = of_job(found, job)
+    change = of_job(changes, job)
     before = deployed_version(aws, job)
     stack = aws.names.stack(f"job-{job}")
     try:
@@ -145,7 +145,7 @@ def roll_back(
     patience_seconds: float = PATIENCE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
     keeps: bool = True,
-    found: Changes | None = None,
+    changes: Changes | None = None,
 ) -> bool:
     """Deploy an earlier version of a job again, on the same checkpoints; the parameters are those of :func:`upgrade`.
 
@@ -153,7 +153,7 @@ def roll_back(
     ----------
     keeps
         Whether the replaced version is kept for a later rollback; false for one that never became healthy.
-    found
+    changes
         The changes of :func:`rollback_changes`, where they were shown before.
 
     Returns
@@ -171,7 +171,7 @@ def roll_back(
         AWS refused a call.
     """
     job = version.job
-    found = found or rollback_changes(aws, version)
+    changes = changes or rollback_changes(aws, version)
     if keeps:
         deployed_version(aws, job)
     stack = aws.names.stack(f"job-{job}")
@@ -181,7 +181,7 @@ def roll_back(
     return bool(
         apply(
             aws,
-            found,
+            changes,
             cdk_deploy=lambda: cdk_deploy(earlier, stack),
             progress=progress,
             patience_seconds=patience_seconds,

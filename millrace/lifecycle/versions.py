@@ -78,7 +78,7 @@ def deployed_version(aws: Aws, job: str) -> Version:
     body = json.dumps({"version": 1, **dataclasses.asdict(version)}).encode()
     digest = hashlib.sha256(body).hexdigest()
     bucket, folder = split_url(aws.names.versions(job))
-    with translate_aws_errors(f"keeping what is deployed of {job}"):
+    with translate_aws_errors(f"saving the deployed version of {job}"):
         aws.client("s3").put_object(Bucket=bucket, Key=f"{folder}/{digest}.json", Body=body)
         aws.client("ssm").put_parameter(
             Name=aws.names.versions_parameter(job),
@@ -136,7 +136,7 @@ def previous(aws: Aws, job: str) -> Version:
 def _read(aws: Aws, job: str, digest: str) -> Version:
     place = f"{aws.names.versions(job)}/{digest}.json"
     bucket, key = split_url(place)
-    with translate_aws_errors(f"reading what was deployed of {job}"), ignore_missing(*MISSING_OBJECT):
+    with translate_aws_errors(f"reading the saved versions of {job}"), ignore_missing(*MISSING_OBJECT):
         body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
         record = json.loads(body) if hashlib.sha256(body).hexdigest() == digest else None
         if record is not None and record["job"] == job:

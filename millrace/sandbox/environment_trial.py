@@ -142,7 +142,7 @@ def run(
         for each in generated:
             each.stop()
         trial.wait(lambda: all(each.done for each in producers), math.inf, "all records to be sent")
-        say("waiting until everything that was sent has landed")
+        say("waiting until all sent records have landed")
         # Rows that are still missing after a long wait are lost.
         trial.settle({table: len(ledger) for table, ledger in trial.ledgers().items()})
         # A table without any row is not a success either.

@@ -292,7 +292,7 @@ def _changed(environment: Environment, change: _Change) -> Environment | None:
     return _with(environment, section, {**members, name: job})
 
 
-def all_on(environment: Environment, engine: str, version: str) -> Environment | None:
+def with_engine_version(environment: Environment, engine: str, version: str) -> Environment | None:
     """Return the environment with all jobs on a version of an engine; None if a key does not fit it."""
     jobs = {}
     for name, job in environment.jobs.items():

@@ -118,7 +118,7 @@ class VerificationCopy:
         return {**own, ENVIRONMENT: self.environment.name, PROJECT: self.environment.project}
 
     @property
-    def kafka(self) -> str | None:
+    def kafka_cluster(self) -> str | None:
         """The cluster with the copy's topic; None without one."""
         return next((s.cluster for s in self.environment.streams.values() if isinstance(s, KafkaTopic)), None)
 
@@ -138,7 +138,7 @@ def derive(
     name: str,
     *,
     account: str,
-    wanted: VerificationSettings,
+    settings: VerificationSettings,
     root: Path,
     folder: Path,
     clusters: Mapping[str, Mapping[str, Any]],
@@ -158,7 +158,7 @@ def derive(
         Name of the new one, from :func:`new_name`.
     account
         Account of the new one.
-    wanted
+    settings
         Settings of the verification.
     root
         The project, whose schemas the records have.
@@ -192,7 +192,7 @@ def derive(
     keys = environment.storage.keys.model_dump(mode="json", exclude_none=True)
     if keys:
         document["storage"]["keys"] = keys
-    traffic = {"records_per_second": wanted.per_second, "record_size": f"{_RECORD_BYTES}B"}
+    traffic = {"records_per_second": settings.per_second, "record_size": f"{_RECORD_BYTES}B"}
     if "kinesis" in used:
         document["streams"]["kinesis"] = {
             "kind": "kinesis",
@@ -303,8 +303,8 @@ def _short(environment: Environment, name: str, account: str) -> str:
     """Return the project's name, cut where buckets with it would have too long names."""
     longest = max(map(len, get_args(Bucket)))
     company = environment.governance.name_prefix
-    taken = len(f"-{name}--{account}-{environment.region}") + longest + (len(company) + 1 if company else 0)
-    return environment.project[: max(2, _BUCKET_LIMIT - taken)].rstrip("-")
+    length = len(f"-{name}--{account}-{environment.region}") + longest + (len(company) + 1 if company else 0)
+    return environment.project[: max(2, _BUCKET_LIMIT - length)].rstrip("-")
 
 
 def _network(environment: Environment) -> dict[str, Any]:
@@ -318,14 +318,14 @@ def _network(environment: Environment) -> dict[str, Any]:
 
 def _cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
     """Return the first cluster with a topic that can be used from here."""
-    wanted = [s.cluster for s in environment.streams.values() if isinstance(s, KafkaTopic)]
-    for cluster in wanted:
+    cluster_names = [s.cluster for s in environment.streams.values() if isinstance(s, KafkaTopic)]
+    for cluster in cluster_names:
         if cluster in clusters:
             return cluster
     raise environment.places.error(
         [
             Finding(
-                ("kafka", wanted[0]),
+                ("kafka", cluster_names[0]),
                 "a cluster that this environment makes, inside a VPC that nothing from outside reaches",
                 "a cluster that exists already or is external, and whose brokers can be reached from here",
                 "--without-kafka verifies the engines on a Kinesis stream",

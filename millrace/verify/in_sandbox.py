@@ -96,7 +96,7 @@ def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxPlace]:
         stack.enter_context(only_one())
         delete_local_catalog()
         local = stack.enter_context(localstack.running(copy.environment.region))
-        broker = stack.enter_context(kafka.running()).bootstrap if copy.kafka is not None else ""
+        broker = stack.enter_context(kafka.running()).bootstrap if copy.kafka_cluster is not None else ""
         spark = SandboxSpark(stack=local, kafka=broker)
         sandbox = SandboxPlace(spark=spark, plan=plan, prefix=f"{copy.environment.name}-")
         # A removal that failed early has not stopped the runs: no driver outlives its servers.

@@ -90,18 +90,20 @@ class AwsAccount(Place):
             raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
         with translate_aws_errors("looking for stacks of that name"):
             stacks = [stack["StackName"] for stack in all_stacks(self.client)]
-        taken = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
-        if taken:
-            raise AwsError(f"stack {taken[0]} already exists; repeat the command, which chooses another name")
-        with translate_aws_errors("asking for what bears a tag"):
+        existing = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
+        if existing:
+            raise AwsError(
+                f"stack {existing[0]} already exists; repeat the command, which chooses another name"
+            )
+        with translate_aws_errors("listing tagged resources"):
             self.client("resourcegroupstaggingapi").get_resources(ResourcesPerPage=1)
         with translate_aws_errors("looking at log groups"):
             self.client("logs").describe_log_groups(limit=1)
         if any(isinstance(stream, KinesisStream) for stream in copy.environment.streams.values()):
             self._check_shards(copy)
         self._check_engines(copy)
-        if copy.kafka is not None:
-            self._check_brokers(names, copy.kafka)
+        if copy.kafka_cluster is not None:
+            self._check_brokers(names, copy.kafka_cluster)
 
     def _check_engines(self, copy: VerificationCopy) -> None:
         for engine in {job.engine for job in copy.environment.jobs.values()}:
@@ -112,7 +114,7 @@ class AwsAccount(Place):
                     self.client("emr-serverless").list_applications(maxResults=1)
 
     def _check_shards(self, copy: VerificationCopy) -> None:
-        with translate_aws_errors("asking how many shards are left"):
+        with translate_aws_errors("reading the shard quota"):
             limits = self.client("kinesis").describe_limits()
         left = limits["ShardLimit"] - limits["OpenShardCount"]
         if left < 2 * SHARDS:
@@ -261,12 +263,12 @@ class AwsAccount(Place):
         assert self.plan is not None, "runs are those of a copy"
         workers = self.plan.jobs[job].max_workers.value
         if isinstance(settings, GlueJob):
-            with translate_aws_errors(f"asking what the runs of {job} took"):
+            with translate_aws_errors(f"reading the usage of the runs of {job}"):
                 return [_glue_run(job, settings, workers, run) for run in self._glue_runs(names.job(job))]
         assert isinstance(settings, EmrJob), "an engine of Millrace"
         application = self._application(names, job)
         emr = self.client("emr-serverless")
-        with translate_aws_errors(f"asking what the runs of {job} took"):
+        with translate_aws_errors(f"reading the usage of the runs of {job}"):
             requests = [
                 {"applicationId": application, "jobRunId": run["id"]} for run in self._emr_runs(application)
             ]

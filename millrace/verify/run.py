@@ -48,7 +48,7 @@ def scope(copy: VerificationCopy) -> VerificationScope:
 
 
 def estimate(
-    by: ExpectedSeconds, copy: VerificationCopy, plan: Plan, wanted: VerificationSettings
+    by: ExpectedSeconds, copy: VerificationCopy, plan: Plan, settings: VerificationSettings
 ) -> tuple[float, Usage]:
     """Return the expected time and usage of a verification.
 
@@ -58,7 +58,7 @@ def estimate(
         Expected seconds of the parts.
     copy, plan
         The copy and its plan.
-    wanted
+    settings
         Settings of the verification.
 
     Returns
@@ -70,19 +70,20 @@ def estimate(
     """
     disturbed = sum(
         by.recover if turn == "kill" else by.reshard
-        for turn in order_disturbances(wanted.kills, wanted.reshards)
+        for turn in order_disturbances(settings.kills, settings.reshards)
     )
-    running = by.start + max(disturbed, wanted.records / wanted.per_second)
+    running = by.start + max(disturbed, settings.records / settings.per_second)
     runs = []
     for name, job in copy.environment.jobs.items():
-        workers, each = plan.jobs[name].max_workers.value, running / (wanted.kills + 1)
+        workers, each = plan.jobs[name].max_workers.value, running / (settings.kills + 1)
         runs += [
-            Run(name, str(number), each, quantities(job, workers, each)) for number in range(wanted.kills + 1)
+            Run(name, str(number), each, quantities(job, workers, each))
+            for number in range(settings.kills + 1)
         ]
     kinesis = sum(source.kind == "kinesis" for source in copy.sources)
-    records = max(wanted.records, round(disturbed * wanted.per_second)) * kinesis
+    records = max(settings.records, round(disturbed * settings.per_second)) * kinesis
     deployed = by.deploy + running + by.remove
-    most = 2 * SHARDS if wanted.reshards else SHARDS
+    most = 2 * SHARDS if settings.reshards else SHARDS
     return deployed, Usage(tuple(runs), most * deployed * kinesis, records, 0, deployed)
 
 
@@ -110,7 +111,7 @@ class Verification:
 
     Attributes
     ----------
-    place, copy, plan, wanted
+    place, copy, plan, settings
         Target, environment, plan and settings.
     folder
         Folder of the cloud assembly.
@@ -127,7 +128,7 @@ class Verification:
     place: Place
     copy: VerificationCopy
     plan: Plan
-    wanted: VerificationSettings
+    settings: VerificationSettings
     folder: Path
     say: Say
     keep: bool = False
@@ -190,13 +191,13 @@ class Verification:
             # In any case: the next verification has another name, and would leave its own assembly beside this one.
             shutil.rmtree(assembly, ignore_errors=True)
         self._topics = True
-        self._story = story = ScenarioRun(self.place, self.copy, self.wanted, say=self.say)
+        self._story = story = ScenarioRun(self.place, self.copy, self.settings, say=self.say)
         story.shards.append((self._made, SHARDS))
         with clock.step("start, first records"):
             story.start_all()
         with clock.step("kill and reshard under load") as remark:
             story.kill_and_reshard()
-            remark(f"{self.wanted.kills} kills of each job, {len(story.reshards)} reshards")
+            remark(f"{self.settings.kills} kills of each job, {len(story.reshards)} reshards")
         with clock.step("land and derive all") as remark:
             lacking = story.finish()
             remark(f"{sum(len(t.ledger) for t in story.traffic.values()):,} records")
@@ -205,7 +206,7 @@ class Verification:
         with clock.step("compare"):
             self._compared = story.compare_tables()
         if self.observe is not None:
-            with clock.step("ask what only an account can tell"):
+            with clock.step("check the claims that need an account"):
                 self._claims = self.observe(self.copy)
 
     def _ran(self, trouble: list[str]) -> tuple[Run, ...]:
@@ -214,7 +215,7 @@ class Verification:
                 run for job in self.copy.environment.jobs for run in self.place.runs(self.copy.names, job)
             )
         except TROUBLE as error:
-            trouble.append(f"what the runs took is not known: {error}")
+            trouble.append(f"the usage of the runs is not known: {error}")
             return ()
 
     def _remove(self, clock: Clock, remains: list[str]) -> None:
@@ -235,7 +236,7 @@ class Verification:
 
     def _drop_topics(self, own: VerificationScope) -> list[str]:
         """Delete the topic; return a line for one that is left."""
-        names, cluster = self.copy.names, self.copy.kafka
+        names, cluster = self.copy.names, self.copy.kafka_cluster
         if not self._topics or cluster is None:
             return []
         topic = names.stream("kafka")

@@ -60,7 +60,7 @@ class Traffic:
 
     source: CopiedStream
     producer: Producer
-    wanted: VerificationSettings
+    settings: VerificationSettings
     units: int = 0
 
     @property
@@ -76,11 +76,11 @@ class Traffic:
         SandboxError, AwsError
             The stream refused records.
         """
-        choose = random.Random(self.wanted.seed)
+        choose = random.Random(self.settings.seed)
         payloads = self.source.payloads
         shape = TrafficShape(
-            per_second=self.wanted.per_second,
-            dirty=self.wanted.dirty,
+            per_second=self.settings.per_second,
+            dirty=self.settings.dirty,
             key=default_key_field(payloads),
             keys=1000,
         )
@@ -111,19 +111,19 @@ class ScenarioRun(Drill):
         Place of the deployment.
     copy
         The deployed copy.
-    wanted
+    settings
         Settings of the verification.
     say
         Called with each step.
     """
 
     def __init__(
-        self, place: Place, copy: VerificationCopy, wanted: VerificationSettings, *, say: Say
+        self, place: Place, copy: VerificationCopy, settings: VerificationSettings, *, say: Say
     ) -> None:
-        super().__init__(place, copy.names, tuple(copy.environment.jobs), seed=wanted.seed, say=say)
+        super().__init__(place, copy.names, tuple(copy.environment.jobs), seed=settings.seed, say=say)
         self._place = place
         self._copy = copy
-        self._wanted = wanted
+        self._settings = settings
         self.traffic = {source.kind: self._traffic(source) for source in copy.sources}
         self.reshards: list[tuple[int, int]] = []
         self.shards: list[tuple[float, int]] = []
@@ -137,9 +137,9 @@ class ScenarioRun(Drill):
             make_topic(settings, own, PARTITIONS, 30.0)
             producer: Producer = KafkaProducer(settings["bootstrap.servers"], own, settings=settings)
         else:
-            batch = max(1, min(500, round(self._wanted.per_second / _BATCHES_PER_SECOND)))
+            batch = max(1, min(500, round(self._settings.per_second / _BATCHES_PER_SECOND)))
             producer = KinesisProducer(self._place.client("kinesis"), own, batch=batch)
-        return Traffic(source, producer, self._wanted)
+        return Traffic(source, producer, self._settings)
 
     def start_all(self) -> None:
         """Start the records and all jobs, and wait until each has landed some.
@@ -165,12 +165,12 @@ class ScenarioRun(Drill):
         """
         resharded = "kinesis" in self.traffic
         tables = {job: [[leg.landed] for leg in self._copy.legs if leg.job == job] for job in self.jobs}
-        for turn in order_disturbances(self._wanted.kills, self._wanted.reshards if resharded else 0):
+        for turn in order_disturbances(self._settings.kills, self._settings.reshards if resharded else 0):
             if turn == "reshard":
                 self._reshard()
             else:
                 number = len(self.kills) // len(self.jobs) + 1
-                self.kill(f"kill {number} of {self._wanted.kills}", tables)
+                self.kill(f"kill {number} of {self._settings.kills}", tables)
 
     def _reshard(self) -> None:
         kinesis, stream = self._place.client("kinesis"), self._copy.names.stream("kinesis")
@@ -215,7 +215,7 @@ class ScenarioRun(Drill):
             self._wait_for_traffic(traffic)
         for sending in self.sending:
             sending.stop()
-        self.say("waiting until all is landed and derived")
+        self.say("waiting until all records are landed and derived")
         lacking = self.settle(self._expected())
         if not lacking:
             time.sleep(_SETTLE_SECONDS)
@@ -223,10 +223,10 @@ class ScenarioRun(Drill):
         return lacking
 
     def _wait_for_traffic(self, traffic: Traffic) -> None:
-        what = f"{self._wanted.records:,} records to {traffic.source.kind}"
+        what = f"{self._settings.records:,} records to {traffic.source.kind}"
         self.say(f"sending {what}")
-        seconds = self._wanted.records / self._wanted.per_second * 2 + 60
-        self.wait(lambda: len(traffic.ledger) >= self._wanted.records, seconds, what, ())
+        seconds = self._settings.records / self._settings.per_second * 2 + 60
+        self.wait(lambda: len(traffic.ledger) >= self._settings.records, seconds, what, ())
 
     def _expected(self) -> dict[str, int]:
         """Return the number of rows by table, after all records were sent."""

@@ -69,7 +69,7 @@ def cluster(home: Path, count: int, settings: Mapping[str, str]) -> Iterator[Clu
         for number in range(1, count + 1):
             kafka.format_broker(home, number, ports[:count], ports[count:], {}, settings)
             made.start(number)
-        answering = partial(kafka.answering_brokers, made.bootstrap)
+        answering = partial(kafka.broker_count, made.bootstrap)
         runs = tuple(made.processes.values())
         wait_until(lambda: answering() == count, seconds=120, what="all answering", runs=runs)
         yield made

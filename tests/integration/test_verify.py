@@ -12,7 +12,7 @@ import pytest
 
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.programs.toolchain import ROOT
-from tests.unit.verify.tiny import TINY
+from tests.unit.verify.smallest_environment import TINY
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 

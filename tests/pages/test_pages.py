@@ -32,8 +32,8 @@ from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from tests.pages import browser
-from tests.unit.advisor.runs import Truth, history
-from tests.unit.benchmark.made import session
+from tests.unit.advisor.synthetic_runs import Truth, history
+from tests.unit.benchmark.synthetic_measurements import session
 
 ROOT = Path(__file__).parents[2]
 NARROW, WIDE = {"width": 400, "height": 800}, {"width": 1200, "height": 900}

@@ -17,7 +17,7 @@ from millrace.lifecycle.changes.stack_exports import StackOrder, stack_order
 from millrace.sizing import plan
 from tests.template.cloudformation import Template, deploy, exports, producers_first
 from tests.template.conftest import ROOT
-from tests.template.test_existing import EXISTING
+from tests.template.test_existing_resources import EXISTING
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.config import load
 from tests.template.conftest import ROOT, Synthesis, Synthesise
-from tests.template.test_existing import everything_exists
+from tests.template.test_existing_resources import everything_exists
 
 GRANT = "AWS::LakeFormation::PrincipalPermissions"
 

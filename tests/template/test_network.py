@@ -142,7 +142,7 @@ def test_endpoints_let_the_roles_of_other_accounts_read_their_streams(synthesise
 
 
 def test_given_buckets_and_tables_pass_the_gateway(synthesise: Synthesise) -> None:
-    from tests.template.test_existing import everything_exists
+    from tests.template.test_existing_resources import everything_exists
 
     environment = everything_exists(load("prod", root=ROOT))
     own = load("prod", root=ROOT).network

@@ -41,6 +41,22 @@ def test_the_core_is_counted_by_line_of_spark() -> None:
     assert second.endswith(": 2 passed, 1 failed")
 
 
+def test_the_slowest_are_listed_over_all_parts() -> None:
+    some = {"spark.test_a::test_x": 3.0, "spark.test_a::test_y": 0.2}
+    results = [
+        run.Result(0, 2, 0, 0, 4.0, 0, 0.0, some),
+        run.Result(0, 1, 0, 0, 9.0, 0, 0.0, {"unit.test_b::test_z": 9.0}),
+    ]
+    assert list(run._slowest(results)) == [
+        "slowest modules:",
+        "     9.0 s  unit.test_b",
+        "     3.2 s  spark.test_a",
+        "slowest tests:",
+        "     9.0 s  unit.test_b::test_z",
+        "     3.0 s  spark.test_a::test_x",
+    ]
+
+
 def test_what_is_run_once_more_without_broadcasts_is_there_and_has_its_day() -> None:
     assert all((run.TESTS / path).is_file() for path in parts.LARGE)
     assert profile_named(parts.LARGE_PROFILE).more["spark.sql.autoBroadcastJoinThreshold"] == "-1"
@@ -66,8 +82,24 @@ def test_a_part_that_takes_turns_runs_each_path_once_and_on_other_days_not_at_al
 
 
 def test_each_slow_test_has_its_day() -> None:
-    """In as many days as there are each file's slow tests run once, on no day many more than on another."""
-    files = sorted(run.TESTS.rglob("test_*.py"))
-    days = [conftest.due(files, 738_000 + day) for day in range(run.DAYS)]
-    assert sorted(file for day in days for file in day) == files
+    """Within a week each runs once, on no day many more than on another, and those of one file on different days."""
+    units = sorted(f"tests/test_{file}.py::test_{number}" for file in "abc" for number in range(9))
+    days = [conftest.due(units, 738_000 + day) for day in range(run.DAYS)]
+    assert sorted(unit for day in days for unit in day) == units
     assert max(map(len, days)) - min(map(len, days)) <= 1
+    assert all(sum(unit.startswith("tests/test_a") for unit in day) in {1, 2} for day in days)
+
+
+@pytest.fixture(scope="module")
+def shared() -> int:
+    return 1
+
+
+def test_a_test_rotates_by_itself(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    assert conftest.unit_of_rotation(request.node) == request.node.nodeid
+
+
+def test_tests_that_share_a_fixture_of_their_module_rotate_together(
+    request: pytest.FixtureRequest, shared: int
+) -> None:
+    assert conftest.unit_of_rotation(request.node) == "tests/unit/test_run.py"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from scipy import stats
 
 from millrace.benchmark.fit import fit_model
-from tests.unit.benchmark.made import points
+from tests.unit.benchmark.synthetic_measurements import points
 
 TRUTH = {"a": 0.3, "κ": 0.02, "b": 20e-6}
 

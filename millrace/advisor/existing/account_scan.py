@@ -129,7 +129,7 @@ def glue_jobs(client: Client, region: str, window: Window, tags: Mapping[str, st
 def _glue(glue: Any, job: Mapping[str, Any], window: Window, table: PriceTable | None) -> ScannedJob:
     name, version = str(job["Name"]), str(job.get("GlueVersion", ""))
     workers = f"{job['NumberOfWorkers']} {job.get('WorkerType', '')}" if job.get("NumberOfWorkers") else ""
-    found = ScannedJob("glue", name, f"glue:{name}", version, workers.strip())
+    scanned = ScannedJob("glue", name, f"glue:{name}", version, workers.strip())
     usd: float | None = 0.0
     latest: Mapping[str, Any] = {}
     at_most = False
@@ -146,9 +146,9 @@ def _glue(glue: Any, job: Mapping[str, Any], window: Window, table: PriceTable |
                 usd = None if usd is None or cost is None else usd + share * cost.usd
                 at_most |= cost is not None and cost.at_most
     except UNREAD as error:
-        return replace(found, notes=(f"its runs are not known ({error})",))
+        return replace(scanned, notes=(f"its runs cannot be listed ({error})",))
     return replace(
-        found,
+        scanned,
         state=str(latest.get("JobRunState", "")),
         run=str(latest.get("Id", "")),
         usd=usd,
@@ -184,7 +184,7 @@ def emr_jobs(client: Client, region: str, window: Window, tags: Mapping[str, str
             except UNREAD as error:
                 name = str(listed.get("name") or listed["id"])
                 yield ScannedJob(
-                    "emr", name, f"emr:{listed['id']}/", notes=(f"its runs are not known ({error})",)
+                    "emr", name, f"emr:{listed['id']}/", notes=(f"its runs cannot be listed ({error})",)
                 )
                 continue
             for name, of in by_name.items():
@@ -200,7 +200,7 @@ def _emr(
     table: PriceTable | None,
 ) -> ScannedJob:
     latest = max(runs, key=lambda each: each["createdAt"])
-    found = ScannedJob(
+    job = ScannedJob(
         "emr",
         name,
         f"emr:{latest['applicationId']}/{latest['id']}",
@@ -225,10 +225,10 @@ def _emr(
             if share:
                 usd = None if usd is None or cost is None else usd + share * cost
     except UNREAD as error:
-        return replace(found, notes=(f"its use is not known ({error})",))
+        return replace(job, notes=(f"its usage cannot be read ({error})",))
     most = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get("spark.executor.instances")
     workers = f"{most} executors of {settings.get('spark.executor.cores', '4')} vCPU" if most else ""
-    return replace(found, usd=usd, workers=workers)
+    return replace(job, usd=usd, workers=workers)
 
 
 def with_log(job: ScannedJob, client: Client, region: str) -> ScannedJob:

@@ -10,9 +10,9 @@ from botocore.exceptions import ClientError
 from millrace.advisor.existing.job_program import ProgramSettings
 
 
-def servers_of(said: ProgramSettings) -> str:
+def servers_of(program: ProgramSettings) -> str:
     """Return the bootstrap servers that a program names; empty without any."""
-    return said.first_option("kafka.bootstrap.servers", "bootstrap.servers") or ""
+    return program.first_option("kafka.bootstrap.servers", "bootstrap.servers") or ""
 
 
 _PASSWORDS = {"SCRAM-SHA-512": "scram-sha-512", "PLAIN": "plain"}
@@ -20,14 +20,14 @@ _PORTS = {":9094": "SSL", ":9096": "SCRAM-SHA-512", ":9098": "AWS_MSK_IAM"}
 """Ports of MSK's brokers (MSK developer guide, "Port information")."""
 
 
-def authentication_of(said: ProgramSettings) -> Login:
+def authentication_of(program: ProgramSettings) -> Login:
     """Return the authentication that a program uses for its brokers."""
-    if "authentication" in said.open:
-        return Login(None, said.open["authentication"])
-    mechanism = said.first_option("kafka.sasl.mechanism", "sasl.mechanism") or ""
-    protocol = said.first_option("kafka.security.protocol", "security.protocol") or ""
-    if said.by_port and not (mechanism or protocol):
-        servers = servers_of(said)
+    if "authentication" in program.open:
+        return Login(None, program.open["authentication"])
+    mechanism = program.first_option("kafka.sasl.mechanism", "sasl.mechanism") or ""
+    protocol = program.first_option("kafka.security.protocol", "security.protocol") or ""
+    if program.by_port and not (mechanism or protocol):
+        servers = servers_of(program)
         mechanism = next((value for port, value in _PORTS.items() if port in servers), "")
         protocol = "SSL" if mechanism == "SSL" else "SASL_SSL" if mechanism else ""
     if "AWS_MSK_IAM" in mechanism:
@@ -39,8 +39,8 @@ def authentication_of(said: ProgramSettings) -> Login:
             return Login(
                 None, f"the program signs in by {how}, which is none of iam, scram-sha-512 and plain over TLS"
             )
-        return Login(kind, secret=said.first_option("secret") or "")
-    if said.first_option("kafka.ssl.keystore.location", "ssl.keystore.location"):
+        return Login(kind, secret=program.first_option("secret") or "")
+    if program.first_option("kafka.ssl.keystore.location", "ssl.keystore.location"):
         return Login("mutual-tls", secret="")
     return Login("tls" if "SSL" in protocol else "none")
 
@@ -94,7 +94,7 @@ def cluster_of(client: Callable[[str], Any], servers: str) -> Cluster:
     servers
         ``host:port``, comma separated.
     """
-    wanted = {each.strip() for each in servers.split(",")}
+    addresses = {each.strip() for each in servers.split(",")}
     kafka = client("kafka")
     refused: list[str] = []
     try:
@@ -107,6 +107,6 @@ def cluster_of(client: Callable[[str], Any], servers: str) -> Cluster:
         except ClientError as error:
             refused.append(f"kafka:GetBootstrapBrokers of {arn} was refused: {error}")
             continue
-        if wanted & set(offered.split(",")):
+        if addresses & set(offered.split(",")):
             return Cluster(arn)
     return Cluster(None, "; ".join(refused))

@@ -185,8 +185,8 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
         if run is None:
             # All pages: 50 runs of mode BATCH may be newer.
             pages = client.get_paginator("list_job_runs").paginate(applicationId=application)
-            found = [each for page in pages for each in page["jobRuns"]]
-            streaming = [each for each in found if each.get("mode") == "STREAMING"] or found
+            runs = [each for page in pages for each in page["jobRuns"]]
+            streaming = [each for each in runs if each.get("mode") == "STREAMING"] or runs
             if not streaming:
                 raise wrong_option("--emr-app", application, "an application that has had a job run")
             run = max(streaming, key=lambda each: each["createdAt"])["id"]
@@ -276,18 +276,18 @@ def emr_usd(used: Mapping[str, float], table: PriceTable, *, arm: bool) -> float
 
 def emr_spark_settings(app: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, str]:
     """Return the Spark settings of a run of EMR Serverless: the application's, the run's, and those of its command line."""
-    overrides, found = job.get("configurationOverrides", {}), dict[str, str]()
+    overrides, settings = job.get("configurationOverrides", {}), dict[str, str]()
     for each in (*app.get("runtimeConfiguration", ()), *overrides.get("applicationConfiguration", ())):
         if each.get("classification") == "spark-defaults":
-            found |= each.get("properties", {})
+            settings |= each.get("properties", {})
     submit = job.get("jobDriver", {}).get("sparkSubmit", {})
-    return found | parse_spark_conf(submit.get("sparkSubmitParameters", ""))
+    return settings | parse_spark_conf(submit.get("sparkSubmitParameters", ""))
 
 
 def bytes_of_size(text: str) -> float:
     """Return the bytes of a size as Spark writes it, such as ``14g``; 0 for an invalid one."""
-    found = _SIZE.fullmatch(text.strip())
-    return float(found[1]) * _UNITS[(found[2] or "").lower()] if found else 0.0
+    match = _SIZE.fullmatch(text.strip())
+    return float(match[1]) * _UNITS[(match[2] or "").lower()] if match else 0.0
 
 
 def parse_spark_conf(text: str, *, first: bool = False) -> dict[str, str]:
@@ -304,12 +304,12 @@ def parse_spark_conf(text: str, *, first: bool = False) -> dict[str, str]:
         words = shlex.split(("--conf " if first else "") + text)
     except ValueError:
         words = text.split()
-    found = {}
+    settings = {}
     for name, value in itertools.pairwise([*words, ""]):
         if name == "--conf" and "=" in value:
-            key, _, said = value.partition("=")
-            found[key] = said
+            key, _, setting = value.partition("=")
+            settings[key] = setting
         elif name.startswith("--conf=") and name.count("=") > 1:
-            key, _, said = name.removeprefix("--conf=").partition("=")
-            found[key] = said
-    return found
+            key, _, setting = name.removeprefix("--conf=").partition("=")
+            settings[key] = setting
+    return settings

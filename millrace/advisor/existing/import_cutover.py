@@ -61,8 +61,8 @@ def describes_job(text: str, source: str) -> bool:
     """Check that a file was imported from this job, also after edits; any run of an EMR application is the same job."""
     first = text.partition("\n")[0].rstrip()
     before, _, behind = map(re.escape, _HEADING.partition("{source}"))  # noqa: RUF027 - the place in the heading
-    found = re.fullmatch(f"{before}(.+){behind}", first)
-    return found is not None and stable_name(found[1]) == stable_name(source)
+    match = re.fullmatch(f"{before}(.+){behind}", first)
+    return match is not None and stable_name(match[1]) == stable_name(source)
 
 
 def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPosition]:
@@ -93,9 +93,9 @@ def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPo
 
 
 def _start_query(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> tuple[str, StartPosition]:
-    held = _query(text, path)
+    node = _query(text, path)
     offsets = query.get("kafka", {}).get("start_offsets")
-    kafka = held.get("kafka")
+    kafka = node.get("kafka")
     had = kafka.get("start_offsets") if isinstance(kafka, Mapping) else None
     if offsets is None and had is not None:
         raise TakeoverError(
@@ -103,13 +103,13 @@ def _start_query(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> 
             "can replace"
         )
     key, value, before = (
-        ("start", query["start"], held.get("start"))
+        ("start", query["start"], node.get("start"))
         if offsets is None
         else ("kafka.start_offsets", dict(offsets), had)
     )
     try:
         text = set_value(text, (*path, *key.split(".")), value)
-        if offsets is not None and "start" in held:
+        if offsets is not None and "start" in node:
             text = remove(text, (*path, "start"))
     except EditError as error:
         raise TakeoverError(
@@ -137,8 +137,8 @@ def loaded(text: str) -> Any:
 
 def stream_of(text: str) -> str | None:
     """Return the name of the one stream of an imported file; None if it has several."""
-    found = loaded(text)
-    streams = found.get("streams") if isinstance(found, Mapping) else None
+    document = loaded(text)
+    streams = document.get("streams") if isinstance(document, Mapping) else None
     return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
 
 
@@ -155,10 +155,10 @@ def fill_open_lines(text: str, made: Mapping[str, Any]) -> tuple[str, dict[Path,
     tuple
         The new text, the values that were written, and the lines that are still open, by path.
     """
-    found = loaded(text)
+    document = loaded(text)
     filled: dict[Path, Any] = {}
     left: dict[Path, str] = {}
-    for path, question in open_lines(found if isinstance(found, Mapping) else {}):
+    for path, question in open_lines(document if isinstance(document, Mapping) else {}):
         value: Any = made
         for step in path:
             value = value.get(str(step)) if isinstance(value, Mapping) else None
@@ -174,15 +174,15 @@ def fill_open_lines(text: str, made: Mapping[str, Any]) -> tuple[str, dict[Path,
 
 
 def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
-    found = loaded(text)
+    document = loaded(text)
     for step in path:
-        found = found.get(step) if isinstance(found, Mapping) else None
-    if not isinstance(found, Mapping):
+        document = document.get(step) if isinstance(document, Mapping) else None
+    if not isinstance(document, Mapping):
         raise TakeoverError(f"a file that still has {'.'.join(path)}")
-    return found
+    return document
 
 
-def cut_over(found: RunningJob, made: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
+def cut_over(running: RunningJob, made: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
     """Return the steps from the old job to the new one.
 
     With offsets of a Kafka topic the cut-over is exact: the new job starts at the old one's last offsets. Otherwise records
@@ -190,7 +190,7 @@ def cut_over(found: RunningJob, made: Mapping[str, Any], env: str, *, exact: boo
     """
     name = next(iter(made["jobs"]))
     query = next(iter(made["jobs"][name]["queries"].values()))
-    old = found.where
+    old = running.where
     start = f"`millrace start --env {env} {name}`"
     deploy = (
         f"write the transforms, test them in the sandbox, then `millrace deploy --env {env} --stopped`: all of it is there "

@@ -27,7 +27,7 @@ _SLA_OF_RUNS, _START_AND_WORK, _SHORTEST_PERIOD = (timedelta(minutes=each) for e
 
 
 def environment(
-    found: RunningJob,
+    running: RunningJob,
     *,
     project: str,
     schema: str | None,
@@ -74,21 +74,21 @@ def environment(
     ConfigurationError
         Nothing of the program was recognised.
     """
-    said = found.said
-    if said.kind is None:
+    program = running.program
+    if program.kind is None:
         raise wrong_option(
             "SOURCE",
-            found.where,
-            f"a job whose Kinesis stream or Kafka topic its Python program names; found: {said.why_not}",
+            running.where,
+            f"a job whose Kinesis stream or Kafka topic its Python program names; found: {program.why_not}",
             "name it with --stream, or with --topic and --brokers",
         )
-    job = slug(stable_name(found.where).partition(":")[2])
-    turns = _turns(latency) if all(each.ends for each in said.streams) else {}
-    made: dict[str, Any] = {"project": project, "account": found.account, "region": found.region}
-    if found.vpc is not None:
-        made["network"] = {"vpc": found.vpc, "subnets": sorted(set(found.subnets))}
+    job = slug(stable_name(running.where).partition(":")[2])
+    turns = _turns(latency) if all(each.ends for each in program.streams) else {}
+    made: dict[str, Any] = {"project": project, "account": running.account, "region": running.region}
+    if running.vpc is not None:
+        made["network"] = {"vpc": running.vpc, "subnets": sorted(set(running.subnets))}
     clusters, streams, queries, triggers = dict[str, Any](), dict[str, Any](), dict[str, Any](), [0.0]
-    for each in said.streams:
+    for each in program.streams:
         name = called or (slug(each.name.rpartition("/")[2]) if each.name is not None else job)
         stream = next(
             one for n in itertools.count(1) if (one := f"{name}-{n}" if n > 1 else name) not in streams
@@ -104,7 +104,7 @@ def environment(
         if trigger and not turns:
             query["trigger"] = format_duration(timedelta(seconds=trigger))
             triggers.append(trigger)
-        shards = found.shards.get(str(each.name))
+        shards = running.shards.get(str(each.name))
         limit = _limit(each, shards, twin)
         if limit:
             query["records_per_batch"] = limit
@@ -112,7 +112,7 @@ def environment(
             partitions or shards or (len(offsets) if offsets else None) or (twin.partitions if twin else None)
         )
         if each.kind == "kafka":
-            source = _topic(each, parts, _cluster_name(clusters, _cluster(found, each, cluster, secret)))
+            source = _topic(each, parts, _cluster_name(clusters, _cluster(running, each, cluster, secret)))
             kafka: dict[str, Any] = {"partitions": list(each.partitions)} if each.partitions else {}
             if offsets:
                 kafka["start_offsets"] = dict(sorted(offsets.items()))
@@ -120,7 +120,7 @@ def environment(
         else:
             source = {"kind": "kinesis", "existing": each.name or open_value(each.open["name"])}
             source["shards"] = parts or open_value(
-                "Kinesis does not show how many it has; --partitions N tells it"
+                "Kinesis does not show how many it has; give it with --partitions N"
             )
         if not offsets or each.kind != "kafka":
             query["start"] = start
@@ -129,9 +129,9 @@ def environment(
     if clusters:
         made["kafka"] = clusters
     landed = [query["table"] for query in queries.values()]
-    queries |= derive_queries(said.written, job, landed)
-    sla = turns or _latency(latency, max(triggers), chained=bool(said.written))
-    made |= {"streams": streams, "jobs": {job: dict(found.job) | sla | _speed(twin) | {"queries": queries}}}
+    queries |= derive_queries(program.written, job, landed)
+    sla = turns or _latency(latency, max(triggers), chained=bool(program.written))
+    made |= {"streams": streams, "jobs": {job: dict(running.job) | sla | _speed(twin) | {"queries": queries}}}
     return made
 
 
@@ -143,13 +143,13 @@ def _cluster_name(clusters: dict[str, Any], made: Mapping[str, Any]) -> str:
     return name
 
 
-def _topic(said: ProgramSettings, parts: int | None, cluster: str) -> dict[str, Any]:
+def _topic(program: ProgramSettings, parts: int | None, cluster: str) -> dict[str, Any]:
     return {
         "kind": "kafka",
         "cluster": cluster,
-        "pattern" if said.pattern else "topic": said.name or open_value(said.open["name"]),
+        "pattern" if program.pattern else "topic": program.name or open_value(program.open["name"]),
         "existing": True,
-        "partitions": parts or open_value("no event log shows how many it has; --partitions N tells it"),
+        "partitions": parts or open_value("no event log shows how many it has; give it with --partitions N"),
     }
 
 
@@ -165,7 +165,7 @@ def open_lines(made: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path,
 def _traffic(rate: float | None, record_size: str, twin: QueryTwin | None) -> dict[str, Any]:
     pace = rate if rate is not None or twin is None else twin.records_per_second
     if pace is None:
-        missing = open_value("records a second, as no event log shows them; --rate N tells them")
+        missing = open_value("records a second, as no event log shows them; give it with --rate N")
         return {"records_per_second": missing, "record_size": record_size}
     traffic: dict[str, Any] = {"records_per_second": float(f"{pace:.4g}"), "record_size": record_size}
     return traffic if rate is not None else traffic | {"basis": "measured"}
@@ -174,10 +174,10 @@ def _traffic(rate: float | None, record_size: str, twin: QueryTwin | None) -> di
 def _latency(latency: str | None, trigger: float | None, *, chained: bool) -> dict[str, Any]:
     """Return the SLA where the default is too short for the trigger of today."""
     default: timedelta = JobBase.model_fields["latency"].default
-    wanted = (_WITH_DERIVE if chained else _LATENCY_PER_TRIGGER) * timedelta(seconds=trigger or 0.0)
-    if latency is None and wanted <= default:
+    needed = (_WITH_DERIVE if chained else _LATENCY_PER_TRIGGER) * timedelta(seconds=trigger or 0.0)
+    if latency is None and needed <= default:
         return {}
-    return {"latency": latency or format_duration(wanted)}
+    return {"latency": latency or format_duration(needed)}
 
 
 def _turns(latency: str | None) -> dict[str, Any]:
@@ -193,14 +193,14 @@ def _turns(latency: str | None) -> dict[str, Any]:
 
 
 def _cluster(
-    found: RunningJob, said: ProgramSettings, cluster: str | None, secret: str | None
+    running: RunningJob, program: ProgramSettings, cluster: str | None, secret: str | None
 ) -> dict[str, Any]:
-    servers = servers_of(said)
-    login = authentication_of(said)
+    servers = servers_of(program)
+    login = authentication_of(program)
     made: dict[str, Any] = {
         "kind": "external",
         "bootstrap_servers": servers
-        or open_value(said.open.get("brokers", "--brokers HOST:PORT,... tells them")),
+        or open_value(program.open.get("brokers", "give them with --brokers HOST:PORT,...")),
     }
     if login.kind is None:
         made["authentication"] = open_value(login.open)
@@ -212,11 +212,11 @@ def _cluster(
         )
         made["authentication"] = {"kind": login.kind, "secret": secret or login.secret or missing}
     if login.kind == "iam":
-        why = f" ({found.cluster.refused})" if found.cluster.refused else ""
+        why = f" ({running.cluster.refused})" if running.cluster.refused else ""
         missing = open_value(
             f"no cluster seen here offers {servers or 'the brokers'} for IAM{why}; --cluster ARN names it"
         )
-        made["arn"] = cluster or found.cluster.arn or missing
+        made["arn"] = cluster or running.cluster.arn or missing
     return made
 
 
@@ -236,12 +236,12 @@ def _speed(twin: QueryTwin | None) -> dict[str, Any]:
     }
 
 
-def _limit(said: ProgramSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
+def _limit(program: ProgramSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
     """Return the limit of a batch: Kinesis connectors have one for each shard."""
-    whole = said.first_option("maxOffsetsPerTrigger")
+    whole = program.first_option("maxOffsetsPerTrigger")
     if whole is not None and whole.isdecimal():
         return int(whole)
-    each = said.first_option("maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
+    each = program.first_option("maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
     if each is not None and each.isdecimal() and shards:
         return int(each) * shards
     return None if twin is None or twin.limit is None else int(twin.limit)

@@ -35,7 +35,7 @@ class ImportLog(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def read_log(place: str, found: RunningJob) -> ImportLog:
+def read_log(place: str, running: RunningJob) -> ImportLog:
     """Read the log of a job's latest run.
 
     Raises
@@ -43,11 +43,11 @@ def read_log(place: str, found: RunningJob) -> ImportLog:
     ConfigurationError
         No log at the place belongs to the run, or :func:`figures_of` refuses it.
     """
-    log = _own_log(place, find(place), found)
-    return figures_of(read(log), log.name, found)
+    log = _own_log(place, find(place), running)
+    return figures_of(read(log), log.name, running)
 
 
-def figures_of(history: History, log: str, found: RunningJob) -> ImportLog:
+def figures_of(history: History, log: str, running: RunningJob) -> ImportLog:
     """Return the figures of a log that was read.
 
     Raises
@@ -55,25 +55,25 @@ def figures_of(history: History, log: str, found: RunningJob) -> ImportLog:
     ConfigurationError
         The log has no query that reads the stream.
     """
-    said = found.said
-    if said.name is None or said.kind is None:
+    program = running.program
+    if program.name is None or program.kind is None:
         return ImportLog(None, None, ("nothing is taken from the log before the stream is known",))
-    if said.also:
-        several = "nothing is taken from the log of several streams: --rate and --partitions tell them, or import each by its name alone"
+    if program.also:
+        several = "nothing is taken from the log of several streams: give --rate and --partitions, or import each by its name"
         return ImportLog(None, None, (several,))
-    queries = [each for each in history.queries if each.batches and _reads(each, said)]
+    queries = [each for each in history.queries if each.batches and _reads(each, program)]
     if not queries:
         described = {one.description for each in history.queries for one in _last_sources(each)}
-        allowed = f"a log with a batch that reads {said.name}; its batches read {', '.join(sorted(described)) or 'nothing'}"
+        allowed = f"a log with a batch that reads {program.name}; its batches read {', '.join(sorted(described)) or 'nothing'}"
         raise wrong_option("--logs", log, allowed)
     query = queries[-1]
     fitted = twin(history, query)
-    if said.kind == "kinesis":
+    if program.kind == "kinesis":
         return ImportLog(fitted, None)
     refused = ""
     if len({each.id for each in queries}) > 1:
-        refused = f"several of its queries read {said.name}, each from offsets of its own"
-    elif said.pattern:
+        refused = f"several of its queries read {program.name}, each from offsets of its own"
+    elif program.pattern:
         refused = "a pattern of topics has offsets by topic"
     elif history.ended_at is not None:
         refused = f"it was not read to its end: {history.ended_at}"
@@ -82,27 +82,27 @@ def figures_of(history: History, log: str, found: RunningJob) -> ImportLog:
     ended = datetime.fromtimestamp(query.batches[-1].ended, UTC).isoformat(timespec="seconds")
     return ImportLog(
         fitted,
-        _offsets(query, said.name),
+        _offsets(query, program.name),
         (f"offsets of batch {query.batches[-1].id}, which ended at {ended}",),
     )
 
 
-def _own_log(place: str, logs: Sequence[EventLog], found: RunningJob) -> EventLog:
+def _own_log(place: str, logs: Sequence[EventLog], running: RunningJob) -> EventLog:
     """Return the log of the job's latest run; of a job without runs, the only log that is there."""
-    if found.run:
-        own = log_of(logs, found.run)
+    if running.run:
+        own = log_of(logs, running.run)
         if own is None:
             raise wrong_option(
                 "--logs",
                 place,
-                f"the log of run {found.run}, the latest of {found.where}; no log there names it",
+                f"the log of run {running.run}, the latest of {running.where}; no log there names it",
             )
         return own
     if len(logs) > 1:
         raise wrong_option(
             "--logs",
             place,
-            f"one log, as {found.where} has no run that tells which of {len(logs)} is its own",
+            f"one log, as {running.where} has no run that tells which of {len(logs)} is its own",
         )
     return logs[0]
 
@@ -111,12 +111,12 @@ def _last_sources(query: Query) -> Sequence[Source]:
     return query.batches[-1].sources if query.batches else ()
 
 
-def _reads(query: Query, said: ProgramSettings) -> bool:
+def _reads(query: Query, program: ProgramSettings) -> bool:
     """Return whether a query reads a stream of exactly this name."""
-    name = str(said.name).rpartition("/")[2]
-    if said.kind == "kafka":
+    name = str(program.name).rpartition("/")[2]
+    if program.kind == "kafka":
         topics = {key.rpartition(":")[0] for each in _last_sources(query) for key in each.end or ()}
-        return any(re.fullmatch(name, each) for each in topics) if said.pattern else name in topics
+        return any(re.fullmatch(name, each) for each in topics) if program.pattern else name in topics
     whole = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])")
     return any(whole.search(each.description) for each in _last_sources(query))
 

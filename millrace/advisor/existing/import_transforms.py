@@ -84,14 +84,14 @@ def written_queries(
 
     These are all but those that print, and but one that writes the rows of a stream as they are, into a table.
     """
-    kept = [
+    remaining = [
         (each, tuple(n for n, one in enumerate(streams) if not each.sources or set(one) & set(each.sources)))
         for each in queries
         if SINK in each.options or sink_of(each) not in PRINTS
     ]
-    several = {n for n, times in Counter(reads for _, reads in kept).items() if times > 1}
+    several = {n for n, times in Counter(reads for _, reads in remaining).items() if times > 1}
     found: dict[str, Written] = {}
-    for query, reads in kept:
+    for query, reads in remaining:
         node, sink = query.function, sink_of(query)
         alone = len(reads) == 1 and reads not in several
         if alone and sink in _TABLES and SINK not in query.options and not query.shaped:
@@ -171,7 +171,7 @@ def transforms_text(where: str, written: Sequence[Written]) -> str:
     return "".join(parts)
 
 
-def write_transforms(root: Path, found: RunningJob, job: str) -> Path | None:
+def write_transforms(root: Path, running: RunningJob, job: str) -> Path | None:
     """Write the transforms to be finished below a project's root; an existing file stays as it is.
 
     Returns
@@ -180,10 +180,10 @@ def write_transforms(root: Path, found: RunningJob, job: str) -> Path | None:
         The new file.
     """
     file = root / "pipelines" / package_of(job) / f"{MODULE}.py"
-    if not found.said.written or file.exists():
+    if not running.program.written or file.exists():
         return None
     file.parent.mkdir(parents=True, exist_ok=True)
     for folder in (file.parent.parent, file.parent):
         (folder / "__init__.py").touch()
-    file.write_text(transforms_text(found.where, found.said.written), encoding="utf-8")
+    file.write_text(transforms_text(running.where, running.program.written), encoding="utf-8")
     return file

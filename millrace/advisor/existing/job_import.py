@@ -50,7 +50,7 @@ class RunningJob:
         ``glue:NAME`` or ``emr:APP/RUN``.
     job
         Keys for a job of the environment file, with today's values.
-    said
+    program
         Settings in its program.
     subnets, vpc
         Its network; empty and ``None`` without one of its own.
@@ -68,7 +68,7 @@ class RunningJob:
     account: str
     region: str
     job: Mapping[str, Any]
-    said: ProgramSettings
+    program: ProgramSettings
     subnets: tuple[str, ...] = ()
     vpc: str | None = None
     shards: Mapping[str, int] = field(default_factory=dict)
@@ -90,8 +90,8 @@ class _GlueCatalog:
         except (ClientError, BotoCoreError) as error:
             raise RefusedError(f"table {database}.{name} of the Data Catalog ({error})") from error
         storage = table.get("StorageDescriptor", {})
-        found = {**table.get("Parameters", {}), **storage.get("Parameters", {})}
-        return found | ({"location": storage["Location"]} if storage.get("Location") else {})
+        properties = {**table.get("Parameters", {}), **storage.get("Parameters", {})}
+        return properties | ({"location": storage["Location"]} if storage.get("Location") else {})
 
     def connection(self, name: str) -> dict[str, str]:
         """Return the properties of a connection, without its password."""
@@ -139,7 +139,7 @@ def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) 
             tuple(word for each in arguments.items() for word in each), _variables(arguments), ordered=False
         )
         text = _program(client, str(job["Command"].get("ScriptLocation", "")))
-        said = read(text, launch, answers, _GlueCatalog(client))
+        program = read(text, launch, answers, _GlueCatalog(client))
         subnets = [
             subnet
             for each in job.get("Connections", {}).get("Connections", ())
@@ -168,7 +168,7 @@ def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) 
             account,
             region,
             pinned | _spark(spark, notes),
-            said,
+            program,
             tuple(subnets),
             notes=tuple(notes),
             run=str(run.get("Id", "")),
@@ -199,7 +199,7 @@ def emr(client: Client, application: str, run: str, region: str, answers: Answer
         }
         launch = Launch(tuple(map(str, submit.get("entryPointArguments", ()))), variables)
         text = _program(client, str(submit.get("entryPoint", "")))
-        said = read(text, launch, answers, _GlueCatalog(client))
+        program = read(text, launch, answers, _GlueCatalog(client))
     version, notes = _accepted(EmrJob, str(app.get("releaseLabel", "")))
     worker, more = _worker(settings)
     pinned: dict[str, Any] = {
@@ -225,7 +225,7 @@ def emr(client: Client, application: str, run: str, region: str, answers: Answer
             account,
             region,
             pinned | _spark(settings, more),
-            said,
+            program,
             subnets,
             notes=(*notes, *more),
             run=run,
@@ -233,30 +233,30 @@ def emr(client: Client, application: str, run: str, region: str, answers: Answer
     )
 
 
-def _placed(client: Client, found: RunningJob) -> RunningJob:
+def _placed(client: Client, running: RunningJob) -> RunningJob:
     """Add the network of the subnets, the shards of the stream and the cluster."""
-    vpc, shards, notes = None, dict[str, int](), found.notes + found.said.notes
+    vpc, shards, notes = None, dict[str, int](), running.notes + running.program.notes
     cluster = NOT_ASKED
-    with look_up("SOURCE", found.where, "subnets and a stream that may be described"):
-        if found.subnets:
-            answer = client("ec2").describe_subnets(SubnetIds=list(found.subnets))["Subnets"]
+    with look_up("SOURCE", running.where, "subnets and a stream that may be described"):
+        if running.subnets:
+            answer = client("ec2").describe_subnets(SubnetIds=list(running.subnets))["Subnets"]
             if len({each["AvailabilityZone"] for each in answer}) > 1:
                 vpc = answer[0]["VpcId"]
             else:
-                place = f"{', '.join(found.subnets)} of {answer[0]['VpcId']}"
+                place = f"{', '.join(running.subnets)} of {answer[0]['VpcId']}"
                 notes += (
                     f"it runs in {place}, one zone alone: name two or more subnets in network, or a VPC is made",
                 )
-        for said in found.said.streams:
-            if said.kind == "kinesis" and said.name:
-                asked = {"StreamARN" if said.name.startswith("arn:") else "StreamName": said.name}
+        for stream in running.program.streams:
+            if stream.kind == "kinesis" and stream.name:
+                argument = {"StreamARN" if stream.name.startswith("arn:") else "StreamName": stream.name}
                 with suppress(ClientError):  # a stream of another account; the shards stay open
-                    answer = client("kinesis").describe_stream_summary(**asked)
-                    shards[said.name] = answer["StreamDescriptionSummary"]["OpenShardCount"]
-                notes += _elsewhere(said, found.region)
-            elif cluster.arn is None and authentication_of(said).kind == "iam":
-                cluster = cluster_of(client, servers_of(said))
-    return replace(found, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
+                    answer = client("kinesis").describe_stream_summary(**argument)
+                    shards[stream.name] = answer["StreamDescriptionSummary"]["OpenShardCount"]
+                notes += _elsewhere(stream, running.region)
+            elif cluster.arn is None and authentication_of(stream).kind == "iam":
+                cluster = cluster_of(client, servers_of(stream))
+    return replace(running, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
 
 
 def _program(client: Client, place: str) -> str:
@@ -268,20 +268,21 @@ def _program(client: Client, place: str) -> str:
     return body.decode("utf-8", errors="replace")
 
 
-def _elsewhere(said: ProgramSettings, ours: str) -> tuple[str, ...]:
+def _elsewhere(program: ProgramSettings, ours: str) -> tuple[str, ...]:
     """Return a note on a stream that is named without its ARN and is in another region."""
     place = (
-        said.first_option("kinesis.region", "region", "awsRegion", "kinesis.endpointUrl", "endpointUrl") or ""
+        program.first_option("kinesis.region", "region", "awsRegion", "kinesis.endpointUrl", "endpointUrl")
+        or ""
     )
     region = re.search(r"[a-z]{2}(-[a-z]+)+-\d", place)
-    if region is None or region[0] == ours or str(said.name).startswith("arn:"):
+    if region is None or region[0] == ours or str(program.name).startswith("arn:"):
         return ()
-    return (f"{said.name} is in {region[0]}, and this file is for {ours}: give its ARN with --stream",)
+    return (f"{program.name} is in {region[0]}, and this file is for {ours}: give its ARN with --stream",)
 
 
 def _subnet(client: Client, connection: str) -> str | None:
-    found = client("glue").get_connection(Name=connection)["Connection"]
-    subnet = found.get("PhysicalConnectionRequirements", {}).get("SubnetId")
+    connection_properties = client("glue").get_connection(Name=connection)["Connection"]
+    subnet = connection_properties.get("PhysicalConnectionRequirements", {}).get("SubnetId")
     return None if subnet is None else str(subnet)
 
 
@@ -298,32 +299,36 @@ def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[st
 
 def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Return EMR's worker for an executor: heap and overhead, rounded up to a size that EMR has."""
-    said = settings.get("spark.executor.cores", "4")
-    cores = int(said) if COUNT.fullmatch(said) else 0
+    cores_text = settings.get("spark.executor.cores", "4")
+    cores = int(cores_text) if COUNT.fullmatch(cores_text) else 0
     heap = bytes_of_size(settings.get("spark.executor.memory", "14g")) / GIB
-    wanted = math.ceil(round(heap * OVERHEAD, 3))
+    memory_gib = math.ceil(round(heap * OVERHEAD, 3))
     sizes = EMR_MEMORY_GIB.get(cores)
     if sizes is None:
-        raise wrong_option("spark.executor.cores", said, f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
-    memory = next((each for each in sizes if each >= wanted), sizes[-1])
+        raise wrong_option(
+            "spark.executor.cores", cores_text, f"one of {', '.join(map(str, EMR_MEMORY_GIB))}"
+        )
+    memory = next((each for each in sizes if each >= memory_gib), sizes[-1])
     disk = max(
         EMR_DISK_GIB[0],
         math.ceil(bytes_of_size(settings.get("spark.emr-serverless.executor.disk", "20g")) / GIB),
     )
     notes = (
         []
-        if memory >= wanted
-        else [f"{wanted} GiB for an executor are more than {cores} vCPU have: {memory} GiB"]
+        if memory >= memory_gib
+        else [f"{memory_gib} GiB for an executor are more than {cores} vCPU have: {memory} GiB"]
     )
     return {"vcpu": cores, "memory": f"{memory}GiB", "disk": f"{min(disk, EMR_DISK_GIB[1])}GiB"}, notes
 
 
 def _spark(settings: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
     """Return the job's own settings of Spark SQL, and note the others that Millrace does not derive from the plan."""
-    kept = {
+    left_over = {
         key: value for key, value in settings.items() if key.startswith("spark.sql.") and not is_owned(key)
     }
-    left = sorted(key for key in settings.keys() - kept.keys() if key in FIXED_IN_CORE or not is_owned(key))
+    left = sorted(
+        key for key in settings.keys() - left_over.keys() if key in FIXED_IN_CORE or not is_owned(key)
+    )
     if left:
         notes.append(f"Spark settings left out: {', '.join(left)}")
-    return {"spark": kept} if kept else {}
+    return {"spark": left_over} if left_over else {}

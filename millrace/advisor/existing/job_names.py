@@ -18,5 +18,5 @@ def stable_name(where: str) -> str:
 
 def slug(text: str) -> str:
     """Return a valid name of the environment file for any text."""
-    kept = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return (kept if kept[:1].isalpha() else f"s-{kept}")[:40].rstrip("-")
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return (words if words[:1].isalpha() else f"s-{words}")[:40].rstrip("-")

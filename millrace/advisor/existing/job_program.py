@@ -30,7 +30,7 @@ from millrace.config.document.problems import wrong_option
 _LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
 _BROKERS = ("kafka.bootstrap.servers", "bootstrap.servers")
 _ASKED: Mapping[Kind, str] = {"kafka": "--topic", "kinesis": "--stream"}
-_INSTEAD = "the event log tells it, or the plan computes one"
+_INSTEAD = "it is taken from the event log, or the plan computes it"
 
 
 class Answers(NamedTuple):
@@ -183,9 +183,7 @@ class _Choice:
                 return ProgramSettings(None, None, {}, None, why_not=self._why_not(chosen))
             streams = streams or [(self._only(chosen, kind), chosen)]
         if not chosen:
-            self.notes.append(
-                f"{self._why_not(chosen)}: this file has nothing of it but what the options tell"
-            )
+            self.notes.append(f"{self._why_not(chosen)}: this file has only what the options give")
         self.notes += [
             f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
             for each in self.others
@@ -203,7 +201,7 @@ class _Choice:
             self.notes.append("it reads by enhanced fan-out: fan_out: true in the land query keeps that")
         self.ends = False
         trigger = self._trigger([each.source for each in chosen])
-        found = ProgramSettings(
+        settings = ProgramSettings(
             kind,
             name.name,
             options,
@@ -215,7 +213,7 @@ class _Choice:
             ends=self.ends,
         )
         self.open, self.by_port = {}, False
-        return found
+        return settings
 
     def _written(self, streams: Sequence[Sequence[Source]]) -> tuple[Written, ...]:
         """Return the queries whose rows are to be derived, and note these, those that only land, and those that print."""
@@ -276,31 +274,31 @@ class _Choice:
             return f"a run with the job's arguments does not reach its {read[1]} in line {line}"
         return "no readStream and no create_data_frame in it"
 
-    def _named(self, candidates: list[Candidate], wanted: str, kind: Kind) -> list[Candidate]:
+    def _named(self, candidates: list[Candidate], chosen: str, kind: Kind) -> list[Candidate]:
         """Return the candidates that read a stream, or that may read it."""
 
         def reads(name: str | None) -> bool:
-            return name is not None and name.rpartition("/")[2] == wanted.rpartition("/")[2]
+            return name is not None and name.rpartition("/")[2] == chosen.rpartition("/")[2]
 
         same = [each for each in candidates if any(reads(one.name) for one in each.names)]
-        found = same or [each for each in candidates if any(one.name is None for one in each.names)]
+        matches = same or [each for each in candidates if any(one.name is None for one in each.names)]
         known_ones = [one for each in candidates for one in each.names if one.name is not None]
-        if candidates and not found:
+        if candidates and not matches:
             raise wrong_option(
-                _ASKED[kind], wanted, f"a stream that the program reads: {question(known_ones)}"
+                _ASKED[kind], chosen, f"a stream that the program reads: {question(known_ones)}"
             )
         left = [one for one in known_ones if same and not reads(one.name)]
         if left:
             self.notes.append(f"it reads other streams too, which are not in this file: {question(left)}")
-        return found
+        return matches
 
     def _only(self, candidates: Sequence[Candidate], kind: Kind) -> StreamName:
         names = [one for each in candidates for one in each.names]
         distinct = {(one.name, one.pattern, one.partitions): one for one in reversed(names)}
         if len(distinct) == 1 and names[0].name is not None:
             return names[0]
-        what = "the program reads several" if len(names) > 1 else "the program does not tell it"
-        self.open["name"] = f"{what}: {question(names)}; {_ASKED[kind]} NAME tells it"
+        what = "the program reads several" if len(names) > 1 else "the program does not name it"
+        self.open["name"] = f"{what}: {question(names)}; give it with {_ASKED[kind]} NAME"
         return StreamName(None, names[0].line if names else 0)
 
     def _options(self, candidates: Sequence[Candidate], kind: Kind) -> dict[str, str]:
@@ -310,16 +308,16 @@ class _Choice:
             one = Table(each.options, each.source.more or each.refused)
             table = one if table is None else table.either(one)
         table = table or Table()
-        found, unclear = dict[str, str](), dict[str, Values]()
+        options, unclear = dict[str, str](), dict[str, Values]()
         for key, values in table.values.items():
             certain = {str(each.value) for each in values if each.value is not None}
             lost = any(isinstance(each.value, Unknown) for each in values)
             if len(certain) == 1 and not lost and (len(values) == 1 or key in _FINE_IF_ABSENT):
-                found[key] = certain.pop()
+                options[key] = certain.pop()
             elif certain or lost:
                 unclear[key] = values
         if kind == "kafka":
-            self._brokers(found, unclear, candidates)
+            self._brokers(options, unclear, candidates)
             security = [
                 f"{key} is {in_words(values)}"
                 for key, values in unclear.items()
@@ -327,38 +325,38 @@ class _Choice:
             ]
             if security:
                 self.open["authentication"] = "; ".join(security)
-            elif table.more and "kafka.security.protocol" not in found:
+            elif table.more and "kafka.security.protocol" not in options:
                 self.notes.append(
                     f"some options of line {candidates[0].source.line} come from {table.more}: the authentication is taken "
                     "from the brokers' port"
                 )
                 self.by_port = True
-        self._limit(found, unclear)
-        return found
+        self._limit(options, unclear)
+        return options
 
     def _brokers(
-        self, found: dict[str, str], unclear: Mapping[str, Values], candidates: Sequence[Candidate]
+        self, options: dict[str, str], unclear: Mapping[str, Values], candidates: Sequence[Candidate]
     ) -> None:
         if self.answers.brokers:
-            found[_BROKERS[0]] = self.answers.brokers
+            options[_BROKERS[0]] = self.answers.brokers
             return
-        told = next((found[each] for each in _BROKERS if each in found), "")
-        if re.fullmatch(SERVERS, told):
+        addresses = next((options[each] for each in _BROKERS if each in options), "")
+        if re.fullmatch(SERVERS, addresses):
             return
         for each in _BROKERS:
-            found.pop(each, None)
-        why = f"{told} is no HOST:PORT" if told else ""
+            options.pop(each, None)
+        why = f"{addresses} is not HOST:PORT" if addresses else ""
         why = why or next((f"{key} is {in_words(unclear[key])}" for key in _BROKERS if key in unclear), "")
         why = why or next((each.refused or each.source.more for each in candidates), "") or "not named"
         line = candidates[0].source.line if candidates else 0
-        self.open["brokers"] = f"line {line}: {why}; --brokers HOST:PORT,... tells them"
+        self.open["brokers"] = f"line {line}: {why}; give them with --brokers HOST:PORT,..."
 
-    def _limit(self, found: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
+    def _limit(self, options: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
         for key in (each.lower() for each in _LIMIT):
             if key in unclear:
                 self.notes.append(f"its limit {key} is {in_words(unclear[key])}: {_INSTEAD}")
-            elif key in found and not found[key].isdecimal():
-                self.notes.append(f"its limit {found[key]} is no number: {_INSTEAD}")
+            elif key in options and not options[key].isdecimal():
+                self.notes.append(f"its limit {options[key]} is no number: {_INSTEAD}")
 
     def _trigger(self, sources: Sequence[Source]) -> float | None:
         """Return the trigger of the queries that read the sources; the shortest of several."""
@@ -382,7 +380,7 @@ class _Choice:
                 self.notes.append(f"line {query.line}: with its trigger {key} {meaning}")
                 self.ends = key != "continuous"
                 return {}
-        found: dict[float, str] = {}
+        triggers: dict[float, str] = {}
         for each in query.options.get(TRIGGER, ()):
             line = each.line or query.line
             if isinstance(each.value, Unknown):
@@ -390,14 +388,14 @@ class _Choice:
                 continue
             seconds = None if each.value is None else interval_seconds(str(each.value))
             if seconds:
-                found[seconds] = f"{each.value} (line {line})"
+                triggers[seconds] = f"{each.value} (line {line})"
             elif seconds == 0:
                 self.notes.append(
                     f"with its trigger {each.value} a batch follows the other at once: {_INSTEAD}"
                 )
             elif each.value is not None:
                 self.notes.append(f"its trigger {each.value} is none that Spark takes: {_INSTEAD}")
-        return found
+        return triggers
 
 
 _SECURITY = ("security.protocol", "sasl.mechanism", "ssl.keystore.location")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from millrace.advisor.programs.streams import CATALOG, FORMAT, Source
-from millrace.advisor.programs.values import Alternative, Unknown, Values, known
+from millrace.advisor.programs.values import Alternative, Unknown, Values, known_value
 
 Kind = Literal["kinesis", "kafka"]
 
@@ -74,14 +74,14 @@ class Candidate:
         """Names that the stream may have; one without a name where none is known."""
         kind = self.kind or "kafka"
         key = next((each for each in NAMES[kind] if each.lower() in self.options), "")
-        found = [
+        names = [
             _checked(one, kind)
             for each in self.options.get(key.lower(), ())
             if each.value is not None
             for one in _names(key, each, self.source.line)
         ]
         missing = self.refused or self.source.more or "not named"
-        return found or [StreamName(None, self.source.line, missing)]
+        return names or [StreamName(None, self.source.line, missing)]
 
 
 _VALID: Mapping[Kind, str] = {
@@ -119,7 +119,7 @@ def _names(key: str, of: Alternative, at: int) -> list[StreamName]:
 
 def several_streams(candidates: Iterable[Candidate]) -> list[tuple[StreamName, list[Candidate]]]:
     """Return the streams that a program reads, each with its sources; none if the name of one has several values or none."""
-    found: dict[tuple[str | None, ...], tuple[StreamName, list[Candidate]]] = {}
+    candidates_by_name: dict[tuple[str | None, ...], tuple[StreamName, list[Candidate]]] = {}
     for each in candidates:
         keys = [key for key in NAMES[each.kind or "kafka"] if key.lower() in each.options]
         if each.kind is None or not keys or len(each.options[keys[0].lower()]) != 1:
@@ -128,8 +128,8 @@ def several_streams(candidates: Iterable[Candidate]) -> list[tuple[StreamName, l
             if name.name is None:
                 return []
             key = (each.kind, name.name, str(name.pattern), str(name.partitions))
-            found.setdefault(key, (name, []))[1].append(each)
-    return list(found.values())
+            candidates_by_name.setdefault(key, (name, []))[1].append(each)
+    return list(candidates_by_name.values())
 
 
 def candidate_of(source: Source, catalog: DataCatalog | None) -> Candidate:
@@ -163,18 +163,18 @@ def _one(values: Values) -> str:
 
 
 def _at(line: int, options: Mapping[str, str]) -> dict[str, Values]:
-    return {key.lower(): known(value, line) for key, value in options.items()}
+    return {key.lower(): known_value(value, line) for key, value in options.items()}
 
 
 def _connection(properties: Mapping[str, str]) -> dict[str, str]:
-    found = {option: properties[key] for key, option in _CONNECTION if properties.get(key)}
+    options = {option: properties[key] for key, option in _CONNECTION if properties.get(key)}
     secured = properties.get("KAFKA_SSL_ENABLED", "").lower() == "true"
-    sasl = "kafka.sasl.mechanism" in found
-    return found | {"kafka.security.protocol": "SASL_SSL" if sasl else "SSL" if secured else "PLAINTEXT"}
+    sasl = "kafka.sasl.mechanism" in options
+    return options | {"kafka.security.protocol": "SASL_SSL" if sasl else "SSL" if secured else "PLAINTEXT"}
 
 
 def _kind(options: Mapping[str, Values]) -> Kind | None:
-    said = [
+    formats = [
         str(each.value).lower()
         for key in ("typeofdata", FORMAT)
         for each in options.get(key, ())
@@ -182,9 +182,9 @@ def _kind(options: Mapping[str, Values]) -> Kind | None:
     ]
     kinds: tuple[Kind, ...] = ("kinesis", "kafka")
     for kind in kinds:
-        if any(kind in each for each in said):
+        if any(kind in each for each in formats):
             return kind
-    if said:
+    if formats:
         return None
     return next((kind for kind in kinds if any(key.lower() in options for key in NAMES[kind][:-1])), None)
 

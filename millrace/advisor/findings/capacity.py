@@ -59,14 +59,14 @@ def hits(view: QueryView) -> Flags | None:
     if behind is not None:
         left: Flags = behind > 0
         return left if left.mean() >= HIT and left[-EQUAL:].all() else None
-    held = view.records
-    same = np.concatenate([[False], (held[1:] == held[:-1]) & (held[1:] > 0)])
+    records = view.records
+    same = np.concatenate([[False], (records[1:] == records[:-1]) & (records[1:] > 0)])
     return same if same[-EQUAL:].all() and not _by_the_clock(view.batches[-1]) else None
 
 
 def _limit(view: QueryView) -> Iterator[Finding]:
     begun = np.array([each.begun for each in view.batches])
-    held = view.records
+    records = view.records
     hit = hits(view)
     if hit is None:
         yield from _overrun(view, begun)
@@ -74,12 +74,12 @@ def _limit(view: QueryView) -> Iterator[Finding]:
     behind = left_behind(view.batches)
     growth = slope(begun, behind) if behind is not None else _aging(view, begun)
     span = float(begun[-1] - begun[0])
-    processed = float(held[1:].sum() / max(span, 1e-3))
+    processed = float(records[1:].sum() / max(span, 1e-3))
     arriving = _arriving(view, begun) or processed
-    wanted = math.ceil(max(arriving * ROOM * view.interval, float(np.median(held)) * ROOM))
+    limit = math.ceil(max(arriving * ROOM * view.interval, float(np.median(records)) * ROOM))
     evidence = (
         figure_evidence("batches that hit the limit", float(hit.mean()) * 100, "%"),
-        figure_evidence("records a batch", median(held), "records"),
+        figure_evidence("records a batch", median(records), "records"),
         figure_evidence("arriving", arriving, "records/s"),
         figure_evidence("processed", processed, "records/s"),
         figure_evidence(
@@ -98,7 +98,7 @@ def _limit(view: QueryView) -> Iterator[Finding]:
     saved = Estimate(
         age, age * spread, age * max(1.0, growth.high / growth.value if growth.value > 0 else 1.0)
     )
-    now = int(np.median(held))
+    now = int(np.median(records))
     batches = tuple(each.id for each, was in zip(view.batches, hit, strict=True) if was)
     if view.back_to_back:
         bound = view.overhead_share.low >= BOUND
@@ -110,7 +110,7 @@ def _limit(view: QueryView) -> Iterator[Finding]:
         cores = view.history.cores
         needed = math.ceil(cores * max(arriving / max(processed, 1e-3), 1.0) * ROOM)
         more = view.changes_for("cores", cores, max(needed, cores + 1))
-        higher = view.changes_for("limit", now, wanted)
+        higher = view.changes_for("limit", now, limit)
         changes = higher + more if bound else more + higher
         yield view.finding("at-capacity", words, evidence, batches, changes, saved, "record age")
         return
@@ -119,8 +119,8 @@ def _limit(view: QueryView) -> Iterator[Finding]:
         f"{waits}: input and processing rate are equal and hide it."
     )
     # Where the limit cannot be set, as many records are taken more often.
-    changes = view.changes_for("limit", now, wanted) or view.changes_for(
-        "trigger", None, _sooner(view, now / wanted)
+    changes = view.changes_for("limit", now, limit) or view.changes_for(
+        "trigger", None, _sooner(view, now / limit)
     )
     yield view.finding("silent-backlog", words, evidence, batches, changes, saved, "record age")
 
@@ -139,8 +139,8 @@ def _arriving(view: QueryView, begun: Floats) -> float | None:
     latest = [[each.latest for each in batch.sources] for batch in view.batches]
     if any(each is None for every in latest for each in every):
         return None
-    found = slope(begun, [sum(sum((each or {}).values()) for each in every) for every in latest])
-    return found.value if found.value > 0 else None
+    growth = slope(begun, [sum(sum((each or {}).values()) for each in every) for every in latest])
+    return growth.value if growth.value > 0 else None
 
 
 def _aging(view: QueryView, begun: Floats) -> Estimate:
@@ -269,9 +269,9 @@ def idle_cores(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
         return
     cores = history.cores
     needed = [_needed(view) for view in view_of_all]
-    wanted = max(1, math.ceil(sum(each.high for each in needed) * ROOM))
+    cores_needed = max(1, math.ceil(sum(each.high for each in needed) * ROOM))
     one = min(each.cores for each in alive)
-    keep = max(one, math.ceil(wanted / one) * one)
+    keep = max(one, math.ceil(cores_needed / one) * one)
     if keep > cores - one or keep > cores * 0.7:
         return
     free = (cores - keep) / cores

@@ -76,28 +76,28 @@ def _trigger_for(overhead: float, view: QueryView) -> float:
 
     At most half of the latency, where one is known: a record waits for a trigger and a batch.
     """
-    wanted = math.ceil(overhead / WANTED)
+    seconds = math.ceil(overhead / WANTED)
     latency = view.subject.latency_seconds(view.query)
-    return max(1, wanted if latency is None else min(wanted, math.floor(latency / 2)))
+    return max(1, seconds if latency is None else min(seconds, math.floor(latency / 2)))
 
 
 def _checkpoint(view: QueryView, *, limited: bool) -> Finding | None:
     seconds = view.part_seconds(*CHECKPOINT)
-    found = median(seconds)
+    writing = median(seconds)
     share = median(seconds / view.durations)
-    if found.low < SLOW_CHECKPOINT or share.low < SHARE:
+    if writing.low < SLOW_CHECKPOINT or share.low < SHARE:
         return None
     evidence = (
-        figure_evidence("writing offsets and commits", found, "s"),
+        figure_evidence("writing offsets and commits", writing, "s"),
         figure_evidence("of the batch", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"),
         figure_evidence("walCommit", median(view.part_seconds("walCommit")), "s"),
         figure_evidence("commitOffsets", median(view.part_seconds("commitOffsets")), "s"),
     )
     words = (
-        f"{view.query.name} writes offsets and commits for {found.value:.1f} s in every batch, {share.value:.0%} of it: its "
+        f"{view.query.name} writes offsets and commits for {writing.value:.1f} s in every batch, {share.value:.0%} of it: its "
         "checkpoint lies on slow storage."
     )
-    saved = Estimate(found.value - SLOW_CHECKPOINT / 2, found.low - SLOW_CHECKPOINT / 2, found.high)
+    saved = Estimate(writing.value - SLOW_CHECKPOINT / 2, writing.low - SLOW_CHECKPOINT / 2, writing.high)
     changes = view.changes_for("checkpoint", None, "storage that takes a small file in a tenth of a second")
     if view.back_to_back and not limited:
         changes += view.changes_for("trigger", None, _trigger_for(float(np.median(view.overhead)), view))
@@ -107,20 +107,20 @@ def _checkpoint(view: QueryView, *, limited: bool) -> Finding | None:
 
 def _planning(view: QueryView) -> Finding | None:
     seconds = view.part_seconds(*PLANNING)
-    found = median(seconds)
+    planning = median(seconds)
     share = median(seconds / view.durations)
-    if found.low < SLOW_PLANNING or share.low < BOUND:
+    if planning.low < SLOW_PLANNING or share.low < BOUND:
         return None
     parts = {name: median(view.part_seconds(name)) for name in PLANNING}
     slowest = max(parts, key=lambda name: parts[name].value)
     evidence = tuple(figure_evidence(name, each, "s") for name, each in parts.items())
-    trigger = _trigger_for(found.value, view)
+    trigger = _trigger_for(planning.value, view)
     words = (
         f"{view.query.name} spends {share.value:.0%} of every batch before its work begins, most of it in {slowest}: with a "
         f"trigger of {trigger:g} s that is a fifth."
     )
     spared = 1 - view.interval / max(trigger, view.interval)
-    saved = Estimate(found.value * spared, found.low * spared, found.high * spared)
+    saved = Estimate(planning.value * spared, planning.low * spared, planning.high * spared)
     ids = tuple(each.id for each in view.batches)
     changes = view.changes_for("trigger", None, trigger)
     return view.finding("overhead-bound", words, evidence, ids, changes, saved, "machine time")

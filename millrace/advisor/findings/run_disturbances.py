@@ -37,18 +37,18 @@ def describe_disturbances(views: Sequence[QueryView]) -> str | None:
         if not view.has_enough_batches:
             continue
         ran = view.query.batches
-        held = [each for each in ran[min(view.start_up, len(ran) // START_UP) :] if each.records]
-        parts = min(PARTS, len(held) // LEAST)
+        settled = [each for each in ran[min(view.start_up, len(ran) // START_UP) :] if each.records]
+        parts = min(PARTS, len(settled) // LEAST)
         if parts < 2:
             continue
-        stretched = _stretch(held)
+        stretched = _stretch(settled)
         if stretched is None:
             continue
-        found = [median(part) for part in np.array_split(stretched, parts)]
-        best = min(found, key=lambda each: each.value)
-        worst = max(found, key=lambda each: each.value)
+        medians = [median(part) for part in np.array_split(stretched, parts)]
+        best = min(medians, key=lambda each: each.value)
+        worst = max(medians, key=lambda each: each.value)
         if worst.low > best.high * (1 + MOVED):
-            return _words(view, found, best, worst)
+            return _words(view, medians, best, worst)
     return None
 
 
@@ -69,11 +69,11 @@ def _usual(records: Floats, seconds: Floats) -> Floats:
     return np.asarray(np.maximum(base + rise * records, 1e-6))
 
 
-def _words(view: QueryView, found: Sequence[Estimate], best: Estimate, worst: Estimate) -> str:
-    where = found.index(worst) + 1
+def _words(view: QueryView, estimates: Sequence[Estimate], best: Estimate, worst: Estimate) -> str:
+    where = estimates.index(worst) + 1
     times = worst.value / best.value
     return (
-        f"in part {where} of {len(found)} of {view.query.name}, tasks lasted {times:.2f} times as long for each second of CPU "
+        f"in part {where} of {len(estimates)} of {view.query.name}, tasks lasted {times:.2f} times as long for each second of CPU "
         f"time as in the best part ({worst.low / best.high:.2f} at least): something else used the machine, or what the "
         "tasks wait for changed"
     )

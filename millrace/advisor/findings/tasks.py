@@ -79,9 +79,9 @@ def find(view: QueryView, cores: int) -> Iterator[Finding]:
         return
     for stage in repeated_stages(view):
         for judge in (_skewed, _waves, _few, _many):
-            found = judge(view, stage, cores)
-            if found is not None:
-                yield replace(found, words=found.words + _FIXED) if stage.stateful else found
+            finding = judge(view, stage, cores)
+            if finding is not None:
+                yield replace(finding, words=finding.words + _FIXED) if stage.stateful else finding
                 break  # a stage has one main problem; the others follow from it
 
 
@@ -182,7 +182,7 @@ def _waves(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     if not _matters(lost, share):
         return None
     waves = -(-tasks // cores)
-    wanted = waves * cores
+    full_waves = waves * cores
     queued = median(
         [float((each.tasks.launched - each.tasks.launched.min()).max()) for _, each in stage.pairs]
     )
@@ -196,10 +196,15 @@ def _waves(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     )
     words = (
         f"{tasks} tasks of {view.query.name} run on {cores} cores in {waves} waves, and the last wave leaves "
-        f"{wanted - tasks} of them idle."
+        f"{full_waves - tasks} of them idle."
     )
     return view.finding(
-        "queued-partitions", words, evidence, _ids(stage, lost), _of(view, stage, wanted, cores), median(lost)
+        "queued-partitions",
+        words,
+        evidence,
+        _ids(stage, lost),
+        _of(view, stage, full_waves, cores),
+        median(lost),
     )
 
 

@@ -89,7 +89,7 @@ def playable_changes(
     findings: Iterable[Finding], queries: Sequence[str]
 ) -> dict[int, tuple[WhatIfChange, ...]]:
     """Return the first changes of findings that a twin can simulate, by the place of the finding."""
-    found: dict[int, tuple[WhatIfChange, ...]] = {}
+    changes: dict[int, tuple[WhatIfChange, ...]] = {}
     for place, finding in enumerate(findings):
         if finding.change is None or finding.change.new is None:
             continue
@@ -100,8 +100,8 @@ def playable_changes(
             continue
         value = _number(finding.change.new)
         if value is not None and value > 0:
-            found[place] = (WhatIfChange(key, value, query),)
-    return found
+            changes[place] = (WhatIfChange(key, value, query),)
+    return changes
 
 
 def _number(value: object) -> float | None:
@@ -152,8 +152,8 @@ def score(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredF
 
 
 def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
-    asked = [_asked(each) for each in forecast.changes]
-    if any(key == "merge" for _, key in asked):
+    keys = [_asked(each) for each in forecast.changes]
+    if any(key == "merge" for _, key in keys):
         return ScoredForecast(forecast=forecast, why_not="no log shows which jobs were brought into one")
     if then.cores != forecast.cores:
         return ScoredForecast(
@@ -163,17 +163,17 @@ def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
     others: list[str] = []
     for name, was in forecast.queries.items():
         query = then.queries.get(name)
-        held = any(key == "cache" and of in ("", name) for of, key in asked)
+        held = any(key == "cache" and of in ("", name) for of, key in keys)
         other = f"the log has too little of {name}" if query is None else _other(name, was, query, held=held)
         if query is None or other is not None:
             others.append(str(other))
             continue
         happened = observed_figures(query)
         for key, words in FIGURES.items():
-            told = next_interval(was.figures[key])
-            inside = told.low <= happened[key] <= told.high
+            interval = next_interval(was.figures[key])
+            inside = interval.low <= happened[key] <= interval.high
             scores.append(
-                Score(query=name, figure=words, foretold=told, happened=happened[key], inside=inside)
+                Score(query=name, figure=words, foretold=interval, happened=happened[key], inside=inside)
             )
     if not scores:
         return ScoredForecast(forecast=forecast, why_not="; ".join(others))
@@ -205,7 +205,7 @@ def _other(name: str, was: QueryForecast, query: QueryTwin, *, held: bool) -> st
     if abs(pace - was.arriving) > _LIKE * was.arriving:
         return f"{name} got {pace:,.1f} records/s, not {was.arriving:,.1f}"
     if not was.keeps_up:
-        return f"{name} was foretold not to keep up: its figures are those of a run of that length"
+        return f"{name} was forecast not to keep up: its figures are those of a run of that length"
     return None
 
 
@@ -223,8 +223,10 @@ def observed_figures(query: QueryTwin) -> dict[str, float]:
     }
 
 
-def next_interval(told: Estimate) -> Estimate:
+def next_interval(interval: Estimate) -> Estimate:
     """Return the interval of a next log's figure, which varies by chance as much as this one's."""
-    value = told.value
-    below, above = (max(_NEXT * each, _CLOSEST * value) for each in (value - told.low, told.high - value))
+    value = interval.value
+    below, above = (
+        max(_NEXT * each, _CLOSEST * value) for each in (value - interval.low, interval.high - value)
+    )
     return Estimate(value=value, low=max(0.0, value - below), high=value + above)

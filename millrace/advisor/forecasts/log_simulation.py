@@ -253,19 +253,20 @@ def _line(sums: Floats) -> tuple[float, float]:
     normal = np.array([[sums[0], sums[1] / scale], [sums[1] / scale, sums[2] / scale**2]]) / sums[0]
     target = np.array([sums[3], sums[4] / scale]) / sums[0]
     values, vectors = np.linalg.eigh(normal)
-    kept = values > values[-1] * 1e-9  # with equal batches, fixed costs cannot be separated from growing ones
-    root = np.sqrt(values[kept])
-    terms, wanted = root[:, None] * vectors[:, kept].T, (vectors[:, kept].T @ target) / root
+    # With equal batches, fixed costs cannot be separated from growing ones.
+    significant = values > values[-1] * 1e-9
+    root = np.sqrt(values[significant])
+    terms, wanted = root[:, None] * vectors[:, significant].T, (vectors[:, significant].T @ target) / root
     # The best solution without negative parts is the least squares of its nonzero parts: for two there are three choices.
-    choices = ([0], [1], [0, 1]) if kept.all() else ([0], [1])
+    choices = ([0], [1], [0, 1]) if significant.all() else ([0], [1])
     solved, left = np.zeros(2), float(np.linalg.norm(wanted))
     least = left * _TOLD_APART
     for parts in choices:
-        found = np.zeros(2)
-        found[parts] = np.linalg.lstsq(terms[:, parts], wanted, rcond=None)[0]
-        off = float(np.linalg.norm(terms @ found - wanted))
-        if (found >= 0).all() and off < left - least:
-            solved, left = found, off
+        coefficients = np.zeros(2)
+        coefficients[parts] = np.linalg.lstsq(terms[:, parts], wanted, rcond=None)[0]
+        off = float(np.linalg.norm(terms @ coefficients - wanted))
+        if (coefficients >= 0).all() and off < left - least:
+            solved, left = coefficients, off
     return float(solved[0]), float(solved[1] / scale)
 
 

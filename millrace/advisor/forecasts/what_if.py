@@ -95,11 +95,11 @@ class ApplicationTwin:
 
     def relative_errors(self, replayed: Forecast) -> dict[str, float]:
         """Return the relative error of the replay's median batch duration."""
-        found = {}
+        errors = {}
         for name, query in self.queries.items():
             real = float(np.median(query.durations))
-            found[name] = abs(replayed.queries[name].figures["duration"].value - real) / real
-        return found
+            errors[name] = abs(replayed.queries[name].figures["duration"].value - real) / real
+        return errors
 
     def what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> Forecast:
         """Forecast the same traffic under other conditions.
@@ -116,12 +116,12 @@ class ApplicationTwin:
         ConfigurationError
             More jobs than cores.
         """
-        asked = {each.key: each.value for each in changes if each.query is None}
-        executor_cores = int(asked.get("worker", self.executor_cores))
+        values = {each.key: each.value for each in changes if each.query is None}
+        executor_cores = int(values.get("worker", self.executor_cores))
         executors = math.ceil(self.cores / self.executor_cores)
-        cores = executors * executor_cores if "worker" in asked else self.cores
-        cores = int(asked.get("cores", cores))
-        jobs = int(asked.get("split", 1))
+        cores = executors * executor_cores if "worker" in values else self.cores
+        cores = int(values.get("cores", cores))
+        jobs = int(values.get("split", 1))
         if jobs > cores:
             raise wrong_option("--what-if", f"split={jobs}", f"at most {cores}, a core for each job")
         each = cores // jobs
@@ -142,7 +142,7 @@ class ApplicationTwin:
         }
         machines = jobs * (math.ceil(each / executor_cores) + 1)
         price = self.worker_usd_hour
-        if price is not None and "worker" in asked:  # a worker's price follows its cores
+        if price is not None and "worker" in values:  # a worker's price follows its cores
             price *= executor_cores / self.executor_cores
         dollars = None if price is None else machines * price * 730
         return Forecast(
@@ -269,19 +269,19 @@ def _forecast(
 
 def twin_of_application(history: History, worker_usd_hour: float | None = None) -> ApplicationTwin:
     """Return the twin of an application; queries without a forecast are noted."""
-    found: dict[str, QueryTwin] = {}
+    twins: dict[str, QueryTwin] = {}
     notes = []
     for query in history.queries:
         made = twin(history, query)
         if made is None:
-            notes.append(f"{query.name}: too few settled batches with records to foretell anything")
+            notes.append(f"{query.name}: too few settled batches with records for a forecast")
         elif made.arrivals.seconds > MOST_BATCHES * max(made.trigger, float(np.median(made.durations))):
-            notes.append(f"{query.name}: its batches lie too far apart to be played again")
+            notes.append(f"{query.name}: its batches lie too far apart to be simulated")
         else:
-            found[query.name] = made  # of several runs the last one counts
+            twins[query.name] = made  # of several runs the last one counts
             notes += [f"{query.name}: {each}" for each in made.notes]
     executor_cores = max(1, history.executor_cores)
-    return ApplicationTwin(found, history.cores, executor_cores, worker_usd_hour, tuple(dict.fromkeys(notes)))
+    return ApplicationTwin(twins, history.cores, executor_cores, worker_usd_hour, tuple(dict.fromkeys(notes)))
 
 
 def parse(text: str, queries: Sequence[str]) -> tuple[WhatIfChange, ...]:

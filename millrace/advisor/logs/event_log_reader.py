@@ -61,7 +61,7 @@ def read(log: EventLog) -> History:
         try:
             reader.take(line)
         except _FullError:
-            ended_at = f"it tells of more than {HELD >> 30} GiB of figures"
+            ended_at = f"its figures take more than {HELD >> 30} GiB"
             break
         except _SecondApplicationError:
             ended_at = "a second application begins in it"
@@ -162,9 +162,9 @@ class _Reader:
         self._version = events.to_text(event["Spark Version"])
 
     def _environment(self, event: Mapping[str, Any]) -> None:
-        said = event["Spark Properties"].items()
+        properties = event["Spark Properties"].items()
         self._hold(2 * self._length)
-        self._properties |= {key: str(value) for key, value in said if len(key) <= events.WORDS}
+        self._properties |= {key: str(value) for key, value in properties if len(key) <= events.WORDS}
 
     def _application_start(self, event: Mapping[str, Any]) -> None:
         self.begins = True
@@ -194,7 +194,7 @@ class _Reader:
     def _job_start(self, event: Mapping[str, Any]) -> None:
         number, stages = events.to_count(event["Job ID"]), event["Stage Infos"]
         properties = event.get("Properties") or {}
-        kept = {key: events.to_text(properties[key]) for key in JOB_PROPERTIES if key in properties}
+        job_properties = {key: events.to_text(properties[key]) for key in JOB_PROPERTIES if key in properties}
         named = {
             events.to_count(each["Stage ID"]): (
                 events.to_text(each["Stage Name"]),
@@ -205,7 +205,7 @@ class _Reader:
         last = max(named, default=None)
         site = "" if last is None else named[last][0]
         self._hold(_THING * (1 + len(named)))
-        self._jobs[number] = PendingJob(number, self._at(event["Submission Time"]), kept, site)
+        self._jobs[number] = PendingJob(number, self._at(event["Submission Time"]), job_properties, site)
         for stage, (_, partitions) in named.items():
             self._of_stage[stage].append(number)
             self._partitions.setdefault(stage, partitions)
@@ -228,8 +228,8 @@ class _Reader:
     def _task_end(self, event: Mapping[str, Any]) -> None:
         key = (events.to_count(event["Stage ID"]), events.to_count(event["Stage Attempt ID"]))
         info = event["Task Info"]
-        said = info.get("Executor ID")
-        name = None if said is None else events.to_text(said)
+        executor = info.get("Executor ID")
+        name = None if executor is None else events.to_text(executor)
         place = -1 if name is None else self._place.get(name, len(self._place))
         row = events.task(event, place)
         failure = events.failure(event)

@@ -208,9 +208,9 @@ class _Object(io.RawIOBase):
         size = min(len(buffer) if self._read else PIECE, len(buffer), self._size - self._read)
         if not size:
             return 0
-        wanted = f"bytes={self._read}-{self._read + size - 1}"
+        byte_range = f"bytes={self._read}-{self._read + size - 1}"
         try:
-            answer = self._client.get_object(Bucket=self._bucket, Key=self._key, Range=wanted)
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._key, Range=byte_range)
             buffer[:size] = answer["Body"].read()
         except (ClientError, BotoCoreError) as error:
             place = f"s3://{self._bucket}/{self._key}"
@@ -275,9 +275,13 @@ def _rolled(folder: str, parts: Iterable[tuple[int, bool, File]], *, finished: b
     """Order parts by their numbers; a compacted part replaces all parts before it."""
     numbered = sorted(parts, key=lambda each: each[:2])
     compacted = max((index for index, compact, _ in numbered if compact), default=0)
-    kept = [each for each in numbered if each[0] > compacted or (each[0] == compacted and each[1])]
-    lost = bool(compacted) or kept[0][0] > 1 or any(b[0] > a[0] + 1 for a, b in itertools.pairwise(kept))
-    return EventLog(folder, tuple(each[2] for each in kept), lost, finished)
+    needed_parts = [each for each in numbered if each[0] > compacted or (each[0] == compacted and each[1])]
+    lost = (
+        bool(compacted)
+        or needed_parts[0][0] > 1
+        or any(b[0] > a[0] + 1 for a, b in itertools.pairwise(needed_parts))
+    )
+    return EventLog(folder, tuple(each[2] for each in needed_parts), lost, finished)
 
 
 @dataclass

@@ -216,14 +216,14 @@ _SCOPE_NAME = re.compile(r'"name":"((?:[^"\\]|\\.)*)"')
 
 def scans(stage: Mapping[str, Any]) -> tuple[Scan, ...]:
     """Return the RDDs with which a stage starts: those without parents, and cached ones."""
-    found = []
+    result = []
     for rdd in stage.get("RDD Info", ()):
         level = rdd.get("Storage Level") or {}
         cached = bool(level.get("Use Memory") or level.get("Use Disk"))
         if cached or not rdd.get("Parent IDs"):
             name = _operator(rdd)
-            found.append(Scan(name[:200], cached, to_count(rdd["RDD ID"])))
-    return tuple(found[:NAMES])
+            result.append(Scan(name[:200], cached, to_count(rdd["RDD ID"])))
+    return tuple(result[:NAMES])
 
 
 def is_adaptive(stage: Mapping[str, Any]) -> bool:

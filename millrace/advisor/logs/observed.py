@@ -49,15 +49,15 @@ def partitions(batches: Sequence[Batch]) -> int:
 
 def median_tasks_at_once(batches: Sequence[Batch], most: int) -> int:
     """Return the median of the most tasks of a batch that ran at once: the cores that other queries left to this one."""
-    found = []
+    counts = []
     for batch in batches:
         begins = np.concatenate([each.tasks.launched for each in batch.stages])
         ends = np.concatenate([each.tasks.finished for each in batch.stages])
         widest = max(len(each.tasks) for each in batch.stages)
         running = most_at_once(begins, ends)
         # All of its tasks ran at once: more might have fitted.
-        found.append(most if running >= min(widest, most) else running)
-    return max(1, min(most, int(np.median(found))))
+        counts.append(most if running >= min(widest, most) else running)
+    return max(1, min(most, int(np.median(counts))))
 
 
 def trigger(batches: Sequence[Batch]) -> float:
@@ -108,12 +108,14 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
 
     Time starts ``ahead`` seconds before the first batch; all records that it finds arrive in that time.
     """
-    taken = np.cumsum([each.records for each in batches]).astype(float)
+    processed = np.cumsum([each.records for each in batches]).astype(float)
     left = left_behind(batches)
-    seen = taken if left is None else taken + left
+    seen = processed if left is None else processed + left
     notes: tuple[str, ...] = ()
     if left is None:
-        notes = ("the source does not tell what waits: what was processed is taken for what arrived",)
+        notes = (
+            "the source does not report its backlog: the processed records are taken for the arrived ones",
+        )
     begun = np.array([each.begun for each in batches])
     seen = np.maximum.accumulate(seen)
     begin = float(begun[0]) - ahead
@@ -132,17 +134,17 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
 
 def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[Part, ...]:
     """Return the shares of the partitions: by offsets, else by what tasks read."""
-    found = _by_offset(batches)
-    if len(found) != partitions:
-        found = np.zeros(partitions)
+    offsets = _by_offset(batches)
+    if len(offsets) != partitions:
+        offsets = np.zeros(partitions)
         for batch in batches:
             stage = batch.stages[0]
             if len(stage.tasks) == partitions:
-                np.add.at(found, np.clip(stage.tasks.index, 0, partitions - 1), stage.tasks.records_read)
-    total = float(found.sum())
-    if total <= 0 or found.max() / total * partitions <= _EVEN or partitions > _MANY_PARTS:
+                np.add.at(offsets, np.clip(stage.tasks.index, 0, partitions - 1), stage.tasks.records_read)
+    total = float(offsets.sum())
+    if total <= 0 or offsets.max() / total * partitions <= _EVEN or partitions > _MANY_PARTS:
         return (Part(1 / partitions, partitions),)
-    return tuple(Part(float(each) / total, 1) for each in np.sort(found)[::-1] if each > 0)
+    return tuple(Part(float(each) / total, 1) for each in np.sort(offsets)[::-1] if each > 0)
 
 
 def _by_offset(batches: Sequence[Batch]) -> Floats:

@@ -62,8 +62,8 @@ def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
     if len(at) < 3 or np.ptp(at) == 0:
         return Estimate(0.0, -np.inf, np.inf)
     if len(at) > _PAIRED:
-        kept = np.linspace(0, len(at) - 1, _PAIRED).astype(int)
-        at, values = at[kept], values[kept]
+        places = np.linspace(0, len(at) - 1, _PAIRED).astype(int)
+        at, values = at[places], values[places]
     apart = np.subtract.outer(at, at)
     later = apart > 0
     slopes = np.sort(np.subtract.outer(values, values)[later] / apart[later])

@@ -69,8 +69,8 @@ def task_table(rows: bytes | bytearray) -> Any:
 def tasks_by_executor(jobs: Iterable[PendingJob]) -> Any:
     """Return all tasks of some jobs, as :func:`task_table`, in the order of their executors."""
     tables = [stage.tasks.table for job in jobs for stage in job.stages]
-    found = np.concatenate([*tables, task_table(b"")])
-    return found[np.argsort(found["executor"], kind="stable")]
+    tasks = np.concatenate([*tables, task_table(b"")])
+    return tasks[np.argsort(tasks["executor"], kind="stable")]
 
 
 def query(run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[SparkJob]]) -> Query:

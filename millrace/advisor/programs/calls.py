@@ -31,9 +31,9 @@ from millrace.advisor.programs.values import (
     compute,
     first_as_values,
     first_unknown,
-    known,
+    known_value,
     union,
-    unknown,
+    unknown_value,
 )
 
 _DEEPEST = 24
@@ -54,7 +54,7 @@ class Calls(Expressions):
 
     @abstractmethod
     def call_of_stream(
-        self, of: Values, name: str, given: Sequence[Values], named: Table, line: int
+        self, of: Values, name: str, arguments: Sequence[Values], named: Table, line: int
     ) -> Values | None:
         """Return the result of a streaming method; None for others."""
 
@@ -66,13 +66,13 @@ class Calls(Expressions):
         self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: Scope
     ) -> Values:
         """Return the result of a call in the program's text."""
-        given: list[Values] = []
+        arguments: list[Values] = []
         for each in node.args:
             value = self.value(each, scope)
             if isinstance(each, ast.Starred):
-                given += items_of(value[0].value, node.lineno) or []
+                arguments += items_of(value[0].value, node.lineno) or []
             else:
-                given.append(value)
+                arguments.append(value)
         named = Table()
         for keyword in node.keywords:
             value = self.value(keyword.value, scope)
@@ -81,11 +81,11 @@ class Calls(Expressions):
             else:
                 named = named.joined(Table({keyword.arg: value}))
         if method is None:
-            return union(*(self.call(each.value, given, named, node.lineno) for each in callee))
+            return union(*(self.call(each.value, arguments, named, node.lineno) for each in callee))
         of, name, target = method
         own = any(isinstance(each.value, Instance) and member(each.value.of, name) is not None for each in of)
         if not own:
-            stream = self.call_of_stream(of, name, given, named, node.lineno)
+            stream = self.call_of_stream(of, name, arguments, named, node.lineno)
             if stream is not None:
                 if isinstance(target, ast.Name) and all(
                     isinstance(each.value, Stream) for each in (*of, *stream)
@@ -94,14 +94,16 @@ class Calls(Expressions):
                         target, stream, home(target, scope)
                     )  # a reader or writer takes an option itself
                 return stream
-        changed = _mutated(of, name, given, named)
+        changed = _mutated(of, name, arguments, named)
         if changed is not None:
             if isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
                 self.assign(target, changed, home(target, scope))
-            return changed if name == "setdefault" else known(None, node.lineno)
-        return union(*(self._method(each, name, given, named, node.lineno) for each in of))
+            return changed if name == "setdefault" else known_value(None, node.lineno)
+        return union(*(self._method(each, name, arguments, named, node.lineno) for each in of))
 
-    def _method(self, of: Alternative, name: str, given: Sequence[Values], named: Table, line: int) -> Values:
+    def _method(
+        self, of: Alternative, name: str, arguments: Sequence[Values], named: Table, line: int
+    ) -> Values:
         value = of.value
         if isinstance(value, str) and name in TEXT_METHODS:
             keywords = list(named.values)
@@ -111,149 +113,169 @@ class Calls(Expressions):
                     *rest[: len(rest) - len(keywords)],
                     **dict(zip(keywords, rest[len(rest) - len(keywords) :], strict=True)),
                 ),
-                [(of,), *given, *named.values.values()],
+                [(of,), *arguments, *named.values.values()],
                 line,
                 "a text",
             )
         if isinstance(value, Table):
-            return self._table_method(of, name, given, line)
+            return self._table_method(of, name, arguments, line)
         if isinstance(value, Items) and name in ("group", "groups"):  # a match of a pattern
             if name == "groups":
-                return known(Items(value.values[1:]), line)
-            return self._looked_up(of, given[0] if given else known(0, line), line)
+                return known_value(Items(value.values[1:]), line)
+            return self._looked_up(of, arguments[0] if arguments else known_value(0, line), line)
         if isinstance(value, Library) and value.path == "os.environ" and name == "get":
             return library.variable(
-                self.launch, given[0] if given else (), given[1] if len(given) > 1 else None, line
+                self.launch,
+                arguments[0] if arguments else (),
+                arguments[1] if len(arguments) > 1 else None,
+                line,
             )
         if isinstance(value, Library) and value.path in self._parsers:
-            return self._parser_method(value.path, name, given, named, line)
+            return self._parser_method(value.path, name, arguments, named, line)
         if (
             isinstance(value, Items)
             and value.values
             and name in ("match", "search", "fullmatch", "sub", "split")
         ):
             return self.call(
-                Library(f"re.{name}"), [value.values[0], *given], named, line
+                Library(f"re.{name}"), [value.values[0], *arguments], named, line
             )  # a compiled pattern
         return union(
-            *(self.call(each.value, given, named, line) for each in self._attribute_of(of, name, line))
+            *(self.call(each.value, arguments, named, line) for each in self._attribute_of(of, name, line))
         )
 
-    def _table_method(self, of: Alternative, name: str, given: Sequence[Values], line: int) -> Values:
+    def _table_method(self, of: Alternative, name: str, arguments: Sequence[Values], line: int) -> Values:
         table: Table = of.value
-        if name == "get" and given:
-            default = given[1] if len(given) > 1 else known(None, line)
-            found = [
-                table.values.get(key.value, unknown(table.more, line) if table.more else default)
-                for key in given[0]
+        if name == "get" and arguments:
+            default = arguments[1] if len(arguments) > 1 else known_value(None, line)
+            values = [
+                table.values.get(key.value, unknown_value(table.more, line) if table.more else default)
+                for key in arguments[0]
                 if not isinstance(key.value, Unknown)
             ]
             return union(
-                *found, *([] if first_unknown(given[0]) is None else [first_as_values(given[0]) or ()])
+                *values,
+                *([] if first_unknown(arguments[0]) is None else [first_as_values(arguments[0]) or ()]),
             )
         if table.more and name in ("items", "keys", "values"):
-            return unknown(table.more, line)
+            return unknown_value(table.more, line)
         if name == "items":
             pairs = tuple(
-                known(Items((known(key, line), value)), line) for key, value in table.values.items()
+                known_value(Items((known_value(key, line), value)), line)
+                for key, value in table.values.items()
             )
-            return known(Items(pairs), line)
+            return known_value(Items(pairs), line)
         if name == "values":
-            return known(Items(tuple(table.values.values())), line)
-        return (of,) if name in ("copy", "keys", "asDict") else unknown(f"{name}()", line)
+            return known_value(Items(tuple(table.values.values())), line)
+        return (of,) if name in ("copy", "keys", "asDict") else unknown_value(f"{name}()", line)
 
     def _parser_method(
-        self, path: str, name: str, given: Sequence[Values], named: Table, line: int
+        self, path: str, name: str, arguments: Sequence[Values], named: Table, line: int
     ) -> Values:
         if name == "add_argument":
-            names = [each[0].value if len(each) == 1 else None for each in given]
+            names = [each[0].value if len(each) == 1 else None for each in arguments]
             self._parsers[path].append((names, named.values))
-            return known(None, line)
+            return known_value(None, line)
         if name in ("parse_args", "parse_known_args"):
             try:
-                found = known(library.parse_arguments(self._parsers[path], self.launch), line)
+                parsed = known_value(library.parse_arguments(self._parsers[path], self.launch), line)
             except (ValueError, TypeError, ArgumentError) as error:
-                found = unknown(f"{name}() ({error})", line)
-            return found if name == "parse_args" else known(Items((found, known(Items(()), line))), line)
+                parsed = unknown_value(f"{name}() ({error})", line)
+            return (
+                parsed
+                if name == "parse_args"
+                else known_value(Items((parsed, known_value(Items(()), line))), line)
+            )
         if name in ("add_argument_group", "add_mutually_exclusive_group"):
-            return known(Library(path), line)
-        return unknown(f"{name}()", line)
+            return known_value(Library(path), line)
+        return unknown_value(f"{name}()", line)
 
-    def call(self, callee: Any, given: Sequence[Values], named: Table, line: int) -> Values:
+    def call(self, callee: Any, arguments: Sequence[Values], named: Table, line: int) -> Values:
         """Return the result of a call."""
         self.step()
         if isinstance(callee, Function):
-            return self._function(callee, given, named, line)
+            return self._function(callee, arguments, named, line)
         if isinstance(callee, Class):
-            return self._instance(callee, given, named, line)
+            return self._instance(callee, arguments, named, line)
         if isinstance(callee, Instance):
             own = member(callee.of, "__call__")
             called = [
                 replace(each.value, owner=callee) for each in own or () if isinstance(each.value, Function)
             ]
-            return union(*(self._function(each, given, named, line) for each in called)) or known(
+            return union(*(self._function(each, arguments, named, line) for each in called)) or known_value(
                 callee, line
             )
-        self._call_back(given, named, line)
-        handed_on = self._handed_on([*given, *named.values.values()])
+        self._call_back(arguments, named, line)
+        handed_on = self._handed_on([*arguments, *named.values.values()])
         if not isinstance(callee, Library):
             if handed_on is not None:
                 return handed_on
-            return (Alternative(callee, line),) if isinstance(callee, Unknown) else unknown("a call", line)
-        return self._library(callee.path, given, named, line, handed_on)
+            return (
+                (Alternative(callee, line),) if isinstance(callee, Unknown) else unknown_value("a call", line)
+            )
+        return self._library(callee.path, arguments, named, line, handed_on)
 
     def _library(
-        self, path: str, given: Sequence[Values], named: Table, line: int, handed_on: Values | None
+        self, path: str, arguments: Sequence[Values], named: Table, line: int, handed_on: Values | None
     ) -> Values:
         last = path.rpartition(".")[2]
         match path:
             case "os.getenv" | "os.environ.get":
                 return library.variable(
-                    self.launch, given[0] if given else (), given[1] if len(given) > 1 else None, line
+                    self.launch,
+                    arguments[0] if arguments else (),
+                    arguments[1] if len(arguments) > 1 else None,
+                    line,
                 )
             case "argparse.ArgumentParser":
                 name = f"argparse.ArgumentParser#{len(self._parsers)}"
                 self._parsers[name] = []
-                return known(Library(name), line)
+                return known_value(Library(name), line)
             case "vars":
-                return given[0] if given else unknown("vars()", line)
+                return arguments[0] if arguments else unknown_value("vars()", line)
             case "re.compile":
-                return known(Items((given[0],)), line) if given else unknown("a pattern", line)
+                return (
+                    known_value(Items((arguments[0],)), line)
+                    if arguments
+                    else unknown_value("a pattern", line)
+                )
             case "dict":
-                base = as_table(given[0]) if given else Table()
-                return known(base.joined(named), line)
+                base = as_table(arguments[0]) if arguments else Table()
+                return known_value(base.joined(named), line)
             case "print":
-                return known(None, line)
+                return known_value(None, line)
             case _:
                 pass
         if last == "getResolvedOptions":
-            asked = given[1] if len(given) > 1 else named.values.get("options", ())
+            asked = arguments[1] if len(arguments) > 1 else named.values.get("options", ())
             names = [
                 str(each.value)
                 for one in asked
                 for value in items_of(one.value, line) or ()
                 for each in value
             ]
-            return known(library.resolved_options(self.launch, names), line)
+            return known_value(library.resolved_options(self.launch, names), line)
         if last in ("field", "Field"):  # of a data class
             if "default_factory" in named.values:
                 made = named.values["default_factory"]
                 return union(*(self.call(each.value, [], Table(), line) for each in made))
             return (
-                given[0] if given else named.values.get("default", unknown("a field without a default", line))
+                arguments[0]
+                if arguments
+                else named.values.get("default", unknown_value("a field without a default", line))
             )
         if handed_on is not None:
             return handed_on
         if path in FUNCTIONS and (not named.values or path == "json.dumps"):
-            return compute(FUNCTIONS[path], given, line, f"{path}()")
-        return unknown(f"{path}()", line)
+            return compute(FUNCTIONS[path], arguments, line, f"{path}()")
+        return unknown_value(f"{path}()", line)
 
-    def _call_back(self, given: Sequence[Values], named: Table, line: int) -> None:
+    def _call_back(self, batch_arguments: Sequence[Values], named: Table, line: int) -> None:
         """Call the functions that a library is given, as a thread or a pool calls them."""
-        for place, values in enumerate(given):
+        for place, values in enumerate(batch_arguments):
             for each in values:
                 if isinstance(each.value, Function):
-                    self.call(each.value, given[place + 1 :], Table(), line)
+                    self.call(each.value, batch_arguments[place + 1 :], Table(), line)
         for name, values in named.values.items():
             arguments = named.values.get("args", ()) if name == "target" else ()
             parts = items_of(arguments[0].value, line) if len(arguments) == 1 else None
@@ -269,20 +291,20 @@ class Calls(Expressions):
             for inner in each.values if isinstance(each, Items) else ():
                 frames += [one.value for one in inner if isinstance(one.value, Frame)]
         if frames:
-            return known(replace(all_of(frames), shaped=True), 0)
+            return known_value(replace(all_of(frames), shaped=True), 0)
         stream = next((each for each in several if isinstance(each, Stream)), None)
         if stream is None:
             return None
         options = replace(
             stream.options, more=stream.options.more or "a function that is not in this program"
         )
-        return known(replace(stream, options=options), stream.line)
+        return known_value(replace(stream, options=options), stream.line)
 
-    def _function(self, callee: Function, given: Sequence[Values], named: Table, line: int) -> Values:
+    def _function(self, callee: Function, arguments: Sequence[Values], named: Table, line: int) -> Values:
         node = callee.node
         self.called.add(node)
         if self._depth >= _DEEPEST:
-            return unknown("a function that calls itself", line)
+            return unknown_value("a function that calls itself", line)
         if isinstance(node, ast.Lambda):
             body: list[ast.stmt] = [ast.Return(node.body, lineno=node.lineno)]
         else:
@@ -293,9 +315,12 @@ class Calls(Expressions):
                 (each for each in _above(callee.owner.of) if each.scope is callee.scope), callee.owner.of
             )
             of = Class(of.node, Scope(), of.bases)
-            scope.values["super"] = known(Instance(of, callee.owner.scope, callee.owner), line)
+            scope.values["super"] = known_value(Instance(of, callee.owner.scope, callee.owner), line)
         self._bind(
-            callee, [*([] if callee.owner is None else [known(callee.owner, line)]), *given], named, scope
+            callee,
+            [*([] if callee.owner is None else [known_value(callee.owner, line)]), *arguments],
+            named,
+            scope,
         )
         self._depth += 1
         self.scopes.append(scope)
@@ -305,10 +330,10 @@ class Calls(Expressions):
         finally:
             self._depth -= 1
             self.scopes = [each for each in self.scopes if each is not scope]
-            found = self.returned.pop()
-        return union(found) if found else known(None, line)
+            result = self.returned.pop()
+        return union(result) if result else known_value(None, line)
 
-    def _bind(self, callee: Function, given: Sequence[Values], named: Table, scope: Scope) -> None:
+    def _bind(self, callee: Function, arguments: Sequence[Values], named: Table, scope: Scope) -> None:
         spec = callee.node.args
         plain_ones = [*spec.posonlyargs, *spec.args]
         defaults = dict(zip([each.arg for each in plain_ones[::-1]], spec.defaults[::-1], strict=False))
@@ -318,38 +343,40 @@ class Calls(Expressions):
             if value is not None
         }
         for place, each in enumerate([*plain_ones, *spec.kwonlyargs]):
-            if place < len(given) and place < len(plain_ones):
-                value = given[place]
+            if place < len(arguments) and place < len(plain_ones):
+                value = arguments[place]
             elif each.arg in named.values:
                 value = named.values[each.arg]
             elif each.arg in defaults:
                 value = self.value(defaults[each.arg], callee.scope)
             else:
-                value = unknown(named.more or f"the parameter {each.arg}", callee.node.lineno)
+                value = unknown_value(named.more or f"the parameter {each.arg}", callee.node.lineno)
             scope.values[each.arg] = value
         if spec.vararg:
-            scope.values[spec.vararg.arg] = known(Items(tuple(given[len(plain_ones) :])), callee.node.lineno)
+            scope.values[spec.vararg.arg] = known_value(
+                Items(tuple(arguments[len(plain_ones) :])), callee.node.lineno
+            )
         if spec.kwarg:
             own = {each.arg for each in (*plain_ones, *spec.kwonlyargs)}
             more = {key: value for key, value in named.values.items() if key not in own}
-            scope.values[spec.kwarg.arg] = known(Table(more, named.more), callee.node.lineno)
+            scope.values[spec.kwarg.arg] = known_value(Table(more, named.more), callee.node.lineno)
 
-    def _instance(self, of: Class, given: Sequence[Values], named: Table, line: int) -> Values:
+    def _instance(self, of: Class, arguments: Sequence[Values], named: Table, line: int) -> Values:
         made = Instance(of, Scope())
         self.scopes.append(made.scope)
         constructor = member(of, "__init__")
         if constructor is not None:
             for each in constructor:
                 if isinstance(each.value, Function):
-                    self._function(replace(each.value, owner=made), given, named, line)
+                    self._function(replace(each.value, owner=made), arguments, named, line)
         else:  # a data class, whose fields are its arguments
             fields = [
                 each.target.id
                 for each in of.node.body
                 if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
             ]
-            made.scope.values |= dict(zip(fields, given, strict=False)) | dict(named.values)
-        return known(made, line)
+            made.scope.values |= dict(zip(fields, arguments, strict=False)) | dict(named.values)
+        return known_value(made, line)
 
 
 def _above(of: Class) -> Iterator[Class]:
@@ -359,18 +386,18 @@ def _above(of: Class) -> Iterator[Class]:
         yield from _above(each)
 
 
-def _mutated(of: Values, name: str, given: Sequence[Values], named: Table) -> Values | None:
+def _mutated(of: Values, name: str, arguments: Sequence[Values], named: Table) -> Values | None:
     """Return a list or dictionary after a method that changes it; None for other methods."""
-    found = []
+    values = []
     for each in of:
         value = each.value
         if isinstance(value, Table) and name == "update":
-            changed: Any = value.joined(as_table(given[0]) if given else Table()).joined(named)
-        elif isinstance(value, Items) and name == "append" and given and len(value.values) < MOST_ITEMS:
-            changed = Items((*value.values, given[0]))
-        elif isinstance(value, Items) and name == "extend" and given:
-            changed = Items((*value.values, *(items_of(given[0][0].value, 0) or ())))
+            changed: Any = value.joined(as_table(arguments[0]) if arguments else Table()).joined(named)
+        elif isinstance(value, Items) and name == "append" and arguments and len(value.values) < MOST_ITEMS:
+            changed = Items((*value.values, arguments[0]))
+        elif isinstance(value, Items) and name == "extend" and arguments:
+            changed = Items((*value.values, *(items_of(arguments[0][0].value, 0) or ())))
         else:
             return None
-        found.append(Alternative(changed, each.line))
-    return tuple(found) or None
+        values.append(Alternative(changed, each.line))
+    return tuple(values) or None

@@ -27,11 +27,11 @@ from millrace.advisor.programs.values import (
     as_table,
     compute,
     first_as_values,
-    known,
+    known_value,
     lift,
     truth,
     union,
-    unknown,
+    unknown_value,
     with_key,
 )
 
@@ -81,7 +81,7 @@ class Expressions(ABC):
         """Return a streaming attribute, such as ``readStream``; None for others."""
 
     @abstractmethod
-    def call(self, callee: Any, given: Sequence[Values], named: Table, line: int) -> Values:
+    def call(self, callee: Any, arguments: Sequence[Values], named: Table, line: int) -> Values:
         """Return the result of a call."""
 
     @abstractmethod
@@ -112,31 +112,31 @@ class Expressions(ABC):
         while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):  # a chain of calls may be long
             chain.append(node)
             node = node.func if isinstance(node, ast.Call) else node.value
-        found = self._single(node, scope)
+        result = self._single(node, scope)
         method: tuple[Values, str, ast.expr] | None = None
         for each in reversed(chain):
             self.step()
             if isinstance(each, ast.Attribute):
                 if method is not None:
-                    found = self._attribute(method[0], method[1], each.lineno)
-                method = found, each.attr, each.value
+                    result = self._attribute(method[0], method[1], each.lineno)
+                method = result, each.attr, each.value
             elif isinstance(each, ast.Call):
-                found = self.invoke(each, found, method, scope)
+                result = self.invoke(each, result, method, scope)
                 method = None
             else:
                 assert isinstance(each, ast.Subscript)
                 if method is not None:
-                    found = self._attribute(method[0], method[1], each.lineno)
+                    result = self._attribute(method[0], method[1], each.lineno)
                     method = None
-                found = self._item(found, each, scope)
-        return found if method is None else self._attribute(method[0], method[1], method[2].lineno)
+                result = self._item(result, each, scope)
+        return result if method is None else self._attribute(method[0], method[1], method[2].lineno)
 
     def _single(self, node: ast.expr, scope: Scope) -> Values:
         self.step()
         line = node.lineno if hasattr(node, "lineno") else 0
         match node:
             case ast.Constant():
-                return known(lift(node.value, line), line)
+                return known_value(lift(node.value, line), line)
             case ast.Name():
                 return self._name(node.id, line, scope)
             case ast.JoinedStr():
@@ -144,19 +144,19 @@ class Expressions(ABC):
                 return (
                     compute(lambda *texts: "".join(map(str, texts)), parts, line, "a text")
                     if parts
-                    else known("", line)
+                    else known_value("", line)
                 )
             case ast.FormattedValue():
                 if node.format_spec is None:
                     return self.value(node.value, scope)
-                return unknown("a formatted value", line)
+                return unknown_value("a formatted value", line)
             case ast.BinOp():
                 return self._binary(node, scope)
             case ast.BoolOp():
                 return self._boolean(node, scope)
             case ast.UnaryOp(op=ast.Not()):
                 holds = truth(self.value(node.operand, scope))
-                return unknown("a condition", line) if holds is None else known(not holds, line)
+                return unknown_value("a condition", line) if holds is None else known_value(not holds, line)
             case ast.UnaryOp(op=ast.USub()):
                 return compute(operator.neg, [self.value(node.operand, scope)], line, "a number")
             case ast.Compare():
@@ -166,11 +166,11 @@ class Expressions(ABC):
                 ways = [node.body, node.orelse] if holds is None else [node.body if holds else node.orelse]
                 return union(*(self.value(each, scope) for each in ways))
             case ast.Dict():
-                return known(self._table(node, scope), line)
+                return known_value(self._table(node, scope), line)
             case ast.List() | ast.Tuple() | ast.Set():
                 return self._items(node.elts, line, scope)
             case ast.Lambda():
-                return known(Function(node, scope), line)
+                return known_value(Function(node, scope), line)
             case ast.NamedExpr():
                 value = self.value(node.value, scope)
                 self.assign(node.target, value, scope)
@@ -180,12 +180,12 @@ class Expressions(ABC):
             case ast.Await() | ast.Starred():
                 return self.value(node.value, scope)
             case _:
-                return unknown("an expression", line)
+                return unknown_value("an expression", line)
 
     def _name(self, name: str, line: int, scope: Scope) -> Values:
         if name == "__name__":
-            return known("__main__", line)
-        return scope.find(name) or known(Library(name), line)
+            return known_value("__main__", line)
+        return scope.find(name) or known_value(Library(name), line)
 
     def _items(self, elements: Iterable[ast.expr], line: int, scope: Scope) -> Values:
         values: list[Values] = []
@@ -194,20 +194,20 @@ class Expressions(ABC):
             if isinstance(each, ast.Starred):
                 parts = items_of(value[0].value, line) if len(value) == 1 else None
                 if parts is None:
-                    return first_as_values(value) or unknown("a list", line)
+                    return first_as_values(value) or unknown_value("a list", line)
                 values += parts
             else:
                 values.append(value)
-        return known(Items(tuple(values[:MOST_ITEMS])), line)
+        return known_value(Items(tuple(values[:MOST_ITEMS])), line)
 
     def _table(self, node: ast.Dict, scope: Scope) -> Table:
-        found = Table()
+        table = Table()
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
-                found = found.joined(as_table(self.value(value, scope)))
+                table = table.joined(as_table(self.value(value, scope)))
             else:
-                found = with_key(found, self.value(key, scope), self.value(value, scope))
-        return found
+                table = with_key(table, self.value(key, scope), self.value(value, scope))
+        return table
 
     def _comprehension(
         self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp, scope: Scope
@@ -216,8 +216,8 @@ class Expressions(ABC):
         over = self.value(first.iter, scope)
         rounds = items_of(over[0].value, node.lineno) if len(over) == 1 else None
         if rounds is None or others:
-            return first_as_values(over) or unknown("a list", node.lineno)
-        inner, found, table = Scope({}, scope), list[Values](), Table()
+            return first_as_values(over) or unknown_value("a list", node.lineno)
+        inner, items, table = Scope({}, scope), list[Values](), Table()
         for each in rounds:
             self.assign(first.target, each, inner)
             if any(truth(self.value(test, inner)) is False for test in first.ifs):
@@ -225,8 +225,8 @@ class Expressions(ABC):
             if isinstance(node, ast.DictComp):
                 table = with_key(table, self.value(node.key, inner), self.value(node.value, inner))
             else:
-                found.append(self.value(node.elt, inner))
-        return known(table if isinstance(node, ast.DictComp) else Items(tuple(found)), node.lineno)
+                items.append(self.value(node.elt, inner))
+        return known_value(table if isinstance(node, ast.DictComp) else Items(tuple(items)), node.lineno)
 
     def _binary(self, node: ast.BinOp, scope: Scope) -> Values:
         parts: list[ast.BinOp] = []
@@ -234,58 +234,62 @@ class Expressions(ABC):
         while isinstance(first, ast.BinOp):  # a sum of many texts is nested to the left
             parts.append(first)
             first = first.left
-        found = self.value(first, scope)
+        result = self.value(first, scope)
         for each in reversed(parts):
             other = self.value(each.right, scope)
             line = each.lineno
             if isinstance(each.op, ast.BitOr) and all(
-                isinstance(one.value, Table) for one in (*found, *other)
+                isinstance(one.value, Table) for one in (*result, *other)
             ):
-                found = known(as_table(found).joined(as_table(other)), line)
+                result = known_value(as_table(result).joined(as_table(other)), line)
             elif isinstance(each.op, ast.Mult):
-                found = compute(_product, [found, other], line, "a product")
+                result = compute(_product, [result, other], line, "a product")
             elif type(each.op) in _OPERATORS:
-                found = compute(_OPERATORS[type(each.op)], [found, other], line, "a value that is computed")
+                result = compute(_OPERATORS[type(each.op)], [result, other], line, "a value that is computed")
             else:
-                found = unknown("a value that is computed", line)
-        return found
+                result = unknown_value("a value that is computed", line)
+        return result
 
     def _boolean(self, node: ast.BoolOp, scope: Scope) -> Values:
-        found: list[Alternative] = []
+        alternatives: list[Alternative] = []
         for each in node.values:
             value = self.value(each, scope)
             holds = truth(value)
             if holds is not None and holds == isinstance(node.op, ast.Or):
-                return union(found, value)
+                return union(alternatives, value)
             if holds is None or each is node.values[-1]:
-                found.extend(value)
-        return union(found)
+                alternatives.extend(value)
+        return union(alternatives)
 
     def _compare(self, node: ast.Compare, scope: Scope) -> Values:
-        left, found = self.value(node.left, scope), list[bool]()
+        left, results = self.value(node.left, scope), list[bool]()
         for kind, right in zip(node.ops, node.comparators, strict=True):
             other = self.value(right, scope)
             if isinstance(kind, ast.In | ast.NotIn) and len(other) == 1 and isinstance(other[0].value, Table):
                 table = other[0].value  # its keys may be known where its values are not
-                other = unknown(table.more, 0) if table.more else known(lift(list(table.values), 0), 0)
+                other = (
+                    unknown_value(table.more, 0)
+                    if table.more
+                    else known_value(lift(list(table.values), 0), 0)
+                )
             holds = truth(compute(_OPERATORS[type(kind)], [left, other], node.lineno, "a condition"))
             if holds is None:
-                return unknown("a condition", node.lineno)
-            found.append(holds)
+                return unknown_value("a condition", node.lineno)
+            results.append(holds)
             left = other
-        return known(all(found), node.lineno)
+        return known_value(all(results), node.lineno)
 
     def _item(self, of: Values, node: ast.Subscript, scope: Scope) -> Values:
         line = node.lineno
         if isinstance(node.slice, ast.Slice):
             bounds = [
-                known(None, line) if each is None else self.value(each, scope)
+                known_value(None, line) if each is None else self.value(each, scope)
                 for each in (node.slice.lower, node.slice.upper, node.slice.step)
             ]
             return compute(lambda value, *at: value[slice(*at)], [of, *bounds], line, "a part of a value")
         key = self.value(node.slice, scope)
         if not self.launch.ordered and dotted(node.value) in ("sys.argv", "argv"):
-            return unknown("an argument by its place, and Glue has them in no order", line)
+            return unknown_value("an argument by its place, and Glue has them in no order", line)
         return union(*(self._looked_up(each, key, line) for each in of))
 
     def _looked_up(self, of: Alternative, key: Values, line: int) -> Values:
@@ -295,23 +299,23 @@ class Expressions(ABC):
             return ((Alternative(of.value, of.line)),)
         if isinstance(of.value, Library) and of.value.path == "os.environ":
             return library.variable(self.launch, key, None, line)
-        found: list[Alternative] = []
+        alternatives: list[Alternative] = []
         for each in key:
             if isinstance(of.value, Table) and isinstance(each.value, str | int):
                 missing = of.value.more or f"the key {each.value}, which the program does not set"
-                found.extend(of.value.values.get(each.value, unknown(missing, line)))
+                alternatives.extend(of.value.values.get(each.value, unknown_value(missing, line)))
             elif isinstance(of.value, Items) and isinstance(each.value, int):
                 inside = -len(of.value.values) <= each.value < len(of.value.values)
-                found.extend(
+                alternatives.extend(
                     of.value.values[each.value]
                     if inside
-                    else unknown(f"argument or item {each.value}, which is missing", line)
+                    else unknown_value(f"argument or item {each.value}, which is missing", line)
                 )
             elif isinstance(each.value, Unknown):
-                found.append(each)
+                alternatives.append(each)
             else:
-                found.extend(compute(operator.getitem, [(of,), (each,)], line, "an item"))
-        return union(found)
+                alternatives.extend(compute(operator.getitem, [(of,), (each,)], line, "an item"))
+        return union(alternatives)
 
     def _attribute(self, of: Values, name: str, line: int) -> Values:
         stream = self.attribute_of_stream(of, name, line)
@@ -320,33 +324,34 @@ class Expressions(ABC):
     def _attribute_of(self, of: Alternative, name: str, line: int) -> Values:
         value = of.value
         if isinstance(value, Instance):
-            found = value.scope.values.get(name)
-            if found is not None:
-                return found
-            found = member(value.of, name)
-            if found is None:
-                return unknown(f"the attribute {name}, which the program does not set", line)
-            bound = [self._bound(each, value) for each in found]
+            attribute = value.scope.values.get(name)
+            if attribute is not None:
+                return attribute
+            attribute = member(value.of, name)
+            if attribute is None:
+                return unknown_value(f"the attribute {name}, which the program does not set", line)
+            bound = [self._bound(each, value) for each in attribute]
             if any(_decorated(each.value, "property", "cached_property") for each in bound):
                 return union(*(self.call(each.value, [], Table(), line) for each in bound))
             return tuple(bound)
         if isinstance(value, Class):
-            found = member(value, name) or unknown(f"the attribute {name}", line)
+            attribute = member(value, name) or unknown_value(f"the attribute {name}", line)
             return tuple(
-                self._bound(each, value) if _decorated(each.value, "classmethod") else each for each in found
+                self._bound(each, value) if _decorated(each.value, "classmethod") else each
+                for each in attribute
             )
         if isinstance(value, Library):
             return self._imported(f"{value.path}.{name}", line)
         if isinstance(value, Table):  # options of argparse
-            return self._looked_up(of, known(name, line), line)
+            return self._looked_up(of, known_value(name, line), line)
         if name == "value" and isinstance(value, str):  # of an enumeration
             return (of,)
-        return (of,) if isinstance(value, Unknown | Frame) else unknown(f"the attribute {name}", line)
+        return (of,) if isinstance(value, Unknown | Frame) else unknown_value(f"the attribute {name}", line)
 
     def _imported(self, path: str, line: int) -> Values:
         if path == "sys.argv":
-            return known(lift(["program", *self.launch.words], line), line)
-        return known(Library(path), line)
+            return known_value(lift(["program", *self.launch.words], line), line)
+        return known_value(Library(path), line)
 
     @staticmethod
     def _bound(of: Alternative, owner: Instance | Class) -> Alternative:

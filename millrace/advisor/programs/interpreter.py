@@ -20,10 +20,10 @@ from millrace.advisor.programs.values import (
     Scope,
     Values,
     first_unknown,
-    known,
+    known_value,
     truth,
     union,
-    unknown,
+    unknown_value,
     with_key,
 )
 
@@ -62,7 +62,7 @@ class Interpreter(Calls):
                     return _ENDED
             case ast.Return():
                 self.returned[-1].extend(
-                    self.value(node.value, scope) if node.value else known(None, node.lineno)
+                    self.value(node.value, scope) if node.value else known_value(None, node.lineno)
                 )
                 return _ENDED
             case ast.Raise():
@@ -98,7 +98,7 @@ class Interpreter(Calls):
                     [lambda case=case: self.run(case.body, scope) for case in node.cases] + [lambda: _NEXT]
                 )
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                scope.values[node.name] = known(Function(node, scope), node.lineno)
+                scope.values[node.name] = known_value(Function(node, scope), node.lineno)
             case ast.ClassDef():
                 self._class(node, scope)
             case ast.Import() | ast.ImportFrom():
@@ -128,7 +128,7 @@ class Interpreter(Calls):
             if isinstance(each.value, Class)
         )
         self.run(node.body, inner)
-        scope.values[node.name] = known(Class(node, inner, bases), node.lineno)
+        scope.values[node.name] = known_value(Class(node, inner, bases), node.lineno)
 
     def _branches(
         self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], scope: Scope
@@ -171,7 +171,9 @@ class Interpreter(Calls):
             for name, value in values.items():
                 before = first.get(each, {}).get(name)
                 if before is not None and len(union(before, value)) > len(before):
-                    each.values[name] = union(value, unknown("a value that a loop changes", value[0].line))
+                    each.values[name] = union(
+                        value, unknown_value("a value that a loop changes", value[0].line)
+                    )
         return max(ended, self.run(orelse, scope))
 
     def _round(self, body: Callable[[], int]) -> int:
@@ -199,7 +201,7 @@ class Interpreter(Calls):
             origin = lost.value.origin if lost is not None else "a loop"
 
             def once() -> int:
-                self.assign(node.target, unknown(origin, node.lineno), scope)
+                self.assign(node.target, unknown_value(origin, node.lineno), scope)
                 return self.run(node.body, scope)
 
             return self._round(lambda: self._any_rounds(once, node.orelse, scope))
@@ -217,7 +219,7 @@ class Interpreter(Calls):
     def _try(self, node: ast.Try | ast.TryStar, scope: Scope) -> int:
         def handled(handler: ast.ExceptHandler) -> int:
             if handler.name:
-                scope.values[handler.name] = unknown("an exception", handler.lineno)
+                scope.values[handler.name] = unknown_value("an exception", handler.lineno)
             return self.run(handler.body, scope)
 
         ways: list[Callable[[], int]] = [lambda: self.run([*node.body, *node.orelse], scope)]
@@ -239,7 +241,7 @@ class Interpreter(Calls):
                     lost = first_unknown(value)
                     origin = lost.value.origin if lost is not None else "a part of a value"
                     self.assign(
-                        each, parts[place] if same and parts else unknown(origin, target.lineno), scope
+                        each, parts[place] if same and parts else unknown_value(origin, target.lineno), scope
                     )
             case ast.Attribute():
                 for owner in self.value(target.value, scope):

@@ -20,10 +20,10 @@ from millrace.advisor.programs.values import (
     NotPlainError,
     Table,
     Values,
-    known,
+    known_value,
     lift,
     plain,
-    unknown,
+    unknown_value,
 )
 
 
@@ -128,9 +128,9 @@ def text_method(name: str) -> Callable[..., Any]:
     return format_text if name == "format" else getattr(str, name)
 
 
-def _groups(found: re.Match[str] | None) -> Any:
+def _groups(match: re.Match[str] | None) -> Any:
     """Return a match as a list of its groups, the complete match first."""
-    return None if found is None else [found[0], *found.groups()]
+    return None if match is None else [match[0], *match.groups()]
 
 
 def _pattern(pattern: str, text: str) -> re.Pattern[str]:
@@ -172,14 +172,14 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 def resolved_options(launch: Launch, asked: Iterable[str]) -> Table:
     """Return what Glue's ``getResolvedOptions`` gives: an argument that is asked for is there, or Glue ends the run."""
-    given = {name: known(value, 0) for name, value in launch.named.items()}
-    missing = {name: missing_argument(name, 0) for name in asked if name not in given}
-    return Table(given | missing)
+    options = {name: known_value(value, 0) for name, value in launch.named.items()}
+    missing = {name: missing_argument(name, 0) for name in asked if name not in options}
+    return Table(options | missing)
 
 
 def missing_argument(name: str, line: int) -> Values:
     """Return the value of an argument that the job does not have."""
-    return unknown(f"the argument --{name}, which the job does not have", line)
+    return unknown_value(f"the argument --{name}, which the job does not have", line)
 
 
 @dataclass(frozen=True)
@@ -206,31 +206,31 @@ def parse_arguments(declared: Sequence[tuple[list[Any], Mapping[str, Values]]], 
     """
     parser = _Parser(add_help=False, allow_abbrev=False)
     for names, keywords in declared:
-        given = {key: value[0].value for key, value in keywords.items() if len(value) == 1}
-        action = given.get("action", "store")
+        keyword_values = {key: value[0].value for key, value in keywords.items() if len(value) == 1}
+        action = keyword_values.get("action", "store")
         if not names or not all(isinstance(each, str) for each in names) or action not in _ACTIONS:
             continue
         more: dict[str, Any] = {"action": action}
         option = names[0].startswith("-")
-        if isinstance(given.get("dest"), str):
-            more["dest"] = given["dest"]
-        name = str(given.get("dest") or max(names, key=len).lstrip("-"))
+        if isinstance(keyword_values.get("dest"), str):
+            more["dest"] = keyword_values["dest"]
+        name = str(keyword_values.get("dest") or max(names, key=len).lstrip("-"))
         if action == "store":
-            kind = given.get("type")
+            kind = keyword_values.get("type")
             more["type"] = _TYPES.get(kind.path if isinstance(kind, Library) else "", str)
-            if isinstance(given.get("nargs"), str | int):
-                more["nargs"] = given["nargs"]
+            if isinstance(keyword_values.get("nargs"), str | int):
+                more["nargs"] = keyword_values["nargs"]
             elif not option:
                 more["nargs"] = "?"
         if action in ("store", "append"):
-            has_default = "default" in keywords and given.get("default", ...) is not None
+            has_default = "default" in keywords and keyword_values.get("default", ...) is not None
             more["default"] = _Default(keywords["default"] if has_default else missing_argument(name, 0))
         parser.add_argument(*names, **more)
-    found, _ = parser.parse_known_args(list(launch.words))
+    namespace, _ = parser.parse_known_args(list(launch.words))
     return Table(
         {
-            name: value.values if isinstance(value, _Default) else known(lift(value, 0), 0)
-            for name, value in vars(found).items()
+            name: value.values if isinstance(value, _Default) else known_value(lift(value, 0), 0)
+            for name, value in vars(namespace).items()
         }
     )
 
@@ -241,10 +241,10 @@ def variable(launch: Launch, name: Values, default: Values | None, line: int) ->
         [only] = name
         wanted = plain(only.value)
     except (ValueError, NotPlainError):
-        return unknown("an environment variable", line)
+        return unknown_value("an environment variable", line)
     if wanted in launch.variables:
-        return known(launch.variables[wanted], line)
-    return default or unknown(f"the environment variable {wanted}", line)
+        return known_value(launch.variables[wanted], line)
+    return default or unknown_value(f"the environment variable {wanted}", line)
 
 
 def items_of(value: Any, line: int) -> list[Values] | None:
@@ -252,5 +252,5 @@ def items_of(value: Any, line: int) -> list[Values] | None:
     if isinstance(value, Items):
         return list(value.values)
     if isinstance(value, Table) and not value.more:
-        return [known(key, line) for key in value.values]
+        return [known_value(key, line) for key in value.values]
     return None

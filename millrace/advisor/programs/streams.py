@@ -27,10 +27,10 @@ from millrace.advisor.programs.values import (
     as_table,
     first_unknown,
     in_text,
-    known,
+    known_value,
     one_of,
     union,
-    unknown,
+    unknown_value,
 )
 
 LONGEST = 1024 * 1024
@@ -239,90 +239,103 @@ class _Reader(Interpreter):
 
     def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
         if name == "readStream":
-            return known(Stream(line), line)
+            return known_value(Stream(line), line)
         if name == "writeStream":
-            return known(Stream(line, frame=_frames(values) or Frame()), line)
+            return known_value(Stream(line, frame=_frames(values) or Frame()), line)
         if name == "create_data_frame":
-            return known(Library("create_data_frame"), line)
+            return known_value(Library("create_data_frame"), line)
         return None
 
     def call_of_stream(
-        self, of: Values, name: str, given: Sequence[Values], named: Table, line: int
+        self, of: Values, name: str, arguments: Sequence[Values], named: Table, line: int
     ) -> Values | None:
         streams = [each.value for each in of if isinstance(each.value, Stream)]
         if streams:
-            return self._of_stream(streams, name, given, named, line)
+            return self._of_stream(streams, name, arguments, named, line)
         glue = name.removeprefix("create_data_frame_")
         inside = any(each.value == Library("create_data_frame") for each in of)
         if glue in _GLUE and (inside or glue != name):
-            return self._of_glue(glue, given, named, line)
+            return self._of_glue(glue, arguments, named, line)
         if name == "forEachBatch":
-            return self._for_each_batch(given, named, line)
+            return self._for_each_batch(arguments, named, line)
         frame = _frames(of)
         if frame is not None:
-            return self._of_frame(frame, name, given, named, line)
-        if name in ("sql", "table") and given:
-            return self._of_views(given[0], line)
+            return self._of_frame(frame, name, arguments, named, line)
+        if name in ("sql", "table") and arguments:
+            return self._of_views(arguments[0], line)
         return None
 
     def _of_stream(
-        self, streams: Sequence[Stream], name: str, given: Sequence[Values], named: Table, line: int
+        self, streams: Sequence[Stream], name: str, arguments: Sequence[Values], named: Table, line: int
     ) -> Values | None:
         first = streams[0]
         if first.frame is None and name in ("load", "table", "json", "parquet", "csv", "text", "orc"):
             options = _merged(streams).joined(_lowered(named))
             if name != "load":
-                options = options.joined(Table({FORMAT: known(name, line)}))
-            return known(Frame(frozenset([self._add(options, line)])), line)
+                options = options.joined(Table({FORMAT: known_value(name, line)}))
+            return known_value(Frame(frozenset([self._add(options, line)])), line)
         if first.frame is not None and name in _STARTS:
             options = _merged(streams).joined(_lowered(named))
             if name != "start":
-                options = options.joined(Table({"table": given[0] if given else unknown("a table", line)}))
+                options = options.joined(
+                    Table({"table": arguments[0] if arguments else unknown_value("a table", line)})
+                )
             frames = [each.frame for each in streams if each.frame is not None]
             self._started.append(_Started(line, one_of(frames), options))
-            return known(Library("streaming query"), line)
-        return tuple(Alternative(_with_option(each, name, given, named, line), each.line) for each in streams)
+            return known_value(Library("streaming query"), line)
+        return tuple(
+            Alternative(_with_option(each, name, arguments, named, line), each.line) for each in streams
+        )
 
-    def _of_glue(self, call: str, given: Sequence[Values], named: Table, line: int) -> Values:
+    def _of_glue(self, call: str, arguments: Sequence[Values], named: Table, line: int) -> Values:
         names = _GLUE[call]
-        options = Table(dict(zip(names, given, strict=False))).joined(named).values
+        options = Table(dict(zip(names, arguments, strict=False))).joined(named).values
         if call == "from_catalog":
             table = {each: options[each] for each in names[:2] if each in options}
-            inner = _lowered(as_table(options.get("additional_options", known(Table(), line))))
-            found = inner.joined(Table({CATALOG: known(True, line), **table}))
+            inner = _lowered(as_table(options.get("additional_options", known_value(Table(), line))))
+            glue_options = inner.joined(Table({CATALOG: known_value(True, line), **table}))
         else:
-            found = _lowered(as_table(options.get("connection_options", known(Table(), line))))
-            found = found.joined(Table({FORMAT: options.get("connection_type", unknown("no type", line))}))
-        found = found.joined(Table({GLUE: known(True, line)}))
-        return known(Frame(frozenset([self._add(found, line)])), line)
+            glue_options = _lowered(as_table(options.get("connection_options", known_value(Table(), line))))
+            glue_options = glue_options.joined(
+                Table({FORMAT: options.get("connection_type", unknown_value("no type", line))})
+            )
+        glue_options = glue_options.joined(Table({GLUE: known_value(True, line)}))
+        return known_value(Frame(frozenset([self._add(glue_options, line)])), line)
 
-    def _for_each_batch(self, given: Sequence[Values], named: Table, line: int) -> Values:
-        values = dict(zip(("frame", "batch_function", "options"), given, strict=False)) | dict(named.values)
-        options = _lowered(as_table(values.get("options", known(Table(), line))))
+    def _for_each_batch(self, arguments: Sequence[Values], named: Table, line: int) -> Values:
+        values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
+            named.values
+        )
+        options = _lowered(as_table(values.get("options", known_value(Table(), line))))
         more = {TRIGGER: options.values["windowsize"]} if "windowsize" in options.values else {}
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
         frame = _frames(values.get("frame", ())) or Frame()
         self._started.append(_Started(line, frame, options.joined(Table(more))))
-        return known(None, line)
+        return known_value(None, line)
 
-    def _of_frame(self, frame: Frame, name: str, given: Sequence[Values], named: Table, line: int) -> Values:
-        if name in _VIEWS and given:
+    def _of_frame(
+        self, frame: Frame, name: str, arguments: Sequence[Values], named: Table, line: int
+    ) -> Values:
+        if name in _VIEWS and arguments:
             self._views |= {
-                str(each.value).lower(): frame for each in given[0] if not isinstance(each.value, Unknown)
+                str(each.value).lower(): frame for each in arguments[0] if not isinstance(each.value, Unknown)
             }
-            return known(None, line)
+            return known_value(None, line)
         if (
             name in ("transform", "pipe")
-            and given
-            and any(isinstance(each.value, Function) for each in given[0])
+            and arguments
+            and any(isinstance(each.value, Function) for each in arguments[0])
         ):
             return union(
-                *(self.call(each.value, [known(frame, line), *given[1:]], named, line) for each in given[0])
+                *(
+                    self.call(each.value, [known_value(frame, line), *arguments[1:]], named, line)
+                    for each in arguments[0]
+                )
             )
-        others = [_frames(each) for each in (*given, *named.values.values())]
+        others = [_frames(each) for each in (*arguments, *named.values.values())]
         joined = all_of([frame, *(each for each in others if each is not None)])
-        return known(joined if name in _PLAIN else replace(joined, shaped=True), line)
+        return known_value(joined if name in _PLAIN else replace(joined, shaped=True), line)
 
     def _of_views(self, text: Values, line: int) -> Values | None:
         words = {
@@ -338,7 +351,7 @@ class _Reader(Interpreter):
         ]
         if not frames and first_unknown(text) is not None:  # a query that is not known may name any view
             frames = list(self._views.values())
-        return known(replace(all_of(frames), shaped=True), line) if frames else None
+        return known_value(replace(all_of(frames), shaped=True), line) if frames else None
 
     def _add(self, options: Table, line: int) -> int:
         self.sources.append(
@@ -356,8 +369,8 @@ def _function_of(value: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lam
 
 def _frames(values: Values) -> Frame | None:
     """Return the streaming frames among values as one."""
-    found = [each.value for each in values if isinstance(each.value, Frame)]
-    return one_of(found) if found else None
+    frames = [each.value for each in values if isinstance(each.value, Frame)]
+    return one_of(frames) if frames else None
 
 
 def _lowered(options: Table) -> Table:
@@ -369,34 +382,38 @@ def _lowered(options: Table) -> Table:
 
 def _merged(streams: Sequence[Stream]) -> Table:
     """Return the options that a reader or writer has after different branches."""
-    found = streams[0].options
+    options = streams[0].options
     for each in streams[1:]:
-        found = found.either(each.options)
-    return found
+        options = options.either(each.options)
+    return options
 
 
-def _with_option(of: Stream, name: str, given: Sequence[Values], named: Table, line: int) -> Stream:
+def _with_option(of: Stream, name: str, arguments: Sequence[Values], named: Table, line: int) -> Stream:
     options: Table | None = None
     if name == "option":
-        key = given[0] if given else named.values.get("key", ())
-        value = given[1] if len(given) > 1 else named.values.get("value", ())
+        key = arguments[0] if arguments else named.values.get("key", ())
+        value = arguments[1] if len(arguments) > 1 else named.values.get("value", ())
         lost = first_unknown(key)
         if lost is not None or len(key) != 1:
             options = Table({}, lost.value.origin if lost is not None else "an option of several names")
         else:
             options = Table({str(key[0].value).lower(): value})
     elif name == "options":
-        options = _lowered(named.joined(as_table(given[0])) if given else named)
+        options = _lowered(named.joined(as_table(arguments[0])) if arguments else named)
     elif name == "format":
-        options = Table({FORMAT: given[0] if given else named.values.get("source", ())})
+        options = Table({FORMAT: arguments[0] if arguments else named.values.get("source", ())})
     elif name == "trigger":
         kind = next((each for each in _TRIGGERS if each in named.values), "")
         value = (
-            named.values[kind] if kind else given[0] if given else unknown(named.more or "a trigger", line)
+            named.values[kind]
+            if kind
+            else arguments[0]
+            if arguments
+            else unknown_value(named.more or "a trigger", line)
         )
         options = Table({TRIGGER if kind in ("processingTime", "") else kind.lower(): value})
     elif name in ("foreachBatch", "foreach"):
-        options = Table({SINK: given[0] if given else named.values.get("func", ())})
+        options = Table({SINK: arguments[0] if arguments else named.values.get("func", ())})
     if options is None:
         return of
     return Stream(of.line, of.options.joined(options), of.frame)

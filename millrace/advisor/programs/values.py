@@ -116,8 +116,8 @@ def all_of(frames: Sequence[Frame]) -> Frame:
 
 def one_of(frames: Sequence[Frame]) -> Frame:
     """Return the frame that is one of several."""
-    found = all_of(frames)
-    return replace(found, doubtful=found.doubtful or len({each.sources for each in frames}) > 1)
+    alternatives = all_of(frames)
+    return replace(alternatives, doubtful=alternatives.doubtful or len({each.sources for each in frames}) > 1)
 
 
 @dataclass(frozen=True)
@@ -181,24 +181,26 @@ class NotPlainError(Exception):
     """A value that Python has no counterpart for here."""
 
 
-def known(value: Any, line: int) -> Values:
+def known_value(value: Any, line: int) -> Values:
     """Return a single value."""
     return (Alternative(value, line),)
 
 
-def unknown(origin: str, line: int) -> Values:
+def unknown_value(origin: str, line: int) -> Values:
     """Return a value that the text does not tell."""
     return (Alternative(Unknown(origin), line),)
 
 
 def union(*several: Iterable[Alternative]) -> Values:
     """Return the alternatives of several values, each once."""
-    found: dict[Any, Alternative] = {}
+    alternatives: dict[Any, Alternative] = {}
     for each in itertools.chain(*several):
-        found.setdefault((type(each.value), each.value), each)
-    if len(found) > MOST_VALUES:
-        return unknown(f"one of {len(found)} values", min(each.line for each in found.values()))
-    return tuple(found.values())
+        alternatives.setdefault((type(each.value), each.value), each)
+    if len(alternatives) > MOST_VALUES:
+        return unknown_value(
+            f"one of {len(alternatives)} values", min(each.line for each in alternatives.values())
+        )
+    return tuple(alternatives.values())
 
 
 def first_unknown(values: Values) -> Alternative | None:
@@ -238,9 +240,9 @@ def lift(value: Any, line: int) -> Any:
     if isinstance(value, str):
         return value if len(value) <= LONGEST_TEXT else Unknown("a text that is too long")
     if isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:
-        return Items(tuple(known(lift(each, line), line) for each in value))
+        return Items(tuple(known_value(lift(each, line), line) for each in value))
     if isinstance(value, Mapping) and len(value) <= MOST_ITEMS:
-        return Table({key: known(lift(each, line), line) for key, each in value.items()})
+        return Table({key: known_value(lift(each, line), line) for key, each in value.items()})
     return Unknown("a value of another kind")
 
 
@@ -264,33 +266,33 @@ def combinations(operands: Iterable[Values]) -> Iterator[tuple[Alternative, ...]
 
 def compute(function: Callable[..., Any], operands: Iterable[Values], line: int, origin: str) -> Values:
     """Apply a function of Python to each choice of alternatives; its errors and unknown operands give unknown values."""
-    found: list[Alternative] = []
+    alternatives: list[Alternative] = []
     for choice in combinations(operands):
         lost = first_unknown(choice)
         if lost is not None:
-            found.append(lost)
+            alternatives.append(lost)
             continue
         at = max((each.line for each in choice), default=line) or line
         try:
             result = function(*(plain(each.value) for each in choice))
         except NotPlainError:
-            found.append(Alternative(Unknown(origin), line))
+            alternatives.append(Alternative(Unknown(origin), line))
         except Exception:  # any error that this Python raises, the program's Python raises too
-            found.append(Alternative(Unknown(origin), line))
+            alternatives.append(Alternative(Unknown(origin), line))
         else:
-            found.append(Alternative(lift(result, at), at))
-    return union(found)
+            alternatives.append(Alternative(lift(result, at), at))
+    return union(alternatives)
 
 
 def truth(values: Values) -> bool | None:
     """Return whether a condition holds; None if that is unknown."""
-    found = set()
+    truths = set()
     for each in values:
         try:
-            found.add(bool(plain(each.value)))
+            truths.add(bool(plain(each.value)))
         except NotPlainError:
             return None
-    return found.pop() if len(found) == 1 else None
+    return truths.pop() if len(truths) == 1 else None
 
 
 def first_as_values(values: Values) -> Values | None:
@@ -301,7 +303,7 @@ def first_as_values(values: Values) -> Values | None:
 
 def as_table(values: Values) -> Table:
     """Return a dictionary of all alternatives, as far as they are known."""
-    found: Table | None = None
+    table: Table | None = None
     for each in values:
         if isinstance(each.value, Table):
             one = each.value
@@ -309,8 +311,8 @@ def as_table(values: Values) -> Table:
             one = Table({}, each.value.origin)
         else:
             one = Table({}, "a value that is no dictionary")
-        found = one if found is None else found.either(one)
-    return found or Table()
+        table = one if table is None else table.either(one)
+    return table or Table()
 
 
 def with_key(of: Any, key: Values, value: Values) -> Any:

@@ -128,10 +128,10 @@ def plan_command(
         "--json": as_json,
         "--html": html,
     }
-    if apply is not None and (given := [option for option, value in others.items() if value]):
-        raise wrong_option("--apply", apply, f"without {' and '.join(given)}")
-    for option, asked in (("--markdown", as_markdown), ("--templates", with_templates)):
-        if asked and diff is None:
+    if apply is not None and (options := [option for option, value in others.items() if value]):
+        raise wrong_option("--apply", apply, f"without {' and '.join(options)}")
+    for option, chosen in (("--markdown", as_markdown), ("--templates", with_templates)):
+        if chosen and diff is None:
             raise wrong_option(option, "(no --diff)", "only with --diff")
     if html is not None:
         check_page_is_writable(html)
@@ -232,9 +232,9 @@ def old_prices(environment: Environment, today: date | None = None) -> str | Non
 def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
     from rich.tree import Tree
 
-    found = explain(environment, sized, key)
+    explanation = explain(environment, sized, key)
     if as_json:
-        typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))
         return
 
     def tree(node: Node) -> Tree:
@@ -244,7 +244,7 @@ def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) 
         grown.children.extend(map(tree, node.inputs))
         return grown
 
-    show(tree(found))
+    show(tree(explanation))
 
 
 def _differs(
@@ -260,20 +260,20 @@ def _differs(
     root = environment.places.root or find_root()
     before = plan_diff.version_to_compare(reference, env, root, with_templates=with_templates)
     keys = [] if before.keys is None else plan_diff.changed_keys(before.keys, plan_diff.keys_of(environment))
-    found = differences(before.plan, json.loads(json.dumps(to_json(sized))))
+    changed = differences(before.plan, json.loads(json.dumps(to_json(sized))))
     changes = None
     if before.templates is not None:
         changes = template_diff.template_changes(environment, before.templates, root)
     if as_json:
-        typer.echo(json.dumps(plan_diff.as_json(found, keys, changes), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(plan_diff.as_json(changed, keys, changes), indent=2, ensure_ascii=False))
     elif as_markdown:
-        typer.echo(plan_diff.markdown_table(found, reference) + plan_diff.markdown_keys(keys), nl=False)
+        typer.echo(plan_diff.markdown_table(changed, reference) + plan_diff.markdown_keys(keys), nl=False)
         typer.echo("" if changes is None else template_diff.markdown_templates(changes), nl=False)
-    elif not found:
+    elif not changed:
         typer.echo(f"no size and no cost differs from the plan of {reference}")
     else:
         table = plain_table(*words(""), *figures("before", "after", "more"))
-        for each in found:
+        for each in changed:
             table.add_row(*map(Text, plan_diff.cells(each)))
         show(table)
     if keys and not as_json and not as_markdown:
@@ -315,10 +315,10 @@ def validate_command(
         typer.echo(json.dumps({"valid": False, "problems": problems}, ensure_ascii=False))
         raise typer.Exit(REFUSED) from None
     tree = environment.places.tree
-    taken = [] if tree is None else inherited_names(tree)
+    inherited = [] if tree is None else inherited_names(tree)
     advice = list(advise_on_schemas(environment, find_root()))
     if as_json:
-        found = {
+        columns = {
             "valid": True,
             "environment": environment.name,
             "project": environment.project,
@@ -327,18 +327,18 @@ def validate_command(
             "partition": partition(environment.region),
             "streams": list(environment.streams),
             "jobs": list(environment.jobs),
-            "inherited": taken,
+            "inherited": inherited,
             "advice": advice,
             "unchecked": unchecked,
         }
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        typer.echo(json.dumps(columns, ensure_ascii=False))
         return
     streams, jobs = (
         count(len(each), name) for each, name in ((environment.streams, "stream"), (environment.jobs, "job"))
     )
     typer.echo(f"{environment.name} is valid: {streams}, {jobs}")
-    if taken:
+    if inherited:
         typer.echo("accounts, hosts and secrets from the file that it extends:")
-        typer.echo("\n".join(f"  {line}" for line in taken))
+        typer.echo("\n".join(f"  {line}" for line in inherited))
     for each in (*advice, *unchecked):
         typer.echo(each, err=True)

@@ -96,8 +96,8 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
 
     with tempfile.TemporaryDirectory() as folder:
         _unpack(reference, root, Path(folder))
-        given = Path(env)
-        name = Path(folder) / given.resolve().relative_to(root) if given.suffix in _ENVIRONMENT else env
+        file = Path(env)
+        name = Path(folder) / file.resolve().relative_to(root) if file.suffix in _ENVIRONMENT else env
         try:
             environment = load(name, root=Path(folder))
             result = json.loads(json.dumps(to_json(plan(environment))))
@@ -149,8 +149,8 @@ def _unpack(reference: str, root: Path, folder: Path) -> None:
     except FileNotFoundError as error:
         raise wrong_option("--diff", reference, f"{_ALLOWED}: there is no git here") from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise wrong_option("--diff", reference, f"{_ALLOWED}: {said[0] if said else 'git failed'}")
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise wrong_option("--diff", reference, f"{_ALLOWED}: {lines[0] if lines else 'git failed'}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
         members = [member for member in packed if _is_inside(member, str(folder))]
         packed.extractall(folder, members=members, filter="data")
@@ -166,7 +166,7 @@ def _is_inside(member: tarfile.TarInfo, folder: str) -> bool:
 
 
 def as_json(
-    found: Sequence[Difference], keys: Sequence[KeyChange], changes: Sequence[str] | None
+    differences: Sequence[Difference], keys: Sequence[KeyChange], changes: Sequence[str] | None
 ) -> dict[str, Any]:
     """Return ``version`` (1), ``differences`` (``key``, ``unit``, ``before``, ``after``, ``more``), ``keys``, ``templates`` if given."""
     rows = [
@@ -177,7 +177,7 @@ def as_json(
             "after": each.after,
             "more": each.increase,
         }
-        for each in found
+        for each in differences
     ]
     document = {"version": 1, "differences": rows, "keys": [asdict(each) for each in keys]}
     return document if changes is None else {**document, "templates": list(changes)}
@@ -209,9 +209,9 @@ def cells(each: Difference) -> tuple[str, str, str, str]:
     )
 
 
-def markdown_keys(found: Sequence[KeyChange]) -> str:
+def markdown_keys(key_changes: Sequence[KeyChange]) -> str:
     """Return a table of changed keys for a pull request; marked ones guard or open something."""
-    if not found:
+    if not key_changes:
         return ""
 
     def cell(value: str | None) -> str:
@@ -225,15 +225,17 @@ def markdown_keys(found: Sequence[KeyChange]) -> str:
     rows = ["", "| key | before | after | |", "|---|---|---|---|"]
     rows += [
         f"| {cell(each.key)} | {cell(each.before)} | {cell(each.after)} | {'**security**' if each.guards else ''} |"
-        for each in found
+        for each in key_changes
     ]
     return "\n".join(rows) + "\n"
 
 
-def markdown_table(found: Sequence[Difference], reference: str) -> str:
+def markdown_table(differences: Sequence[Difference], reference: str) -> str:
     """Return a table for a pull request."""
-    if not found:
+    if not differences:
         return f"No size and no cost differs from the plan of `{reference}`.\n"
     rows = ["| | before | after | |", "|---|---|---|---|"]
-    rows += [f"| `{key}` | {before} | {after} | {more} |" for key, before, after, more in map(cells, found)]
+    rows += [
+        f"| `{key}` | {before} | {after} | {more} |" for key, before, after, more in map(cells, differences)
+    ]
     return "\n".join(rows) + "\n"

@@ -15,7 +15,7 @@ from millrace.cli.shared.options import AsJson
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option
-from millrace.sizing.costs.pricelist import Renewal, endpoint, renew, to_yaml
+from millrace.sizing.costs.pricelist import Renewal, price_list_region, renew, to_yaml
 from millrace.sizing.prices_and_limits import PRICES, required_prices
 
 STAYED = 3
@@ -73,7 +73,7 @@ def price_list(region: str) -> Any:
     """Return a boto3 client of the Price List API for a region's prices."""
     import boto3
 
-    return boto3.client("pricing", region_name=endpoint(region))
+    return boto3.client("pricing", region_name=price_list_region(region))
 
 
 def _replace(file: Path, text: str) -> None:
@@ -87,20 +87,20 @@ def _replace(file: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _tell(found: Renewal, file: str | None, *, as_json: bool) -> None:
+def _tell(renewal: Renewal, file: str | None, *, as_json: bool) -> None:
     if as_json:
         document = {
             "version": 1,
             "file": file,
-            "renewed": found.renewed_count,
-            "stayed": dict(found.stayed),
-            "unknown": list(found.unknown),
+            "renewed": renewal.renewed_count,
+            "stayed": dict(renewal.stayed),
+            "unknown": list(renewal.unknown),
         }
         typer.echo(json.dumps(document, indent=2))
         return
-    for name, why in found.stayed.items():
+    for name, why in renewal.stayed.items():
         typer.echo(f"{name} not updated: {why}")
-    for name in found.unknown:
+    for name in renewal.unknown:
         typer.echo(f"{name} not updated: no product of the Price List API is known for it")
-    count = f"{found.renewed_count} of {len(found.table.prices)} prices"
+    count = f"{renewal.renewed_count} of {len(renewal.table.prices)} prices"
     typer.echo(f"{file}: {count} of today" if file else f"no file is written: {count} were answered")

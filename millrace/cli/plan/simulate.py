@@ -139,17 +139,17 @@ def simulate_command(
                 seed=seed,
             )
         )
-    given = [
+    options = [
         ("--job", job),
         ("--trace", trace),
         ("--spikes", spikes),
         ("--skew", None if skew == 1 else skew),
     ]
-    given += [("--every", every if spikes else None), ("--for", None if trace else duration)]
-    given += [("--outage", each) for each in outage or []] + [("--reshard", each) for each in reshard or []]
-    given += [("--poisson", "") if poisson else ("", None), ("--seed", seed if seed != 1 else None)]
+    options += [("--every", every if spikes else None), ("--for", None if trace else duration)]
+    options += [("--outage", each) for each in outage or []] + [("--reshard", each) for each in reshard or []]
+    options += [("--poisson", "") if poisson else ("", None), ("--seed", seed if seed != 1 else None)]
     words = [
-        str(each) for option, value in given if value is not None for each in (option, value) if each != ""
+        str(each) for option, value in options if value is not None for each in (option, value) if each != ""
     ]
     verdict = simulation_verdict(
         environment,
@@ -259,11 +259,11 @@ def _at(option: str) -> Any:
 
 
 def _within(
-    option: str, given: list[str] | None, moments: list[float], arrivals: Mapping[str, Arrivals]
+    option: str, texts: list[str] | None, moments: list[float], arrivals: Mapping[str, Arrivals]
 ) -> None:
     """Refuse times after the end of the simulation."""
     end = max(each.seconds for each in arrivals.values())
-    for value, at in zip(given or [], moments, strict=True):
+    for value, at in zip(texts or [], moments, strict=True):
         if at >= end:
             raise wrong_option(option, value, f"a time before the end, {timedelta(seconds=round(end))}")
 
@@ -337,23 +337,23 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
     }
 
 
-def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
+def _print(plan: Plan, results: Mapping[str, JobResult]) -> None:
     from millrace.sizing.simulation.self_check import WITHIN
 
     columns = width(sys.stdout)
-    kept = (
+    verdicts = (
         [*_COLUMNS]
         if columns is None or columns >= _WIDE
         else ["p95", "max", "SLA", "within", "waiting at the end"]
     )
-    for name, result in found.items():
+    for name, result in results.items():
         head = Text()
         head.append(name, "bold")
         head.append(
             f"  {timedelta(seconds=round(result.seconds))}, {result.mean_executors:.2f} executors on average, "
             f"{int(result.executors.max())} at most, ${result.usd:,.2f} (${month(result):,.2f} a month)"
         )
-        table = plain_table(*words("query"), *figures(*kept))
+        table = plain_table(*words("query"), *figures(*verdicts))
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
             cells = dict.fromkeys(_COLUMNS, "-")
@@ -368,7 +368,7 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
                 cells |= {f"p{p}": f"{query.ages.percentile(p):,.1f} s" for p in PERCENTILES}
                 cells["max"] = f"{query.ages.oldest:,.1f} s"
             red = {"within": "bold red"} if columns is not None and within < WITHIN else {}
-            table.add_row(each, *(Text(cells[column], red.get(column, "")) for column in kept))
+            table.add_row(each, *(Text(cells[column], red.get(column, "")) for column in verdicts))
         show(head, table)
 
 

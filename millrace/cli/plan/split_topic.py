@@ -108,39 +108,39 @@ def _land_query(environment: Environment, job: str, query: str | None) -> tuple[
     return query, known[query]
 
 
-def _summary(found: Split) -> str:
-    total = sum(found.records.values())
+def _summary(result: Split) -> str:
+    total = sum(result.records.values())
     lines = [
-        f"{found.topic}: {len(found.records)} partitions, {total:,} records "
-        f"in the {(found.end - found.begin).total_seconds() / 60:g} minutes before {found.end:%H:%M}Z"
+        f"{result.topic}: {len(result.records)} partitions, {total:,} records "
+        f"in the {(result.end - result.begin).total_seconds() / 60:g} minutes before {result.end:%H:%M}Z"
     ]
-    for name, partitions in zip(found.names, found.lists, strict=True):
-        share = f"{found.load(partitions) / total:.0%}" if total else "of nothing"
+    for name, partitions in zip(result.names, result.lists, strict=True):
+        share = f"{result.load(partitions) / total:.0%}" if total else "of nothing"
         listed = ", ".join(map(str, partitions))
-        lines.append(f"  {name}: {found.load(partitions):,} records, {share}, partitions {listed}")
+        lines.append(f"  {name}: {result.load(partitions):,} records, {share}, partitions {listed}")
     if not total:
         lines.append("No records arrived: the lists are balanced by number of partitions.")
-    elif max(found.records.values()) * len(found.lists) > total * 1.1:
-        busiest = max(found.records, key=lambda p: found.records[p])
+    elif max(result.records.values()) * len(result.lists) > total * 1.1:
+        busiest = max(result.records, key=lambda p: result.records[p])
         lines.append(
-            f"Partition {busiest} alone has {found.records[busiest] / total:.0%}: its job has that load in any list. "
+            f"Partition {busiest} alone has {result.records[busiest] / total:.0%}: its job has that load in any list. "
             "The plan assumes equal loads; pin the cores of that job."
         )
     return "\n".join(lines) + "\n"
 
 
-def _print(environment: Environment, found: Split) -> None:
+def _print(environment: Environment, result: Split) -> None:
     assert environment.places.tree is not None, "the environment was loaded from a file"
-    raw: dict[str, Any] = environment.places.tree.nearest(("jobs", found.job)).to_json()
+    raw: dict[str, Any] = environment.places.tree.nearest(("jobs", result.job)).to_json()
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = 110
     sys.stdout.write(
-        f"# Replaces jobs.{found.job}; drain that job first (millrace drain). The new jobs start on checkpoints of their own.\n"
+        f"# Replaces jobs.{result.job}; drain that job first (millrace drain). The new jobs start on checkpoints of their own.\n"
         "# Records that they read again are not landed twice, because they write the same table. To read less again, set start:\n"
         "# to a time before the drain.\n"
     )
-    pinned = environment.streams[found.stream].given_partitions
-    if pinned != len(found.records):
-        yaml.dump({"streams": {found.stream: {"partitions": len(found.records)}}}, sys.stdout)
-    yaml.dump({"jobs": found.entries(raw)}, sys.stdout)
+    pinned = environment.streams[result.stream].given_partitions
+    if pinned != len(result.records):
+        yaml.dump({"streams": {result.stream: {"partitions": len(result.records)}}}, sys.stdout)
+    yaml.dump({"jobs": result.entries(raw)}, sys.stdout)

@@ -86,13 +86,13 @@ def audit(
     raise typer.Exit(1 if any(getattr(each, "missing_records", 0) for each in audits) else 0)
 
 
-def _json(found: Audit | NotAudited) -> dict[str, Any]:
+def _json(result: Audit | NotAudited) -> dict[str, Any]:
     from millrace.lifecycle.audits.hours import NotAudited
 
-    document = dataclasses.asdict(found)
-    if isinstance(found, NotAudited):
+    document = dataclasses.asdict(result)
+    if isinstance(result, NotAudited):
         return document
-    document |= {"missing": found.missing_records, "untold": found.forgotten_records}
+    document |= {"missing": result.missing_records, "untold": result.forgotten_records}
     for part in (*document["hours"], *document["holes"], *document["behind"]):
         for key, value in part.items():
             if isinstance(value, datetime):
@@ -122,25 +122,25 @@ def _show(audits: list[Audit | NotAudited]) -> None:
                 if hole.since is None or hole.until is None
                 else f", {hole.since:%Y-%m-%d %H:%M:%S} to {hole.until:%H:%M:%S} UTC"
             )
-            said = {
+            lines = {
                 "lost": "[red]lost[/red]",
                 "gone": "[yellow]not in the table, and expired in the source[/yellow]",
                 "nothing": "[dim]no record at these offsets (compaction or a transaction marker)[/dim]",
             }[hole.verdict]
             places = hole.first if hole.first == hole.last else f"{hole.first} to {hole.last}"
-            console.print(f"  {escape(f'{hole.shard}: {places}')}: {hole.records:,} records{when}: {said}")
+            console.print(f"  {escape(f'{hole.shard}: {places}')}: {hole.records:,} records{when}: {lines}")
         console.print(_sentence(each))
 
 
-def _hours(found: Audit) -> Table:
-    left_out = ("left out",) if any(hour.left_out for hour in found.hours) else ()
+def _hours(result: Audit) -> Table:
+    left_out = ("left out",) if any(hour.left_out for hour in result.hours) else ()
     table = Table(
         "hour (UTC)",
         *figures("came in", "landed", "missing", "waiting", *left_out, no_wrap=False),
-        title=f"{found.query}: {found.stream} against {found.table} ({found.method})",
+        title=f"{result.query}: {result.stream} against {result.table} ({result.method})",
         title_justify="left",
     )
-    for hour in found.hours:
+    for hour in result.hours:
         counts = [hour.came, hour.landed, hour.missing, hour.waiting]
         if any(counts) or hour.left_out:
             style = "red" if hour.missing else None
@@ -149,15 +149,17 @@ def _hours(found: Audit) -> Table:
     return table
 
 
-def _sentence(found: Audit) -> str:
-    came = sum(hour.came for hour in found.hours)
-    if found.missing_records:
-        return f"[red]{found.query}: {found.missing_records:,} of {came:,} records are missing[/red]"
-    waiting = sum(hour.waiting for hour in found.hours)
+def _sentence(result: Audit) -> str:
+    came = sum(hour.came for hour in result.hours)
+    if result.missing_records:
+        return f"[red]{result.query}: {result.missing_records:,} of {came:,} records are missing[/red]"
+    waiting = sum(hour.waiting for hour in result.hours)
     more = f", {waiting:,} wait to be read" if waiting else ""
-    left_out = sum(hour.left_out for hour in found.hours)
+    left_out = sum(hour.left_out for hour in result.hours)
     more += f", {left_out:,} are in no table; the transform may filter them" if left_out else ""
     untold = (
-        f", {found.forgotten_records:,} offsets cannot be checked any more" if found.forgotten_records else ""
+        f", {result.forgotten_records:,} offsets cannot be checked any more"
+        if result.forgotten_records
+        else ""
     )
-    return f"[green]{found.query}: none of {came:,} records is missing[/green]{more}{untold}"
+    return f"[green]{result.query}: none of {came:,} records is missing[/green]{more}{untold}"

@@ -179,26 +179,28 @@ def _where(environment: Environment) -> tuple[Place, Aws | None]:
     return on_aws(aws), aws
 
 
-def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str, str]) -> dict[str, Any]:
+def _run(
+    environment: Environment, job: str, aws: Aws | None, run_arguments: Mapping[str, str]
+) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
     from millrace.lifecycle.jobs.one_off_run import await_outcome, run_once
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox import running_sandbox
 
     if aws is None:
-        arguments = [part for pair in asked.items() for part in pair if part]
+        arguments = [part for pair in run_arguments.items() for part in pair if part]
         spark = running_sandbox.running_spark(environment)
         return running_sandbox.run_once(spark, environment, job, "backfill", arguments, "backfilled")
     begun = datetime.now(UTC)
-    ended = run_once(aws, job, list(asked.items()), progress=lambda line: typer.echo(line, err=True))
+    ended = run_once(aws, job, list(run_arguments.items()), progress=lambda line: typer.echo(line, err=True))
     if not ended.succeeded:
         raise AwsError(
             f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}. Its finished steps "
             "are kept; run the same command again for the rest"
         )
-    name = asked["--backfill"]
-    said = await_outcome(aws, job, begun, "backfilled", name)
-    return {**(said or {"query": name}), "run": ended.run, "state": ended.state}
+    name = run_arguments["--backfill"]
+    outcome = await_outcome(aws, job, begun, "backfilled", name)
+    return {**(outcome or {"query": name}), "run": ended.run, "state": ended.state}
 
 
 @dataclass(frozen=True)

@@ -262,38 +262,44 @@ def _again(environment: Environment, job: str, query: str, start: str | None, no
         )
 
 
-def _document(kept: CheckpointContents) -> dict[str, Any]:
-    at = None if kept.committed_at is None else kept.committed_at.isoformat()
+def _document(contents: CheckpointContents) -> dict[str, Any]:
+    at = None if contents.committed_at is None else contents.committed_at.isoformat()
     return {
-        "query": kept.query,
-        "planned": kept.planned,
-        "committed": kept.committed,
+        "query": contents.query,
+        "planned": contents.planned,
+        "committed": contents.committed,
         "committed_at": at,
-        "positions": list(kept.positions),
-        "manifest": kept.manifest,
-        "begins_at": kept.start,
-        "damaged": list(kept.damaged),
+        "positions": list(contents.positions),
+        "manifest": contents.manifest,
+        "begins_at": contents.start,
+        "damaged": list(contents.damaged),
     }
 
 
-def _lines(kept: CheckpointContents) -> Iterator[str]:
-    yield from _where(kept)
-    for file in kept.damaged:
+def _lines(contents: CheckpointContents) -> Iterator[str]:
+    yield from _where(contents)
+    for file in contents.damaged:
         yield f"  DAMAGED: {file}"
 
 
-def _where(kept: CheckpointContents) -> Iterator[str]:
-    if kept.planned is None:
-        where = "" if kept.start is None else f", will start at {kept.start}"
-        yield f"{kept.query}: not started{where}"
+def _where(contents: CheckpointContents) -> Iterator[str]:
+    if contents.planned is None:
+        where = "" if contents.start is None else f", will start at {contents.start}"
+        yield f"{contents.query}: not started{where}"
         return
-    done = "none" if kept.committed is None else f"{kept.committed} at {kept.committed_at:%Y-%m-%d %H:%M:%SZ}"
-    yield f"{kept.query}: last batch committed {done}, planned {kept.planned}"
-    if kept.manifest is not None:
-        by = kept.manifest
+    done = (
+        "none"
+        if contents.committed is None
+        else f"{contents.committed} at {contents.committed_at:%Y-%m-%d %H:%M:%SZ}"
+    )
+    yield f"{contents.query}: last batch committed {done}, planned {contents.planned}"
+    if contents.manifest is not None:
+        by = contents.manifest
         yield f"  written by {by['engine']}, Spark {by['spark']}, core {by['core']}: a {by['kind']} query"
         for number, leg in enumerate(by["legs"]):
-            position = json.dumps(kept.positions[number]) if number < len(kept.positions) else "not known"
+            position = (
+                json.dumps(contents.positions[number]) if number < len(contents.positions) else "not known"
+            )
             topics = f" ({', '.join(leg['topics'])})" if leg["topics"] else ""
             yield f"  {leg['connector']} {leg['of']}{topics}: {position}"
         for operator in by.get("operators") or ():

@@ -95,19 +95,19 @@ def _on_aws(
     arguments = [("--replay", query)]
     # Glue accepts each argument name once.
     arguments += [("--id", ",".join(identities))] if identities else []
-    with ExitStack() as held:
+    with ExitStack() as resources:
         if corrected is not None:
-            url = held.enter_context(_uploaded(aws, job, corrected, begun))
+            url = resources.enter_context(_uploaded(aws, job, corrected, begun))
             arguments.append(("--corrected", url))
         ended = run_once(aws, job, arguments, progress=lambda line: typer.echo(line, err=True))
-    said = await_outcome(aws, job, begun, "replayed", query)
+    outcome = await_outcome(aws, job, begun, "replayed", query)
     # An identity without a dead letter makes the run fail, but the others are replayed.
-    if not ended.succeeded and not (said or {}).get("unknown_ids"):
+    if not ended.succeeded and not (outcome or {}).get("unknown_ids"):
         raise AwsError(
             f"run {ended.run} ended as {ended.state}: {ended.detail or f'`millrace logs {job} --errors` shows the reason'}. "
             "The records replayed so far are kept; run the same command again for the rest"
         )
-    return {**(said or {"query": query}), "run": ended.run, "state": ended.state}
+    return {**(outcome or {"query": query}), "run": ended.run, "state": ended.state}
 
 
 @contextmanager

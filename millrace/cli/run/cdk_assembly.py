@@ -87,8 +87,8 @@ def _preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) 
     if problems := [each for each in rows if each.verdict != "ok"]:
         show_rows(problems, err=True)
     if wrong := [each for each in failed(rows) if limited or each.subject == "bootstrap"]:
-        said = "; ".join(f"{each.subject}: {each.found}" for each in wrong)
-        raise DeployError(f"{said}; nothing was deployed or stopped")
+        failures = "; ".join(f"{each.subject}: {each.found}" for each in wrong)
+        raise DeployError(f"{failures}; nothing was deployed or stopped")
 
 
 def _own_folder(parent: Path) -> Path:

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 _SHOWN_LINES = 30
 
 
-def continuing_jobs(found: Changes) -> list[str]:
+def continuing_jobs(changes: Changes) -> list[str]:
     """Return the jobs that start again on checkpoints that exist, a renamed one under its new name."""
-    return [job.job for job in found.jobs if job.after == "restart" or job.continues is not None]
+    return [job.job for job in changes.jobs if job.after == "restart" or job.continues is not None]
 
 
-def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
+def tables_of(aws: Aws, assembly: Path, changes: Changes) -> Rehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
     from millrace.lifecycle.account import catalog_columns
     from millrace.lifecycle.deploy import job_settings
     from millrace.sandbox.start_rehearsal import Rehearsal, rehearse_starts
 
-    jobs = continuing_jobs(found)
+    jobs = continuing_jobs(changes)
     if not jobs:
         return Rehearsal({}, ())
     settings = [job_settings(aws.names, assembly, job) for job in jobs]
@@ -41,7 +41,9 @@ def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
     return rehearse_starts(settings, catalog_columns.columns(aws.client("glue"), named))
 
 
-def review(command: str, aws: Aws, assembly: Path, found: Changes, jobs: list[str], *, as_json: bool) -> None:
+def review(
+    command: str, aws: Aws, assembly: Path, changes: Changes, jobs: list[str], *, as_json: bool
+) -> None:
     """Print the changes of a deployment to tables, and the checkpoints that cannot go back; refuse what would not start.
 
     Parameters
@@ -55,15 +57,15 @@ def review(command: str, aws: Aws, assembly: Path, found: Changes, jobs: list[st
     as_json
         Print all changes as one JSON object instead.
     """
-    tables = tables_of(aws, assembly, found)
+    tables = tables_of(aws, assembly, changes)
     if as_json:
-        document = as_document(found) | {"tables": dict(tables.altered)}
+        document = as_document(changes) | {"tables": dict(tables.altered)}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
     refuse(
         command,
-        [*found.order.refused, *found.refused, *refused_queries(tables), *refusals(aws, assembly, jobs)],
+        [*changes.order.refused, *changes.refused, *refused_queries(tables), *refusals(aws, assembly, jobs)],
     )
     typer.echo(
         "".join(f"{line}\n" for line in irreversible_upgrades(aws, assembly, jobs)), nl=False, err=True
@@ -78,7 +80,7 @@ def refuse(command: str, reasons: list[str]) -> None:
         raise typer.Exit(REFUSED)
 
 
-def refuse_wider(command: str, found: Changes, *, yes: bool, wider: bool) -> None:
+def refuse_wider(command: str, changes: Changes, *, yes: bool, wider: bool) -> None:
     """End a command that nobody watches if it gives more permissions than are deployed; the first deployment gives all.
 
     A new job, or a new table of one, with rights of the kinds that the environment's jobs have gives nobody more.
@@ -88,20 +90,20 @@ def refuse_wider(command: str, found: Changes, *, yes: bool, wider: bool) -> Non
     yes, wider
         Whether nobody is asked, and whether wider permissions are meant.
     """
-    if not yes or wider or all(stack.new for stack in found.stacks):
+    if not yes or wider or all(stack.new for stack in changes.stacks):
         return
-    more = [f"{stack.stack}: {line}" for stack in found.stacks for line in stack.wider]
+    more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider]
     if more:
         more.append("if this is meant, repeat the command with --yes --wider, or without --yes to be asked")
     refuse(command, more)
 
 
-def describe(found: Changes) -> list[str]:
+def describe(changes: Changes) -> list[str]:
     """Return the changes of a deployment as lines."""
-    if not found:
+    if not changes:
         return ["nothing changes"]
     lines = []
-    for stack in found.stacks:
+    for stack in changes.stacks:
         if not stack:
             continue
         lines.append(f"stack {stack.stack}{' (new)' if stack.new else ''}")
@@ -109,23 +111,23 @@ def describe(found: Changes) -> list[str]:
         if stack.permissions:
             lines.append("  permissions")
             lines += [f"    {line}" for line in stack.permissions]
-    for job in found.jobs:
-        if found.numbers.get(job.job):
+    for job in changes.jobs:
+        if changes.numbers.get(job.job):
             lines.append(f"numbers of job {job.job}")
-            lines += _cut([f"  {line}" for line in found.numbers[job.job]])
-    for job in found.jobs:
+            lines += _cut([f"  {line}" for line in changes.numbers[job.job]])
+    for job in changes.jobs:
         steps = [step for step in (job.before, "deploy", job.after) if step != "leave"]
         if len(steps) > 1:
             lines.append(f"job {job.job}: {', '.join(steps)}: {'; '.join(job.why)}")
-    for removal in found.removals:
+    for removal in changes.removals:
         lines += _removed(removal)
-    for name, stages in found.stages.items():
+    for name, stages in changes.stages.items():
         lines.append(
             f"stack {name} in {len(stages)} updates, because AWS takes these changes one after the other:"
         )
         lines += [f"  {number}. {what}" for number, (what, _) in enumerate(stages, 1)]
-    if found.order.first:
-        first = " ".join(found.order.first)
+    if changes.order.first:
+        first = " ".join(changes.order.first)
         lines += [
             "two steps, because CloudFormation keeps what a deployed stack imports:",
             f"  1. {first}, which no longer import it (by hand: `cdk deploy {first} --exclusively`)",
@@ -147,10 +149,10 @@ def _removed(removal: Removal) -> list[str]:
     return lines + [f"  {'would be ' * removal.protected}deleted: {each}" for each in removal.goes]
 
 
-def questions(found: Changes) -> list[str]:
+def questions(changes: Changes) -> list[str]:
     """Return the questions to answer before a deployment, one for each stack that it removes."""
     lines = []
-    for removal in found.removals:
+    for removal in changes.removals:
         if not removal.protected:
             what = f"stack {removal.stack}" if removal.job is None else f"job {removal.job}"
             heir = f", which is {removal.renamed_to} now" if removal.renamed_to else ""
@@ -159,7 +161,7 @@ def questions(found: Changes) -> list[str]:
             lines.append(f"Remove {what}{heir}?{stays}{goes}")
     lost = [
         line.removeprefix("- ").removesuffix(DELETED)
-        for stack in found.stacks
+        for stack in changes.stacks
         for line in stack.resources
         if line.endswith(DELETED)
     ]
@@ -167,19 +169,19 @@ def questions(found: Changes) -> list[str]:
     return [*lines, f"Deploy this?{deleted}"]
 
 
-def as_document(found: Changes) -> dict[str, Any]:
+def as_document(changes: Changes) -> dict[str, Any]:
     """Return the same for scripts, without cuts."""
     return {
         "stacks": {
             stack.stack: {"new": stack.new, "resources": stack.resources, "permissions": stack.permissions}
-            for stack in found.stacks
+            for stack in changes.stacks
             if stack
         },
-        "numbers": dict(found.numbers),
-        "first": found.order.first,
-        "removals": {each.stack: {"stays": each.stays, "deleted": each.goes} for each in found.removals},
-        "updates": {stack: [what for what, _ in stages] for stack, stages in found.stages.items()},
-        "jobs": {job.job: {"before": job.before, "after": job.after, "why": job.why} for job in found.jobs},
+        "numbers": dict(changes.numbers),
+        "first": changes.order.first,
+        "removals": {each.stack: {"stays": each.stays, "deleted": each.goes} for each in changes.removals},
+        "updates": {stack: [what for what, _ in stages] for stack, stages in changes.stages.items()},
+        "jobs": {job.job: {"before": job.before, "after": job.after, "why": job.why} for job in changes.jobs},
     }
 
 

@@ -279,9 +279,9 @@ def _schema_text(path: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _binds(given: list[str]) -> dict[str, str]:
+def _binds(texts: list[str]) -> dict[str, str]:
     binds = {}
-    for text in given:
+    for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name or not value:
             raise wrong_option("--bind", text, "NAME=VALUE")

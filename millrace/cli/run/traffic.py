@@ -199,37 +199,37 @@ def _burst(text: str | None) -> tuple[float, float, float]:
     try:
         factor, _, times = text.partition("x")
         length, _, every = times.partition("/")
-        found = float(factor), parse_duration(length).total_seconds(), parse_duration(every).total_seconds()
+        burst = float(factor), parse_duration(length).total_seconds(), parse_duration(every).total_seconds()
     except ValueError:
-        found = (0.0, 0.0, 0.0)
-    if not (found[0] >= 1 and 0 < found[1] <= found[2]):
+        burst = (0.0, 0.0, 0.0)
+    if not (burst[0] >= 1 and 0 < burst[1] <= burst[2]):
         raise typer.BadParameter(f"--burst {text}: write FACTORxLENGTH/EVERY, such as 5x10s/60s")
-    return found
+    return burst
 
 
-def _query(environment: Environment, stream: str, wanted: str | None) -> Payload:
+def _query(environment: Environment, stream: str, chosen: str | None) -> Payload:
     """Return the query, or its route, that gives the records' format."""
-    found = {
+    payloads = {
         ".".join((job, name, *place[1:])): reading
         for job, name, query in environment.queries
         for place, reading in query.readings.items()
         if reading.source == stream
     }
-    if wanted is not None:
-        if wanted not in found:
+    if chosen is not None:
+        if chosen not in payloads:
             raise typer.BadParameter(
-                f"--query {wanted}: {stream} is read by {', '.join(found) or 'no query'}"
+                f"--query {chosen}: {stream} is read by {', '.join(payloads) or 'no query'}"
             )
-        return found[wanted]
-    if not found:
+        return payloads[chosen]
+    if not payloads:
         raise typer.BadParameter(f"no query reads {stream}, so the format of its records is unknown")
-    ways = {(str(q.format), q.schema_) for q in found.values()}
+    ways = {(str(q.format), q.schema_) for q in payloads.values()}
     # Of several tables, the first one changes.
-    if len(ways) > 1 and not all(isinstance(q, Route) and q.changes_of for q in found.values()):
+    if len(ways) > 1 and not all(isinstance(q, Route) and q.changes_of for q in payloads.values()):
         raise typer.BadParameter(
-            f"{stream} is read in several formats: name one with --query: {', '.join(found)}"
+            f"{stream} is read in several formats: name one with --query: {', '.join(payloads)}"
         )
-    return next(iter(found.values()))
+    return next(iter(payloads.values()))
 
 
 def _feed(
@@ -252,8 +252,8 @@ def _feed(
     if shape.key is None and own_keys:
         shape = dataclasses.replace(shape, key=default_key_field(payloads))
     if source is not None:
-        held = from_file(source, payloads.schema)
-        return Feed(unchanged_records(held), payloads, shape, choose), len(held)
+        records = from_file(source, payloads.schema)
+        return Feed(unchanged_records(records), payloads, shape, choose), len(records)
     values = (
         Generator(payloads.schema, choose)
         if sample is None

@@ -130,6 +130,6 @@ def rollback(
         cdk_deploy=cdk_deploy_stack,
         progress=lambda line: typer.echo(line, err=True),
         patience_seconds=patience,
-        found=changes,
+        changes=changes,
     )
     typer.echo(f"rolled {job} back; {'it runs' if started else 'it stays stopped'}")

@@ -96,7 +96,7 @@ def load_with_job(env: str, job: str | None) -> Environment:
 def choose_query(
     environment: Environment,
     job: str,
-    wanted: str | None,
+    name: str | None,
     known: Sequence[str],
     lacking: str,
     *,
@@ -107,7 +107,7 @@ def choose_query(
 
     Parameters
     ----------
-    wanted
+    name
         Name that the user gave, if any.
     known
         Queries that the command takes.
@@ -124,12 +124,12 @@ def choose_query(
         There is no such query, or there are several and the user named none.
     """
     names = [*known, *by_name]
-    if wanted is None and len(known) == 1:
+    if name is None and len(known) == 1:
         return known[0]
-    if wanted is not None and wanted in names:
-        return wanted
+    if name is not None and name in names:
+        return name
     allowed = listed.format(", ".join(names)) if names else lacking
-    raise environment.places.error([Finding(("jobs", job, "queries"), wanted or "(none)", allowed)])
+    raise environment.places.error([Finding(("jobs", job, "queries"), name or "(none)", allowed)])
 
 
 def load_with_stream(env: str, stream: str) -> Environment:

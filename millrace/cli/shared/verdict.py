@@ -192,7 +192,7 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     if verdict.count_of_others:
         rows.append(("", Text(verdict.count_of_others, "dim")))
     if not verdict.risks:
-        rows.append(("risks", Text("none that was looked for")))
+        rows.append(("risks", Text("none found")))
     rows += [("" if place else "moves", Text(line)) for place, line in enumerate(verdict.moves)]
     if not terminal:
         rows.append(("next", Text(f"{verdict.command}  {verdict.why}")))

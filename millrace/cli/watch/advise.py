@@ -114,8 +114,8 @@ def advise_command(
     if job is not None and env is None:
         raise wrong_option("--job", job, "only with --env")
     environment = load(env) if env is not None else None
-    subject, logs, wanted = _subject_and_place(path, glue_job, emr_app, run)
-    log, doubt = _log_at(logs, wanted, asked=run is not None)
+    subject, logs, run_id = _subject_and_place(path, glue_job, emr_app, run)
+    log, doubt = _log_at(logs, run_id, asked=run is not None)
     history = read(log)
     _check_readable(history, log)
     if environment is not None:
@@ -154,8 +154,8 @@ def _subject_and_place(
 ) -> tuple[AdvisedJob, str, str]:
     from millrace.advisor.findings.job_context import AdvisedJob
 
-    given = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
-    named = {key: value for key, value in given.items() if value is not None}
+    subjects = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
+    named = {key: value for key, value in subjects.items() if value is not None}
     if len(named) != 1:
         raise wrong_option("PATH", ", ".join(named) or "(missing)", "one of PATH, --glue-job and --emr-app")
     if path is not None:

@@ -81,13 +81,13 @@ class TwinAnswers:
 
 
 def forecast_changes(
-    advice: Advice, subject: AdvisedJob, asked: Sequence[str], score_file: Path | None
+    advice: Advice, subject: AdvisedJob, texts: Sequence[str], score_file: Path | None
 ) -> TwinAnswers:
     """Fit the twin and simulate the changes that are asked for and those of findings.
 
     Parameters
     ----------
-    asked
+    texts
         Changes as :func:`millrace.advisor.forecasts.what_if.parse` reads them.
     score_file
         JSON output with forecasts of an earlier log.
@@ -98,7 +98,7 @@ def forecast_changes(
     earlier = read(score_file) if score_file is not None else ()
     twin = twin_of_application(advice.history, _price(advice.history, subject))
     names = list(twin.queries)
-    changes = [parse(text, names or [each.name for each in advice.history.queries]) for text in asked]
+    changes = [parse(text, names or [each.name for each in advice.history.queries]) for text in texts]
     if not twin.queries:
         return TwinAnswers(twin, (), {}, score(earlier, twin))
     changes = list(dict.fromkeys((*changes, *playable_changes(advice.findings, names).values())))
@@ -112,18 +112,18 @@ def forecast_changes(
     )
 
 
-def without_worse(advice: Advice, found: TwinAnswers) -> Advice:
+def without_worse(advice: Advice, answers: TwinAnswers) -> Advice:
     """Return the advice without findings whose change lets a backlog grow faster than without it; notes name them."""
     from millrace.advisor.forecasts.forecast import playable_changes
 
-    ran = found.forecasts[0] if found.forecasts else None
+    ran = answers.forecasts[0] if answers.forecasts else None
     worse = {
         each.changes: [name for name, query in each.queries.items() if query.is_worse_than(ran.queries[name])]
-        for each in found.forecasts[1:]
+        for each in answers.forecasts[1:]
         if ran is not None
     }
     left, notes = list(advice.findings), list(advice.notes)
-    for place, change in playable_changes(advice.findings, list(found.twin.queries)).items():
+    for place, change in playable_changes(advice.findings, list(answers.twin.queries)).items():
         if behind := worse.get(tuple(map(str, change))):
             left.remove(advice.findings[place])
             words = f"simulated, the backlog of {', '.join(behind)} grows faster with it"
@@ -142,11 +142,11 @@ def _price(history: History, subject: AdvisedJob) -> float | None:
     return subject.dollars_month / HOURS / (math.ceil(history.cores / max(1, history.executor_cores)) + 1)
 
 
-def to_json(found: TwinAnswers) -> dict[str, Any]:
+def to_json(answers: TwinAnswers) -> dict[str, Any]:
     """Return ``forecasts``, ``replay_missed`` (relative error by query) and ``scores`` for ``--json``."""
     return {
-        "forecasts": [each.model_dump() for each in found.forecasts],
-        "replay_missed": found.missed,
+        "forecasts": [each.model_dump() for each in answers.forecasts],
+        "replay_missed": answers.missed,
         "scores": [
             {
                 "forecast": str(each.forecast),
@@ -154,25 +154,25 @@ def to_json(found: TwinAnswers) -> dict[str, Any]:
                 "left_out": list(each.left_out),
                 "figures": [{**one.model_dump(), "missed": one.relative_error} for one in each.scores],
             }
-            for each in found.scored
+            for each in answers.scored
         ],
     }
 
 
-def show_forecasts(found: TwinAnswers) -> None:
+def show_forecasts(answers: TwinAnswers) -> None:
     """Print forecasts and scores."""
-    head, rows = forecast_table(found.forecasts)
+    head, rows = forecast_table(answers.forecasts)
     if rows:
         table = plain_table(*words(*head[:2]), *figures(*head[2:], no_wrap=False))
         for cells in rows:
             red = {_BACKLOG: "red"} if cells[_BACKLOG] != "stays" else {}
             table.add_row(*(Text(cell, red.get(place, "")) for place, cell in enumerate(cells)))
         show("", table)
-        missed = ", ".join(f"{name} {share:.1%}" for name, share in found.missed.items())
+        missed = ", ".join(f"{name} {share:.1%}" for name, share in answers.missed.items())
         show(Text(f"error of the simulation on the batches of this log (median duration): {missed}", "dim"))
-    for note in found.twin.notes:
+    for note in answers.twin.notes:
         show(Text(f"note: {note}"))
-    for scored in found.scored:
+    for scored in answers.scored:
         if scored.why_not is not None:
             show(Text(f"not compared: {scored.forecast}: {scored.why_not}"))
             continue

@@ -119,7 +119,7 @@ def _sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None)
 def _risks(advice: Advice) -> Iterator[Risk]:
     """Yield one risk for each kind of finding, in the words of its largest; and a risk for a disturbed run."""
     if advice.disturbed is not None:
-        yield Risk("disturbed", "warning", f"times of this run are not to be trusted: {advice.disturbed}")
+        yield Risk("disturbed", "warning", f"durations of this run are unreliable: {advice.disturbed}")
     kinds: dict[Kind, list[Finding]] = {}
     for finding in advice.findings:
         kinds.setdefault(finding.kind, []).append(finding)

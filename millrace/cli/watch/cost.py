@@ -99,7 +99,7 @@ def _day(option: str, value: str) -> date:
         raise wrong_option(option, value, "a date, such as 2026-11-01") from error
 
 
-def to_json(bill: Bill, found: tuple[Pair, ...]) -> dict[str, Any]:
+def to_json(bill: Bill, lines: tuple[Pair, ...]) -> dict[str, Any]:
     """Return the comparison as an object that ``json.dumps`` takes.
 
     Returns
@@ -114,8 +114,8 @@ def to_json(bill: Bill, found: tuple[Pair, ...]) -> dict[str, Any]:
         "until": bill.until.isoformat(),
         "days": bill.days,
         "estimated": bill.estimated,
-        "planned_usd": sum(each.planned for each in found),
-        "paid_usd": sum(each.paid for each in found),
+        "planned_usd": sum(each.planned for each in lines),
+        "paid_usd": sum(each.paid for each in lines),
         "subjects": [
             {
                 "subject": each.subject,
@@ -124,7 +124,7 @@ def to_json(bill: Bill, found: tuple[Pair, ...]) -> dict[str, Any]:
                 "difference_usd": each.difference,
                 "usage": {line.usage: line.usd for line in bill.lines if line.subject == each.subject},
             }
-            for each in found
+            for each in lines
         ],
     }
 

@@ -131,8 +131,8 @@ def _key(each: LogLine | Failure) -> tuple[str, str, str]:
     return each.source, each.place, each.text
 
 
-def _known(found: Sequence[LogLine | Failure]) -> _Known:
-    return {_key(each) for each in found}
+def _known(lines: Sequence[LogLine | Failure]) -> _Known:
+    return {_key(each) for each in lines}
 
 
 def _written(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _Written:
@@ -155,11 +155,11 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
     return _Written(lambda most: find(aws, job, begin, most), recent, late=_LATE)
 
 
-def _show(found: Sequence[LogLine | Failure], *, as_json: bool) -> None:
+def _show(lines: Sequence[LogLine | Failure], *, as_json: bool) -> None:
     from millrace.lifecycle.jobs.logs import LogLine
 
     console = Console(highlight=False, soft_wrap=True)
-    for each in found:
+    for each in lines:
         if as_json:
             document = dataclasses.asdict(each)
             del document["place"]

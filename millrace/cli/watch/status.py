@@ -135,7 +135,7 @@ def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_js
             return
 
 
-def _table(found: Sequence[_Seen], now: datetime) -> Table:
+def _table(rows: Sequence[_Seen], now: datetime) -> Table:
     table = Table(
         *words("job"),
         Column("status", overflow="fold"),
@@ -144,6 +144,6 @@ def _table(found: Sequence[_Seen], now: datetime) -> Table:
         caption=f"{now:%Y-%m-%d %H:%M:%S} UTC, Ctrl-C ends it",
         caption_justify="left",
     )
-    for each in found:
+    for each in rows:
         table.add_row(Text(each.job), Text(each.text, "" if each.ok else "red"))
     return table

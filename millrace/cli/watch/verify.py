@@ -127,7 +127,7 @@ def verify(
         raise typer.BadParameter("--report does not go with --sandbox, which proves nothing about AWS")
     if keep and in_sandbox:
         raise typer.BadParameter("--keep does not go with --sandbox, whose servers end with the command")
-    wanted = VerificationSettings(records, rate, kills, reshards, dirty, seed)
+    settings = VerificationSettings(records, rate, kills, reshards, dirty, seed)
     try:
         with _interruptible():
             if clean:
@@ -137,7 +137,7 @@ def verify(
             else:
                 status = _verify(
                     environment,
-                    wanted,
+                    settings,
                     in_sandbox=in_sandbox,
                     without_kafka=without_kafka,
                     show_only=show,
@@ -159,7 +159,7 @@ def _way(environment: Environment) -> str:
 
 def _verify(
     environment: Environment,
-    wanted: VerificationSettings,
+    settings: VerificationSettings,
     *,
     in_sandbox: bool,
     without_kafka: bool,
@@ -181,7 +181,7 @@ def _verify(
         environment,
         new_name(),
         account=kind.account,
-        wanted=wanted,
+        settings=settings,
         root=find_root(),
         folder=folder,
         clusters=kind.clusters,
@@ -190,13 +190,13 @@ def _verify(
     try:
         sized = plan(copy.environment)
         left_out = _left_out(environment, copy, in_sandbox=in_sandbox)
-        seconds, usage = estimate(kind.expected, copy, sized, wanted)
+        seconds, usage = estimate(kind.expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
         verify_report.print_announcement(
             kind.where,
             copy,
             sized,
-            wanted,
+            settings,
             seconds,
             items,
             left_out,
@@ -211,7 +211,7 @@ def _verify(
             confirm("Deploy this copy, test it and remove it?", yes=yes or in_sandbox)
             with progress() as say:
                 verification = Verification(
-                    *(place, copy, sized, wanted, folder, say),
+                    *(place, copy, sized, settings, folder, say),
                     keep=keep,
                     left_out=left_out,
                     observe=None if in_sandbox else verify_claims.observer(environment, place.client),
@@ -260,7 +260,7 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
 
 def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: bool) -> tuple[str, ...]:
     reasons = []
-    if copy.kafka is None and any(isinstance(s, KafkaTopic) for s in environment.streams.values()):
+    if copy.kafka_cluster is None and any(isinstance(s, KafkaTopic) for s in environment.streams.values()):
         reasons.append("Kafka: the engines of its jobs read Kinesis in this test")
     if in_sandbox:
         reasons.append("Glue and EMR Serverless themselves: local Spark runs the jobs")
@@ -322,8 +322,8 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
             json.dumps({name: dataclasses.asdict(removed) for name, removed in done.items()}, indent=2)
         )
     for name, removed in done.items():
-        said = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
-        typer.echo(f"{name}: {said}", err=as_json)
+        text = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
+        typer.echo(f"{name}: {text}", err=as_json)
     for removed in done.values():
         _tell_way(removed.remains, _way(environment))
     return NOT_EXACT if any(removed.remains for removed in done.values()) else 0

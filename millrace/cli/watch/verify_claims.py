@@ -45,7 +45,7 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     if as_json:
         typer.echo(json.dumps(document(answers), indent=2))
     else:
-        headings = ("claim", "verdict", "what was seen, or why not")
+        headings = ("claim", "verdict", "result, or why it was not checked")
         shown = Table(*(Column(each, overflow="fold") for each in headings), box=None, pad_edge=False)
         for each in answers:
             shown.add_row(each.id, each.verdict, each.why)
@@ -67,7 +67,7 @@ def observer(
     return observe
 
 
-def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None) -> None:
+def save(answers: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None) -> None:
     """Write the report that a user sends back, and say where it is."""
     from millrace.etl import __version__
     from millrace.sandbox.programs.toolchain import state_folder
@@ -78,11 +78,11 @@ def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path |
     with report_write_errors("--report", file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            claim_checks.report(told, version=__version__, region=environment.region, read=read),
+            claim_checks.report(answers, version=__version__, region=environment.region, read=read),
             encoding="utf-8",
         )
     typer.echo(
-        f"claims: {claim_checks.summary(told)}; wrote {file}: please send this file back (docs/unproved.md)",
+        f"claims: {claim_checks.summary(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
         err=True,
     )
 

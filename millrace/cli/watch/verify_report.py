@@ -22,7 +22,7 @@ def print_announcement(
     where: str,
     copy: VerificationCopy,
     plan: Plan,
-    wanted: VerificationSettings,
+    settings: VerificationSettings,
     seconds: float,
     cost: Sequence[CostItem],
     left_out: Sequence[str],
@@ -37,7 +37,7 @@ def print_announcement(
     ----------
     copy, plan
         The copy that is deployed, and its plan.
-    wanted
+    settings
         Records, kills and reshards.
     seconds, cost
         As :func:`millrace.verify.run.estimate` and :func:`millrace.verify.verification_cost.cost_items` return.
@@ -53,20 +53,24 @@ def print_announcement(
     dollars = sum(line.usd for line in cost)
     how_long = f"about {max(1, round(seconds / 60))} minutes"
     if as_json:
-        said = {"name": copy.environment.name, "where": where, "seconds": round(seconds), "usd": dollars}
+        document = {"name": copy.environment.name, "where": where, "seconds": round(seconds), "usd": dollars}
         if all_of_it:
             more = {
                 "paid": paid,
                 "prices": plan.prices.isoformat(),
                 "cost": [{"item": line.name, "usd": line.usd, "why": line.why} for line in cost],
                 "makes": _makes(copy, plan),
-                "sends": {"records": wanted.records, "per_second": wanted.per_second, "dirty": wanted.dirty},
-                "does": {"kills": wanted.kills, "reshards": wanted.reshards},
+                "sends": {
+                    "records": settings.records,
+                    "per_second": settings.per_second,
+                    "dirty": settings.dirty,
+                },
+                "does": {"kills": settings.kills, "reshards": settings.reshards},
                 "left_out": list(left_out),
             }
-            sys.stdout.write(f"{json.dumps(said | more, indent=2, ensure_ascii=False)}\n")
+            sys.stdout.write(f"{json.dumps(document | more, indent=2, ensure_ascii=False)}\n")
             return
-        sys.stderr.write(f"{json.dumps(said)}\n")
+        sys.stderr.write(f"{json.dumps(document)}\n")
         return
     table = _titled(f"{copy.environment.name}, in {where}", "makes", "what")
     prefix = copy.names.prefix
@@ -81,10 +85,10 @@ def print_announcement(
         "beside", f"buckets, keys, database, network and logs; all names begin with {prefix}-, all are tagged"
     )
     table.add_row(
-        "sends", f"{wanted.records:,} records or more to each stream, {wanted.per_second:g} per second"
+        "sends", f"{settings.records:,} records or more to each stream, {settings.per_second:g} per second"
     )
     table.add_row(
-        "does", f"{wanted.kills} kills of each job, {wanted.reshards} reshards, then removes the copy"
+        "does", f"{settings.kills} kills of each job, {settings.reshards} reshards, then removes the copy"
     )
     for each in left_out:
         table.add_row("not", each)

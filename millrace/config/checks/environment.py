@@ -80,14 +80,14 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
         if cluster.existing is not None:
             yield from _existing_cluster(environment, name, cluster)
             continue
-        taken = kafka_versions.of_tier(cluster.tier)
-        if cluster.tier != "serverless" and cluster.version not in taken:
+        versions = kafka_versions.of_tier(cluster.tier)
+        if cluster.tier != "serverless" and cluster.version not in versions:
             on = "" if cluster.version not in kafka_versions.STANDARD else f" with tier {cluster.tier}"
             yield Finding(
                 (*path, "version"),
                 cluster.version,
-                f"one of {', '.join(taken)}{on}",
-                nearest(cluster.version, taken),
+                f"one of {', '.join(versions)}{on}",
+                nearest(cluster.version, versions),
             )
         if cluster.tier == "express":
             yield from refuse_keys(

@@ -61,5 +61,5 @@ def advise_on_schemas(environment: Environment, root: FilePath) -> Iterator[str]
         for name, query in each.queries.items():
             for payload in query.readings.values():
                 fields = payload.format.fields(root / payload.schema_) or ()
-                for said in payload.format.advise(fields):
-                    yield f"jobs.{job}.queries.{name}: {payload.schema_}: {said}"
+                for advice in payload.format.advise(fields):
+                    yield f"jobs.{job}.queries.{name}: {payload.schema_}: {advice}"

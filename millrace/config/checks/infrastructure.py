@@ -96,7 +96,9 @@ def _network(environment: Environment) -> Iterator[Finding]:
         ):
             if present:
                 yield Finding(
-                    ("network", key), str(getattr(network, key)), f"nothing: {network.vpc} is left as it is"
+                    ("network", key),
+                    str(getattr(network, key)),
+                    f"nothing: the existing VPC {network.vpc} is never changed",
                 )
     yield from _zone_ids(environment)
     try:
@@ -114,14 +116,16 @@ def _zone_ids(environment: Environment) -> Iterator[Finding]:
     network = environment.network
     if not network.zone_ids:
         return
-    path, given = ("network", "zone_ids"), ", ".join(network.zone_ids)
+    path, zone_ids = ("network", "zone_ids"), ", ".join(network.zone_ids)
     if network.vpc is not None:
-        yield Finding(path, given, f"nothing: the subnets of {network.vpc} are where they are")
+        yield Finding(
+            path, zone_ids, f"nothing: the subnets of the existing VPC {network.vpc} have their zones"
+        )
     elif len(set(network.zone_ids)) != len(network.zone_ids) or (
         len(network.zone_ids) != (network.availability_zones or max(2, min(3, len(network.zone_ids))))
     ):
         count = network.availability_zones or "2 or 3"
-        yield Finding(path, given, f"{count} different zones, as network.availability_zones says")
+        yield Finding(path, zone_ids, f"{count} different zones, as network.availability_zones says")
     for zone in network.zone_ids:
         allowed = availability_zones.zones_to_use_instead(environment, zone)
         if allowed is not None:

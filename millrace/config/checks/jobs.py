@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 
 from millrace.config.checks.columns import Catalog, check_columns, check_redact, check_rules
 from millrace.config.checks.formats import check_format
-from millrace.config.checks.partition_lists import check_lag_groups, check_lists, partition_lists
+from millrace.config.checks.partition_lists import check_lag_group_overlap, check_lists, partition_lists
 from millrace.config.checks.reading import check_reading
 from millrace.config.checks.routes import check_read_routes, check_routes
 from millrace.config.checks.sinks import check_places, check_sink
@@ -131,7 +131,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     yield from check_places(environment)
     yield from _consumers(environment)
     yield from check_lists(environment)
-    yield from check_lag_groups(environment)
+    yield from check_lag_group_overlap(environment)
 
 
 def _shared_out(environment: Environment) -> set[str]:

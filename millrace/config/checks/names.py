@@ -72,13 +72,15 @@ def check_names(environment: Environment) -> Iterator[Finding]:
 
 
 def _buckets(names: Names) -> Iterator[Finding]:
-    taken = next((each for each in _BUCKET_PREFIXES if names.prefix.startswith(each)), None)
-    if taken is not None and any(kind not in names.environment.storage.buckets for kind in get_args(Bucket)):
+    reserved = next((each for each in _BUCKET_PREFIXES if names.prefix.startswith(each)), None)
+    if reserved is not None and any(
+        kind not in names.environment.storage.buckets for kind in get_args(Bucket)
+    ):
         company = names.environment.governance.name_prefix
         yield Finding(
             ("project",) if company is None else ("governance", "name_prefix"),
             company or names.environment.project,
-            f"a name that does not begin with {taken}, as S3 refuses buckets with that prefix",
+            f"a name that does not begin with {reserved}, as S3 refuses buckets with that prefix",
         )
     for kind, bucket in names.environment.storage.buckets.items():
         if _NO_BUCKET.fullmatch(bucket):
@@ -179,7 +181,7 @@ def check_tags(environment: Environment) -> Iterator[Finding]:
         )
     english = any(job.english_tags for job in environment.jobs.values())
     pattern, letters = (_TAG_OF_EMR, "English letters") if english else (_TAG, "letters")
-    said = f"{letters}, digits, spaces and _ . : / = + - @, which every service takes"
+    allowed = f"{letters}, digits, spaces and _ . : / = + - @, which every service takes"
     seen = {key.lower(): key for key in _OWN_TAGS}
     for key, value in environment.tags.items():
         if key.lower().startswith("aws:"):
@@ -187,9 +189,9 @@ def check_tags(environment: Environment) -> Iterator[Finding]:
         if not 1 <= len(key) <= 128 or len(value) > 256:
             yield Finding(("tags", key), value[:40], "keys up to 128 and values up to 256 characters")
         if not pattern.fullmatch(key):
-            yield Finding(("tags", key), f"the key {key}", said)
+            yield Finding(("tags", key), f"the key {key}", allowed)
         elif not pattern.fullmatch(value):
-            yield Finding(("tags", key), value[:80], said)
+            yield Finding(("tags", key), value[:80], allowed)
         first = seen.setdefault(key.lower(), key)
         if first != key or key in _OWN_TAGS:
             yield Finding(

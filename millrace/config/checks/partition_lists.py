@@ -19,7 +19,7 @@ def partition_lists(environment: Environment) -> dict[tuple[str, str], dict[Path
     return lists
 
 
-def check_lag_groups(environment: Environment) -> Iterator[Finding]:
+def check_lag_group_overlap(environment: Environment) -> Iterator[Finding]:
     """Check that at most one query reports the lag of a partition to a group; with two, the lag would jump between them."""
     first: dict[tuple[str, str], list[tuple[Path, set[int] | None]]] = {}
     for job, name, query in environment.queries:

@@ -111,8 +111,8 @@ def _partitions(
         yield Finding(
             (*path[:-1], "start"), query.start, "nothing beside kafka.start_offsets, which say it all"
         )
-    wanted = set(listed) if listed is not None else set(range(stream.given_partitions))
-    if set(offsets) != wanted:
+    partitions = set(listed) if listed is not None else set(range(stream.given_partitions))
+    if set(offsets) != partitions:
         text = ", ".join(map(str, sorted(offsets)))
-        allowed = ", ".join(map(str, sorted(wanted)))
+        allowed = ", ".join(map(str, sorted(partitions)))
         yield Finding((*path, "start_offsets"), text, f"an offset for each partition that is read: {allowed}")

@@ -15,7 +15,7 @@ from millrace.config.queries import DeriveQuery, Landing, Route, RouteQuery, Rou
 
 def check_routes(path: Path, query: Routing, environment: Environment) -> Iterator[Finding]:
     """Check that each record can take one route at most."""
-    taken: dict[tuple[str, str | None, str | None], str] = {}
+    routes: dict[tuple[str, str | None, str | None], str] = {}
     forms: dict[tuple[str, str | None], PayloadFormat] = {}
     whole = {
         (each.source, each.topic): name
@@ -35,7 +35,7 @@ def check_routes(path: Path, query: Routing, environment: Environment) -> Iterat
             allowed = f"the format of the other routes of {route.source}: {form.kind}"
             yield Finding((*here, "format"), route.format.kind, allowed)
         every = whole.get((route.source, route.topic), name)
-        first = taken.setdefault((route.source, route.topic, route.changes_of), every)
+        first = routes.setdefault((route.source, route.topic, route.changes_of), every)
         if first != name:
             key = "changes_of" if route.changes_of else "topic" if route.topic else "source"
             yield Finding(
@@ -85,9 +85,9 @@ def check_read_routes(
 ) -> Iterator[Finding]:
     """Check that the routes exist that a derive query reads."""
     join = None if query.state is None else query.state.join
-    asked = [(path, query.source, query.route)]
-    asked += [] if join is None else [((*path, "state", "join"), join.source, join.route)]
-    for here, table, route in asked:
+    reads = [(path, query.source, query.route)]
+    reads += [] if join is None else [((*path, "state", "join"), join.source, join.route)]
+    for here, table, route in reads:
         routed = next(
             (each for each in reversed(landing.get(table, [])) if isinstance(each, RouteQuery)), None
         )

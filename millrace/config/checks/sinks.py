@@ -66,7 +66,7 @@ def check_places(environment: Environment) -> Iterator[Finding]:
             first = writers.setdefault(place, ".".join(path))
             if first != ".".join(path):
                 value = str(getattr(end.sink, key))
-                yield Finding(path, value, f"what no other query writes; {first} names it, too")
+                yield Finding(path, value, f"a target that no other query writes; {first} writes it, too")
 
 
 def _letters(path: Path, query: DeriveQuery) -> Iterator[Finding]:

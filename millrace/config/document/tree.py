@@ -169,7 +169,7 @@ def _told(error: MarkedYAMLError, text: str) -> DocumentError:
     """Turn a YAML error into one that names the line where the broken value starts; the parser usually stops later."""
     begun, mark = error.context_mark, error.problem_mark or error.context_mark
     line = mark.line + 1 if mark is not None else 0
-    said = str(error.problem or error.context)
+    problem = str(error.problem or error.context)
     if begun is not None and (opened := _OPENED.get(str(error.context))):
         left = text.splitlines()[begun.line][: begun.column].rstrip("[{ ")
         after = f" of {key[1]}" if (key := re.search(r"([\w.-]+) *:$", left)) else ""
@@ -179,15 +179,15 @@ def _told(error: MarkedYAMLError, text: str) -> DocumentError:
             begun.line + 1,
             f"{end} after it; reading stopped on line {line}",
         )
-    if "\\t" in said:
+    if "\\t" in problem:
         return DocumentError("a tab", line, "spaces: YAML takes no tabs before a key")
-    if said.startswith("mapping values are not allowed"):
+    if problem.startswith("mapping values are not allowed"):
         return DocumentError(
-            said,
+            problem,
             line,
             "one key on a line, as far to the right as its neighbours; text that holds ': ' in quotes",
         )
-    return DocumentError(said, line)
+    return DocumentError(problem, line)
 
 
 _OPENED = {

@@ -157,10 +157,12 @@ class EmrJob(JobBase):
                 (*here, "disk"), worker.disk.human_readable(), f"{smallest}GiB to {largest}GiB, in whole GiB"
             )
         if self.scaling == "fixed":
-            for key, asked in zip(("min_executors", "initial_executors"), self.executors_asked, strict=True):
-                if asked is not None:
+            for key, executors in zip(
+                ("min_executors", "initial_executors"), self.executors_asked, strict=True
+            ):
+                if executors is not None:
                     yield Finding(
-                        (*path, key), str(asked), "nothing with scaling: fixed, which holds all executors"
+                        (*path, key), str(executors), "nothing with scaling: fixed, which holds all executors"
                     )
         elif self.initial_executors is not None and self.initial_executors < (self.min_executors or 1):
             yield Finding(
@@ -188,14 +190,14 @@ class EmrJob(JobBase):
                 if pinned is not None and pinned.vcpu == vcpu:
                     gibs.add(int(pinned.memory / GIB))
                 for gib in sorted(gibs):
-                    given = pinned is None or (vcpu, gib) == (pinned.vcpu, pinned.memory / GIB)
+                    is_own_size = pinned is None or (vcpu, gib) == (pinned.vcpu, pinned.memory / GIB)
                     yield Worker(
                         name=f"{vcpu} vCPU {gib} GiB",
                         architecture=architecture,
                         vcpu=vcpu,
                         memory_gib=gib,
                         tasks=vcpu,
-                        own=own is not None and architecture == own.architecture and given,
+                        own=own is not None and architecture == own.architecture and is_own_size,
                         bills=_bills(vcpu, gib, disk, architecture),
                     )
 
@@ -208,12 +210,12 @@ class EmrJob(JobBase):
 @cache
 def _bills(vcpu: int, gib: float, disk: float, architecture: str) -> tuple[Bill, ...]:
     cores, memory = f"emr.{architecture}.vcpu_hour", f"emr.{architecture}.gib_hour"
-    found = [
+    bills = [
         Bill("vCPU", vcpu, (cores, cores), f"at most, {{count}} workers of {vcpu} vCPU for {{hours}} h"),
         Bill("memory", gib, (memory, memory), f"at most, {{count}} workers of {gib:g} GiB for {{hours}} h"),
     ]
     extra = disk - EMR_DISK_GIB[0]
     if extra > 0:
         why = f"{extra:g} GiB above the {EMR_DISK_GIB[0]} that are included, on {{count}} workers"
-        found.append(Bill("disk", extra, ("emr.disk_gib_hour",) * 2, why))
-    return tuple(found)
+        bills.append(Bill("disk", extra, ("emr.disk_gib_hour",) * 2, why))
+    return tuple(bills)

@@ -112,8 +112,8 @@ def parse(text: str) -> tuple[Field, ...]:
 
 def problems(fields: tuple[Field, ...]) -> Iterator[str]:
     """Yield problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schemas.parse_schema`` does."""
-    if taken := sorted({each.name for each in fields if each.name.startswith("_")}):
-        yield f"names that begin with _ are reserved: {', '.join(taken)}"
+    if reserved := sorted({each.name for each in fields if each.name.startswith("_")}):
+        yield f"names that begin with _ are reserved: {', '.join(reserved)}"
     if ticks := sorted({each.name for each in fields if "`" in each.name}):
         yield f"names that hold a backtick: {', '.join(ticks)}"
     yield from _misfits(fields)
@@ -227,10 +227,10 @@ class _Reader:
             return Kind("string")
         if name and name not in _NAMES:
             hint = nearest(name, [*_NAMES, *_WITH_PARTS])
-            said = f"unknown type {name.upper()}" + (
+            text = f"unknown type {name.upper()}" + (
                 f", {hint.upper().replace('DID YOU MEAN', 'did you mean')}" if hint else ""
             )
-            raise self._error(said)
+            raise self._error(text)
         return Kind(_NAMES[self._take().lower()])
 
     def _decimal(self) -> Kind:

@@ -57,8 +57,8 @@ class KafkaSink(StreamSink):
         """Return ways to shorten retention, because records cannot be deleted."""
         name = context.names.stream(self.topic)
         return (
-            "it keeps records until their retention ends, and so do its readers what they made of them; "
-            f"kafka-configs.sh --alter --topic {name} --add-config retention.ms=… lets them go sooner; of a compacted topic, a message with the same key and no value"
+            "the topic keeps records until their retention ends, and consumers may hold copies; to shorten it: "
+            f"kafka-configs.sh --alter --topic {name} --add-config retention.ms=…; in a compacted topic, send a message with the same key and no value"
         )
 
     def settings(self, context: SinkContext) -> launch.KafkaSinkSettings:

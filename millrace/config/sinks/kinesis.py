@@ -55,8 +55,8 @@ class KinesisSink(StreamSink):
         """Return ways to shorten retention, because records cannot be deleted."""
         name = context.names.stream(self.stream)
         return (
-            "it keeps records until their retention ends, and so do its readers what they made of them; "
-            f"aws kinesis decrease-stream-retention-period --stream-name {name} --retention-period-hours 24 lets them go sooner"
+            "the stream keeps records until their retention ends, and consumers may hold copies; to shorten it: "
+            f"aws kinesis decrease-stream-retention-period --stream-name {name} --retention-period-hours 24"
         )
 
     def settings(self, context: SinkContext) -> launch.KinesisSinkSettings:

@@ -175,7 +175,7 @@ class KafkaTopic(StreamConfig):
                 (*path, "pattern"),
                 self.pattern,
                 "a pattern that begins with letters, digits, - _ or \\., as every topic of it does",
-                "the job's role may read the topics that begin so, and no others",
+                "the job's role may read only topics with that prefix",
             )
 
     def settings(self, name: str, context: StreamContext) -> launch.KafkaSource:

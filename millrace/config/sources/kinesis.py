@@ -255,7 +255,7 @@ class KinesisStream(StreamConfig):
 
     def settings(self, name: str, context: StreamContext) -> launch.KinesisSource:
         """Return the deployed name of the stream, with a limit for each shard."""
-        assert context.records_per_partition is not None, f"{name}: no limit for one shard in the plan"
+        assert context.records_per_partition is not None, f"{name}: the plan has no limit for one shard"
         return launch.KinesisSource(
             name=name,
             start=context.query.start,

@@ -85,8 +85,8 @@ def put_units(records: int, record_bytes: float) -> Charge:
 
 def put_on_demand(records: int, record_bytes: float) -> Charge:
     """Return the cost of putting records into an on-demand stream."""
-    taken = records * _rounded(record_bytes) / GB
-    return Charge("data in", taken, "kinesis.on_demand.gb_in", f"{records:,} records", assumed=False)
+    written_gb = records * _rounded(record_bytes) / GB
+    return Charge("data in", written_gb, "kinesis.on_demand.gb_in", f"{records:,} records", assumed=False)
 
 
 def _rounded(record_bytes: float) -> int:

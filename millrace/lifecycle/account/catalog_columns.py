@@ -34,8 +34,10 @@ def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     for name in dict.fromkeys(tables):
         database, table = name.split(".")
         with translate_aws_errors(f"looking at table {name}"), ignore_missing("EntityNotFoundException"):
-            held = glue.get_table(DatabaseName=database, Name=table)["Table"]["StorageDescriptor"]["Columns"]
-            result[name] = ", ".join(f"`{c['Name']}` {c['Type']}" for c in held if _is_current(c))
+            columns_of_table = glue.get_table(DatabaseName=database, Name=table)["Table"][
+                "StorageDescriptor"
+            ]["Columns"]
+            result[name] = ", ".join(f"`{c['Name']}` {c['Type']}" for c in columns_of_table if _is_current(c))
     return result
 
 

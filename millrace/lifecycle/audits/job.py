@@ -249,13 +249,13 @@ class _Window:
         query: SourceQuery,
         name: str,
         topic: str | None,
-        held: LandedRecords | RecordTable,
+        records: LandedRecords | RecordTable,
         end: AuditedRoute | None = None,
     ) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
         """Compare each topic of a stream; for a pattern, those that the query has read."""
         names = self.place.names
         stream, reading = names.environment.streams[name], query.kafka_reading or KafkaReading()
-        assert stream.cluster_name is not None, f"{name} lies on no cluster"
+        assert stream.cluster_name is not None, f"{name} has no cluster"
         read = self._positions(query, name)
         topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
         holes: list[MissingRange] = []
@@ -264,12 +264,12 @@ class _Window:
             next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
             result, lacking = audit_kafka.compare(
                 audit_kafka.Topic(each, self.place.kafka(stream.cluster_name)),
-                held,
+                records,
                 self.hours,
                 only=reading.partitions,
                 read=next_,
                 whole=query.start == "earliest" and reading.start_offsets is None,
-                claims=None if end is None else _claims(query, held, end, stream, each, next_),
+                claims=None if end is None else _claims(query, records, end, stream, each, next_),
             )
             sums = {hour.start: sums[hour.start] + hour for hour in result}
             holes += (replace(h, shard=f"{each}/{h.shard}") if len(topics) > 1 else h for h in lacking)
@@ -278,7 +278,7 @@ class _Window:
 
 def _claims(
     query: SourceQuery,
-    held: LandedRecords | RecordTable,
+    records: LandedRecords | RecordTable,
     end: AuditedRoute,
     stream: Stream,
     topic: str,
@@ -287,12 +287,12 @@ def _claims(
     """Return the ranges in commits, where a transform may leave records out; None where each record has a row."""
     if end.what.transform is None:
         return None
-    assert isinstance(held, RecordTable), "a direct query"
-    assert held.sink is not None, "a direct query with a table"
+    assert isinstance(records, RecordTable), "a direct query"
+    assert records.sink is not None, "a direct query with a table"
     several = f"{topic}/" if stream.matches is not None else ""
     before = f"{end.reading.source}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}
-    return claimed_ranges(held.sink.table, end.name, places, earliest=query.start == "earliest")
+    return claimed_ranges(records.sink.table, end.name, places, earliest=query.start == "earliest")
 
 
 def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:

@@ -64,7 +64,7 @@ def incoming_records_by_minute(
         },
     }
     counts: dict[datetime, int] = {}
-    with translate_aws_errors("asking CloudWatch what the stream took in"):
+    with translate_aws_errors("reading the stream's incoming records from CloudWatch"):
         pages = cloudwatch.get_paginator("get_metric_data").paginate(
             MetricDataQueries=[query], StartTime=begin, EndTime=end, ScanBy="TimestampAscending"
         )
@@ -198,7 +198,7 @@ def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Lag
     if known is None:
         return None
     lagging = []
-    with translate_aws_errors("asking the shards for what is not read"):
+    with translate_aws_errors("reading the backlog of the shards"):
         shards = shards_of(kinesis, stream)
         done = read_to(positions, shards)
         for shard in shards:
@@ -264,7 +264,7 @@ def compare_counts(
     came = incoming_records_by_minute(cloudwatch, stream, begin, end)
     if minutes and not any(came.values()):
         why = (
-            f"CloudWatch has counted nothing that it took in, and {minutes.total():,} records of it landed; "
+            f"CloudWatch counted no incoming record, but {minutes.total():,} records of the stream landed; "
             "`--read` compares with the records themselves"
         )
         return NotAudited(query, stream, why)

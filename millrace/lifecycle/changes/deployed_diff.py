@@ -69,13 +69,13 @@ class Changes:
         )
 
 
-def without_starts(found: Changes) -> Changes:
+def without_starts(changes: Changes) -> Changes:
     """Return the same changes, but with new jobs deployed without a start; a renamed job is none."""
     jobs = (
         replace(job, after="stop") if job.after == "start" and job.continues is None else job
-        for job in found.jobs
+        for job in changes.jobs
     )
-    return replace(found, jobs=tuple(jobs))
+    return replace(changes, jobs=tuple(jobs))
 
 
 def compare_with_deployed(aws: Aws, assembly: Path) -> Changes:

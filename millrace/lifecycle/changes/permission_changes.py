@@ -204,15 +204,15 @@ def _statements(value: Any) -> Iterator[Mapping[str, Any]]:
 
 def _lines(statement: Mapping[str, Any]) -> Iterator[str]:
     """Yield what one statement says of each of its resources."""
-    said = [statement["Effect"], *_named(statement, "Action"), *_named(statement, "NotAction")]
+    lines = [statement["Effect"], *_named(statement, "Action"), *_named(statement, "NotAction")]
     to = [*_named(statement, "Principal", "to"), *_named(statement, "NotPrincipal", "to")]
     if condition := statement.get("Condition"):
         to.append(f"when {_shown(condition)}")
     for target in [*_listed(statement.get("Resource", [])), *_listed(statement.get("NotResource", []))]:
         without = "all but " if "NotResource" in statement else ""
-        yield " ".join([*said, f"on {without}{_shown(target)}", *to])
+        yield " ".join([*lines, f"on {without}{_shown(target)}", *to])
     if "Resource" not in statement and "NotResource" not in statement:
-        yield " ".join([*said, *to])
+        yield " ".join([*lines, *to])
 
 
 def _named(statement: Mapping[str, Any], key: str, word: str = "") -> list[str]:

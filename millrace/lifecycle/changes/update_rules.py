@@ -126,13 +126,13 @@ def replaced(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, l
 def _refused(was: Mapping[str, Any], will: Mapping[str, Any], changed: list[str]) -> Iterator[str]:
     kind, before, after = was["Type"], was.get("Properties", {}), will.get("Properties", {})
     if kind != will["Type"]:
-        yield f"CloudFormation cannot make a {will['Type']} of it; give the new one another name in the file"
+        yield f"CloudFormation cannot change its type to {will['Type']}; give the new one another name in the file"
         return
     name = fixed_names(was)
     if changed and name and name == fixed_names(will) and _WITHIN.get(kind) not in changed:
         paths = ", ".join(path.replace("/", ".") for path in changed)
         way = _WAYS.get(kind, "revert the change, or give it another name")
-        yield f"only a creation sets {paths}, and a second {kind} named {name[0]} cannot be created beside it; {way}"
+        yield f"{paths} can only be set at creation, and a second {kind} named {name[0]} cannot be created beside it; {way}"
     if kind == "AWS::MSK::Cluster":
         yield from _refused_of_cluster(before, after)
     elif kind == "AWS::MSK::Topic":
@@ -290,9 +290,11 @@ def _way(logical: str, was: Mapping[str, Any], will: Mapping[str, Any], old: Tem
         for _, paths in later:
             for path in paths:
                 properties = _with(properties, path, at(before, path))
-        kept = configurations if any(each == "configuration" for each, _ in later) else {}
+        configuration_steps = configurations if any(each == "configuration" for each, _ in later) else {}
         name = (fixed_names(will) or (logical,))[0]
-        result.append((f"{name}: {title}", {logical: {**will, "Properties": properties}, **kept}))
+        result.append(
+            (f"{name}: {title}", {logical: {**will, "Properties": properties}, **configuration_steps})
+        )
     return result
 
 

@@ -309,8 +309,8 @@ class Checkpoints:
     def _look(self) -> tuple[str, dict[str, Any], float] | None:
         with ignore_missing(*MISSING_OBJECT):
             response = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
-            said = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
-            age = (said - response["LastModified"]).total_seconds()
+            server_time = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
+            age = (server_time - response["LastModified"]).total_seconds()
             return str(response["ETag"]), _lease(response["Body"].read()), age
         return None
 

@@ -152,7 +152,7 @@ def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) ->
     """Return one value a minute of a metric of Millrace, newest first, by query."""
     assert BY_NAME[metric].per_query, f"{metric} is not of queries"
     queries = list(aws.names.environment.jobs[job].queries)
-    asked = [
+    metrics = [
         {
             "Id": f"q{number}",
             "MetricStat": {
@@ -176,7 +176,7 @@ def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) ->
             aws.client("cloudwatch")
             .get_paginator("get_metric_data")
             .paginate(
-                MetricDataQueries=asked,
+                MetricDataQueries=metrics,
                 StartTime=begin,
                 # Beyond the current minute, and always later than the start.
                 EndTime=datetime.now(UTC) + timedelta(seconds=2 * _PERIOD_SECONDS),

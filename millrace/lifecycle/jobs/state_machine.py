@@ -33,14 +33,14 @@ PHRASES = {
     "WantStopped": "setting the desired state to stopped",
     "ListRuns": "looking at its runs",
     "StartRun": "starting a run",
-    "WaitForStart": "waiting until the run is running",
+    "WaitForStart": "waiting until the run has started",
     "SwitchOffAlarms": "switching off its no-data alarms",
     "SwitchOnAlarms": "switching on its no-data alarms",
     "Measure": "measuring the slowest batch of the last hours",
     "KeepWish": "keeping the desired state running",
     "StopRun": "asking the run to end",
     "WaitForEnd": "waiting until the run has ended",
-    "Revoked": "the job was stopped meanwhile: stopping the new run",
+    "Revoked": "the job was stopped in the meantime: stopping the new run",
 }
 """Texts for people when the machine enters a state; other states are not shown."""
 
@@ -161,13 +161,13 @@ def execute(
     """
     arn = machine_arn(aws, job)
     client = aws.client("stepfunctions")
-    given: dict[str, Any] = {"verb": verb, "reason": reason}
+    request: dict[str, Any] = {"verb": verb, "reason": reason}
     if grace_seconds is not None:
-        given["grace_seconds"] = grace_seconds
+        request["grace_seconds"] = grace_seconds
     if arguments:
-        given["arguments"] = [{"name": name, "value": value} for name, value in arguments]
+        request["arguments"] = [{"name": name, "value": value} for name, value in arguments]
     with translate_aws_errors(f"starting the state machine of {job}"):
-        execution = client.start_execution(stateMachineArn=arn, input=json.dumps(given))["executionArn"]
+        execution = client.start_execution(stateMachineArn=arn, input=json.dumps(request))["executionArn"]
     settled = time.monotonic() + _SETTLE_SECONDS
     with translate_aws_errors(f"watching the state machine of {job}"):
         seen = 0
@@ -187,11 +187,11 @@ def execute(
             time.sleep(poll_seconds)
 
 
-def _outcome(job: str, execution: str, found: dict[str, Any]) -> ExecutionResult:
-    if found["status"] == "SUCCEEDED":
-        answer = {**json.loads(found["output"]), "execution": execution}
+def _outcome(job: str, execution: str, description: dict[str, Any]) -> ExecutionResult:
+    if description["status"] == "SUCCEEDED":
+        answer = {**json.loads(description["output"]), "execution": execution}
         return ExecutionResult(job, True, str(answer["outcome"]), str(answer["message"]), answer)
-    error = found.get("error") or found["status"]
-    cause = found.get("cause") or f"the execution {execution} ended as {found['status']}"
+    error = description.get("error") or description["status"]
+    cause = description.get("cause") or f"the execution {execution} ended as {description['status']}"
     answer = {"outcome": error, "message": cause, "execution": execution}
     return ExecutionResult(job, False, str(error), str(cause), answer)

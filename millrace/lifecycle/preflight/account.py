@@ -84,13 +84,15 @@ def zones(account: Account) -> Iterator[Row]:
         return
     result = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
     usable = [each["ZoneId"] for each in result if each["State"] == "available"]
-    wanted = environment.network.zone_ids or tuple(usable[: environment.zones])
-    yield from _zones_of_services(account, wanted)
-    lacking = ", ".join(each for each in wanted if each not in usable)
-    if len(wanted) < environment.zones:
+    zones_needed = environment.network.zone_ids or tuple(usable[: environment.zones])
+    yield from _zones_of_services(account, zones_needed)
+    lacking = ", ".join(each for each in zones_needed if each not in usable)
+    if len(zones_needed) < environment.zones:
         lacking = lacking or f"{environment.zones} zones"
     wrong = f"{lacking}: not available; available: {', '.join(usable)}" if lacking else ""
-    yield judged("zones", wrong, ", ".join(wanted), "write network.zone_ids or network.availability_zones")
+    yield judged(
+        "zones", wrong, ", ".join(zones_needed), "write network.zone_ids or network.availability_zones"
+    )
 
 
 def _zones_of_services(account: Account, used: tuple[str, ...]) -> Iterator[Row]:
@@ -98,9 +100,9 @@ def _zones_of_services(account: Account, used: tuple[str, ...]) -> Iterator[Row]
     for kind in {type(job) for job in environment.jobs.values()}:
         allowed = kind.zones.get(environment.region)
         if allowed is not None and (outside := [zone for zone in used if zone not in allowed]):
-            said = f"not in {', '.join(outside)}; in {', '.join(allowed)}"
+            text = f"not in {', '.join(outside)}; in {', '.join(allowed)}"
             remedy = "choose subnets in other zones" if environment.network.vpc else "write network.zone_ids"
-            yield Row(f"zones of {kind.title}", "failed", said, remedy)
+            yield Row(f"zones of {kind.title}", "failed", text, remedy)
 
 
 def subnets(account: Account) -> Iterator[Row]:
@@ -116,8 +118,8 @@ def subnets(account: Account) -> Iterator[Row]:
     free = sum(each["AvailableIpAddressCount"] for each in result)
     jobs = [each for each in account.plan.jobs.values() if each.network.value == "vpc"]
     needed = sum(job.max_workers.value for job in jobs)
-    said = f"{free:,} free addresses for up to {needed:,} workers"
-    yield judged("addresses of subnets", said if free < needed else "", said, "name larger subnets")
+    text = f"{free:,} free addresses for up to {needed:,} workers"
+    yield judged("addresses of subnets", text if free < needed else "", text, "name larger subnets")
     where = [{"Name": "vpc-id", "Values": [network.vpc]}]
     tables = account.call("ec2", "describe_route_tables", "RouteTables", Filters=where)
     reached = account.call("ec2", "describe_vpc_endpoints", "VpcEndpoints", Filters=where)
@@ -174,9 +176,9 @@ def kafka_versions(account: Account) -> Iterator[Row]:
 def bucket_names(account: Account) -> Iterator[Row]:
     """Check that the names of new buckets are free or ours, and that existing ones exist."""
     names = account.aws.names
-    given = names.environment.storage.buckets
+    existing = names.environment.storage.buckets
     created = () if account.has_stack("storage") else _BUCKETS
-    for kind in (each for each in _BUCKETS if each in given or each in created):
+    for kind in (each for each in _BUCKETS if each in existing or each in created):
         name = names.bucket(kind)
         subject, code = f"bucket {name}", ""
         try:
@@ -185,15 +187,15 @@ def bucket_names(account: Account) -> Iterator[Row]:
             code = error.response["Error"].get("Code", "")
             if code not in ("403", *ABSENT):
                 raise
-        if code == "403" and kind in given:
-            yield Row(subject, "not known", "only its owner, or who may list it, may ask")
+        if code == "403" and kind in existing:
+            yield Row(subject, "not known", "these credentials may not list the bucket")
         elif code == "403":
             yield Row(subject, "failed", "it belongs to somebody else", "choose another name")
         elif code:
-            wrong = "no such bucket" if kind in given else ""
+            wrong = "no such bucket" if kind in existing else ""
             yield judged(subject, wrong, "free", f"write storage.buckets.{kind}")
         else:
-            yield Row(subject, "ok", "exists") if kind in given else _left(subject)
+            yield Row(subject, "ok", "exists") if kind in existing else _left(subject)
 
 
 def stream_names(account: Account) -> Iterator[Row]:
@@ -220,9 +222,9 @@ def stream_names(account: Account) -> Iterator[Row]:
 
 
 def _left(subject: str) -> Row:
-    said = "it exists, and no stack has it: the deployment imports it"
+    text = "it exists, and no stack has it: the deployment imports it"
     return Row(
-        subject, "warning", said, "delete it first if it is not of an earlier deployment of this environment"
+        subject, "warning", text, "delete it first if it is not of an earlier deployment of this environment"
     )
 
 

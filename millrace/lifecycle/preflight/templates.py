@@ -30,8 +30,8 @@ def machines(account: Account) -> Iterator[Row]:
             definition=str(_resolved(account, definition))
         )
         errors = [each for each in result["diagnostics"] if each["severity"] == "ERROR"]
-        said = "; ".join(f"{each.get('location', '')} {each['message']}".strip() for each in errors)
-        yield Row(f"state machine {place}", "failed" if errors else "ok", said or "valid")
+        text = "; ".join(f"{each.get('location', '')} {each['message']}".strip() for each in errors)
+        yield Row(f"state machine {place}", "failed" if errors else "ok", text or "valid")
 
 
 def policies(account: Account) -> Iterator[Row]:
@@ -87,20 +87,20 @@ def drift(account: Account) -> Iterator[Row]:
                 break
             time.sleep(_LOOK_SECONDS)
         if status["DetectionStatus"] != "DETECTION_COMPLETE":
-            said = status.get("DetectionStatusReason", status["DetectionStatus"])
-            yield Row(f"drift of {stack}", "not known", said)
+            text = status.get("DetectionStatusReason", status["DetectionStatus"])
+            yield Row(f"drift of {stack}", "not known", text)
             continue
         states = ["MODIFIED", "DELETED"]
         changed = client.describe_stack_resource_drifts(
             StackName=stack, StackResourceDriftStatusFilters=states
         )["StackResourceDrifts"]
-        said = "; ".join(
+        text = "; ".join(
             f"{each['LogicalResourceId']}: {each['StackResourceDriftStatus'].lower()}"
             + "".join(f" {part['PropertyPath']}" for part in each.get("PropertyDifferences", ()))
             for each in changed
         )
         remedy = "somebody changed it by hand: change it back, or write the change into the file"
-        yield Row(f"drift of {stack}", "warning" if said else "ok", said or "none", remedy if said else "")
+        yield Row(f"drift of {stack}", "warning" if text else "ok", text or "none", remedy if text else "")
 
 
 def _resources(account: Account, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:

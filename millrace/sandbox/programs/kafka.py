@@ -50,7 +50,7 @@ class Kafka:
             future.result()
 
 
-def answering_brokers(bootstrap: str) -> int:
+def broker_count(bootstrap: str) -> int:
     """Return the number of brokers that the answering one knows."""
     try:
         return len(
@@ -94,7 +94,7 @@ def running(
     format_broker(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
     process = run_broker(home, 1, name, log)
     bootstrap = f"127.0.0.1:{ports[0]}"
-    process.wait_until(lambda: answering_brokers(bootstrap) == 1, seconds=60, what="answering")
+    process.wait_until(lambda: broker_count(bootstrap) == 1, seconds=60, what="answering")
     with stopping(process, keep=keep):
         yield Kafka(bootstrap, process)
 

@@ -156,7 +156,7 @@ class KafkaServer(StreamServer):
 
     def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
         """Return a topic on its cluster."""
-        assert stream.cluster_name is not None, f"{own} lies on no cluster"
+        assert stream.cluster_name is not None, f"{own} has no cluster"
         settings: Mapping[str, Any] = kafka_access.settings(aws.names, stream.cluster_name, aws.client)
         return Target(
             f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",

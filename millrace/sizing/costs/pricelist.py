@@ -47,7 +47,7 @@ class Renewal:
         return len(self.table.prices) - len(self.stayed) - len(self.unknown)
 
 
-def endpoint(region: str) -> str:
+def price_list_region(region: str) -> str:
     """Return the region whose endpoint has a region's prices.
 
     China has its own; each other endpoint has all other regions, including GovCloud, which has no endpoint and whose
@@ -55,7 +55,7 @@ def endpoint(region: str) -> str:
 
     Examples
     --------
-    >>> endpoint("cn-north-1"), endpoint("eu-west-1")
+    >>> price_list_region("cn-north-1"), price_list_region("eu-west-1")
     ('cn-northwest-1', 'us-east-1')
     """
     return "cn-northwest-1" if region.startswith("cn-") else "us-east-1"
@@ -67,7 +67,7 @@ def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) ->
     Parameters
     ----------
     pricing
-        A boto3 client of ``pricing`` at :func:`endpoint`.
+        A boto3 client of ``pricing`` at :func:`price_list_region`.
     region
         Such as ``eu-west-1``.
     known

@@ -235,9 +235,11 @@ def _limit(
     given, path = query.records_per_batch, (*demand.path, "records_per_batch")
     longest = f"{demand.work.longest_batch:g} s"
     if given is None:
-        why = f"a batch of {longest} takes so many; at least {above:,.0f} keep up with the peak"
+        why = f"as many as a batch of {longest} can process; more than {above:,.0f} keep up with the peak"
         if held:
-            why = f"a task's memory holds so many of its shard; at least {above:,.0f} keep up with the peak"
+            why = (
+                f"as many of one shard as a task's memory holds; more than {above:,.0f} keep up with the peak"
+            )
         figure = Figure(
             max(math.floor(above) + 1, math.floor(most)),
             "records",

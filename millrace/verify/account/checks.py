@@ -32,9 +32,9 @@ _SHOWN = 6
 """Shown entries of a list; the others are counted."""
 
 
-def shortened_list(found: Iterable[str]) -> str:
+def shortened_list(names: Iterable[str]) -> str:
     """Write the first entries of a list, and the number of the others."""
-    items = sorted(found)
+    items = sorted(names)
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more
 
@@ -79,7 +79,7 @@ def price_figures(question: ClaimContext) -> Answer:
         if not price.confirmed and name not in now.stayed and name not in now.unknown
     ]
     if not answered:
-        return Answer(None, "no such price was answered")
+        return Answer(None, "the price list has no such price")
     other = [
         f"{name}: {before[name].usd:g} here, {now.table.prices[name].usd:g} there"
         for name in answered

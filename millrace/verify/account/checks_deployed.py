@@ -21,7 +21,7 @@ ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not N
 """Iceberg version of each engine version whose document has it."""
 
 _NONE = Answer(None, "no such job in the environment")
-_NO_RUN = Answer(None, "no run of it has lived")
+_NO_RUN = Answer(None, "it has no run that started")
 _EXECUTIONS = 20
 FLAT = "spark/"
 """Prefix of the copies of event logs (``infra/constructs/log_flattener.py``)."""
@@ -39,7 +39,7 @@ def role_policies(question: ClaimContext) -> Answer:
             document = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]
             documents.append(document["Document"])
     if not documents:
-        return Answer(None, "the jobs have roles of the company's")
+        return Answer(None, "every job has an existing `role`, whose permissions Millrace does not write")
     wrong = policy_errors(question, documents)
     return Answer(not wrong, shortened_list(wrong) or f"{len(documents)} policies")
 
@@ -92,7 +92,7 @@ def log_groups_with_streams(question: ClaimContext) -> Answer:
             if question.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
                 shapes.add(_shape(rest))
     if not shapes:
-        return Answer(False, "runs that lived, and no group with a stream") if lived else _NO_RUN
+        return Answer(False, "jobs ran, but no log group has a stream") if lived else _NO_RUN
     return Answer(any(shape.endswith(("/error", "/output")) for shape in shapes), shortened_list(shapes))
 
 
@@ -115,10 +115,10 @@ def _summaries(question: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
         for table in {name for query in job.queries.values() for name in query.writes.values()}:
             database, name = question.names.table(table).split(".")
             try:
-                held = glue.get_table(DatabaseName=database, Name=name)["Table"]
+                description = glue.get_table(DatabaseName=database, Name=name)["Table"]
             except glue.exceptions.EntityNotFoundException:
                 continue
-            where = urlparse(held["Parameters"]["metadata_location"])
+            where = urlparse(description["Parameters"]["metadata_location"])
             body = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"]
             metadata = json.load(body)
             for snapshot in metadata.get("snapshots", ()):
@@ -140,7 +140,7 @@ def engine_versions(question: ClaimContext) -> Answer:
         ):
             wrong.add(line)
     if not seen or all("unknown" in line for line in seen):
-        return Answer(None, shortened_list(seen) or "no table has a snapshot")
+        return Answer(None, shortened_list(seen) or "no table has records yet")
     return Answer(not wrong, shortened_list(wrong or seen))
 
 
@@ -194,10 +194,10 @@ def _clusters(question: ClaimContext) -> list[str]:
 
 def msk_zones(question: ClaimContext) -> Answer:
     """Look for the zones in which AWS accepted clusters."""
-    wanted = {question.names.cluster(name) for name in _clusters(question)}
+    cluster_names = {question.names.cluster(name) for name in _clusters(question)}
     subnets = set[str]()
     for each in question.pages("kafka", "list_clusters_v2", "ClusterInfoList"):
-        if each["ClusterName"] in wanted:
+        if each["ClusterName"] in cluster_names:
             subnets |= set(
                 each.get("Provisioned", {}).get("BrokerNodeGroupInfo", {}).get("ClientSubnets", ())
             )
@@ -246,7 +246,7 @@ def restarts(question: ClaimContext) -> Answer:
     return (
         Answer(True, f"{len(reasons)} restarts, {by_event} of them by an event")
         if reasons
-        else Answer(None, "no run has ended that was to run on")
+        else Answer(None, "no run has ended whose job should run")
     )
 
 
@@ -268,9 +268,7 @@ def job_metrics(question: ClaimContext) -> Answer:
             "cloudwatch", "list_metrics", "Metrics", Namespace=namespace(question.names.job(job))
         )
     }
-    return (
-        Answer(True, f"{len(names)} names") if names else Answer(None, "no metric is there, or none was sent")
-    )
+    return Answer(True, f"{len(names)} names") if names else Answer(None, "the namespaces have no metric")
 
 
 def event_log_copies(question: ClaimContext) -> Answer:
@@ -302,16 +300,18 @@ def lake_formation(question: ClaimContext) -> Answer:
     mode = question.names.environment.storage.lake_formation
     if mode == "off":
         return Answer(None, "storage.lake_formation is off")
-    return Answer(True, mode) if _landed(question) else Answer(None, "no table has a snapshot")
+    return Answer(True, mode) if _landed(question) else Answer(None, "no table has records yet")
 
 
 def missing_keys(question: ClaimContext) -> Answer:
     """Look for tables with records: a starting job reads a checkpoint that does not exist, and a 403 would end it."""
     own = any(job.role is None for job in question.names.environment.jobs.values())
     if not own:
-        return Answer(None, "the jobs have roles of the company's")
+        return Answer(None, "every job has an existing `role`, whose permissions Millrace does not write")
     tables = _landed(question)
-    return Answer(True, f"{tables} tables were landed") if tables else Answer(None, "no table has a snapshot")
+    return (
+        Answer(True, f"{tables} tables were landed") if tables else Answer(None, "no table has records yet")
+    )
 
 
 ALL: tuple[Check, ...] = (

@@ -89,7 +89,7 @@ def _asked(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> t
         return "not asked", type(error).__name__
     except (AttributeError, LookupError, ResponseParserError, TypeError, ValueError) as error:
         # An answer of a form that no document describes: it proves nothing, and the verification continues.
-        return "not asked", f"an answer that is not understood: {type(error).__name__}"
+        return "not asked", f"an unexpected response: {type(error).__name__}"
     if answer.holds is None:
         return "not asked", answer.seen
     return ("proved" if answer.holds else "refuted"), answer.seen
@@ -102,22 +102,22 @@ def without_names(text: str, names: Names) -> str:
     return text.replace(names.prefix, "PREFIX")
 
 
-def summary(told: Sequence[ClaimAnswer]) -> str:
+def summary(answers: Sequence[ClaimAnswer]) -> str:
     """Write the numbers of verdicts: ``12 proved, 1 refuted, 30 not asked``."""
     verdicts: tuple[Verdict, ...] = ("proved", "refuted", "not asked")
-    return ", ".join(f"{sum(each.verdict == v for each in told)} {v}" for v in verdicts)
+    return ", ".join(f"{sum(each.verdict == v for each in answers)} {v}" for v in verdicts)
 
 
-def document(told: Sequence[ClaimAnswer]) -> dict[str, Any]:
+def document(answers: Sequence[ClaimAnswer]) -> dict[str, Any]:
     """Return an object for ``json.dumps``."""
     return {
         "version": 1,
-        "verdict": summary(told),
-        "claims": [{"id": each.id, "verdict": each.verdict, "why": each.why} for each in told],
+        "verdict": summary(answers),
+        "claims": [{"id": each.id, "verdict": each.verdict, "why": each.why} for each in answers],
     }
 
 
-def report(told: Sequence[ClaimAnswer], *, version: str, region: str, read: str) -> str:
+def report(answers: Sequence[ClaimAnswer], *, version: str, region: str, read: str) -> str:
     """Write the Markdown that a user sends back.
 
     Parameters
@@ -125,7 +125,7 @@ def report(told: Sequence[ClaimAnswer], *, version: str, region: str, read: str)
     version, region, read
         Millrace's version, the environment's region, and the date.
     """
-    counted = [each.line for each in told if each.verdict != "not asked"]
-    others = [each.line for each in told if each.verdict == "not asked"]
-    lines = "\n".join([f"millrace {version}, {region}, {read}: {summary(told)}", *counted, *others])
+    counted = [each.line for each in answers if each.verdict != "not asked"]
+    others = [each.line for each in answers if each.verdict == "not asked"]
+    lines = "\n".join([f"millrace {version}, {region}, {read}: {summary(answers)}", *counted, *others])
     return f"# Claims about AWS, asked\n\nSend these lines; docs/unproved.md says what each means.\n\n```text\n{lines}\n```\n"

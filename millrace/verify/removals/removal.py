@@ -126,7 +126,7 @@ def remove(
             wave = [stack for stack in going if any(stack in line for line in failed)]
     say("deleting logs and parameters of jobs")
     _remove_beside(place, scope)
-    say("looking for what is left")
+    say("looking for remaining resources")
     # Topics that are left do not vanish, however long the wait is.
     deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
     while (left := leftovers(place.client, scope)) and time.monotonic() < deadline:
@@ -143,7 +143,7 @@ def _record(wave: Sequence[str]) -> str:
 def _remove_beside(place: Place, scope: VerificationScope) -> None:
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
-    with translate_aws_errors("deleting what jobs made beside the stacks"):
+    with translate_aws_errors("deleting resources that jobs created outside the stacks"):
         for group in log_groups(logs, scope):
             logs.delete_log_group(logGroupName=group)
         for parameter in parameters(ssm, scope):
@@ -212,7 +212,14 @@ def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seco
         stacks = {stack: _described(cloudformation, stack) for stack in wave}
         for stack in wave:
             cloudformation.delete_stack(StackName=stack)
-        waiting, failed = {stack: told["StackId"] for stack, told in stacks.items() if told is not None}, []
+        waiting, failed = (
+            {
+                stack: description["StackId"]
+                for stack, description in stacks.items()
+                if description is not None
+            },
+            [],
+        )
         while waiting:
             for stack, id_ in list(waiting.items()):
                 now = _described(cloudformation, id_)
@@ -282,8 +289,8 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
 def _create(
     admin: AdminClient, topic: str, partitions: int, settings: Mapping[str, str], seconds: float
 ) -> None:
-    wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
-    admin.create_topics([wanted], operation_timeout=seconds)[topic].result()
+    new_topic = NewTopic(topic, num_partitions=partitions, config=dict(settings))
+    admin.create_topics([new_topic], operation_timeout=seconds)[topic].result()
 
 
 def drop_topics(settings: Settings, scope: VerificationScope, seconds: float) -> list[str]:

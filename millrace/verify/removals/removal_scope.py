@@ -107,7 +107,7 @@ def find_verifications(
         CloudFormation refuses the request.
     """
     scopes: dict[VerificationScope, list[str]] = {}
-    with translate_aws_errors("looking for what verifications left"):
+    with translate_aws_errors("looking for resources of earlier verifications"):
         for stack in all_stacks(client):
             scope = None if stack["StackStatus"] in _GONE else scope_of(stack, environment)
             if scope is not None:
@@ -135,9 +135,9 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
     }
     left, order = set(templates), []
     while left:
-        wanted = set[str]().union(*(uses[stack] for stack in left))
+        users = set[str]().union(*(uses[stack] for stack in left))
         # CloudFormation lets no two stacks import from each other; if they did, all the rest would be deleted at once.
-        wave = sorted(left - wanted) or sorted(left)
+        wave = sorted(left - users) or sorted(left)
         order.append(wave)
         left -= set(wave)
     return order
@@ -170,7 +170,7 @@ def leftovers(client: Callable[[str], Any], scope: VerificationScope) -> list[st
 
 def _by_tag(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
     filters = [{"Key": key, "Values": [value]} for key, value in scope.tags.items()]
-    with translate_aws_errors("asking what still bears the verification's tag"):
+    with translate_aws_errors("listing resources with the verification's tag"):
         pages = client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=filters)
         for result in (each["ResourceARN"] for page in pages for each in page["ResourceTagMappingList"]):
             if ":cloudformation:" in result or (":kms:" in result and _is_going(client("kms"), result)):
@@ -183,7 +183,7 @@ def _is_going(kms: Any, key: str) -> bool:
 
 
 def _by_name(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
-    with translate_aws_errors("asking what still has a name of the verification's"):
+    with translate_aws_errors("listing resources with the verification's prefix"):
         for stack in all_stacks(client):
             if scope.owns(stack["StackName"]) and stack["StackStatus"] not in _GONE:
                 yield f"{STACK}{stack['StackName']}"

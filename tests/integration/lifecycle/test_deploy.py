@@ -242,7 +242,7 @@ def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engine
         assert (before["state"], before["wish"]) == ("RUNNING", "running")
         # Asked once, seen while it was ending, and not called stopped before it had ended.
         assert engines.seen[result["run"]][-3:] == ["RUNNING", ending, ended]
-        assert result["stop"].stdout == f"{job}: stopped: no run is left\n"
+        assert result["stop"].stdout == f"{job}: stopped: no run is active\n"
         said = result["stop"].stderr.splitlines()
         assert said.count(f"{job}: asking the run to end") == 1
         assert said.count(f"{job}: waiting until the run has ended") >= 1
@@ -253,7 +253,7 @@ def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engine
         assert result["start"].stdout.endswith(" is RUNNING\n")
         drained = json.loads(result["drain"].stdout)
         assert (drained["outcome"], drained["state"], drained["alarms"]) == ("stopped", "NONE", "off")
-        assert result["after"].stdout == f"{job}: status: wanted: stopped; no run\n"
+        assert result["after"].stdout == f"{job}: status: desired state: stopped; no run\n"
     # Half as much again as the slowest batch took, and 15 s. A drain waits as long as there is.
     grace = [int(call["shutdownGracePeriodInSeconds"]) for call in engines.calls("CancelJobRun")]
     assert grace == [math.ceil(SLOWEST_SECONDS * 1.5) + 15, 1800]

@@ -15,7 +15,7 @@ from millrace.lifecycle.jobs.state_machine import execute, machine_arn
 from millrace.sizing.queries.benchmark_figures import read
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
-from tests.unit.benchmark.made import B, session
+from tests.unit.benchmark.synthetic_measurements import B, session
 
 pytestmark = pytest.mark.slow
 

@@ -54,7 +54,7 @@ def test_status_tells_wish_and_run(machines: Machines, job: str) -> None:
         0,
     )
     done = execute(machines, job, "status-running")
-    assert done.output["message"] == "wanted: running; run run is RUNNING"
+    assert done.output["message"] == "desired state: running; run run is RUNNING"
     assert (done.output["run"], done.output["job"]) == ("run", machines.names.job(job))
 
 
@@ -237,7 +237,7 @@ def test_after_an_end_that_nobody_asked_for_it_is_started_again(machines: Machin
 def test_a_crash_loop_ends_with_an_alert(machines: Machines, job: str) -> None:
     done = execute(machines, job, "restart-too-often")
     assert (done.status, done.error) == ("FAILED", "Millrace.TooOften")
-    assert "5 runs began within the hour, 5 are allowed" in done.cause
+    assert "started 5 times within an hour (limit 5)" in done.cause
     assert START[job] not in done.calls
     (alert,) = done.calls["sns:publish"]
     assert alert["TopicArn"] == machines.topic

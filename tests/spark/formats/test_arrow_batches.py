@@ -102,6 +102,7 @@ def test_keys_headers_and_a_second_copy_count_too(
     assert max(handed()) < MOST_BYTES + 2 * MIB
 
 
+@pytest.mark.slow
 def test_ordinary_records_come_as_many_at_once_as_before(
     spark: SparkSession, handed: Callable[[], list[int]]
 ) -> None:

@@ -54,6 +54,7 @@ def test_ten_periods_land_and_derive_each_record_once_and_in_order(spark: SparkS
     played(spark, job, 10, kills=(2, 3, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", ["land"], indirect=True)
 def test_a_run_ends_while_records_keep_coming(job: Job) -> None:
     job.send()

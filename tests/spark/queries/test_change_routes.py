@@ -58,7 +58,10 @@ def router_of(decoder: ChangeDecoder, schema: str) -> Router:
     )
 
 
-@pytest.mark.parametrize(("connector", "schema"), [("postgresql", "public"), ("dms", "shop")])
+@pytest.mark.parametrize(
+    ("connector", "schema"),
+    [pytest.param("postgresql", "public", marks=pytest.mark.slow), ("dms", "shop")],
+)
 def test_each_table_is_that_of_the_database(
     spark: SparkSession, table: Names, tmp_path: Path, connector: str, schema: str
 ) -> None:

@@ -44,6 +44,7 @@ SOURCES: dict[str, tuple[KafkaSource | KinesisSource, Callable[[int, str | None,
     "kafka": (KAFKA, of_kafka),
     "kinesis": (KINESIS, of_kinesis),
 }
+KINDS = ["kafka", pytest.param("kinesis", marks=pytest.mark.slow)]
 
 
 def landing_of(
@@ -58,7 +59,7 @@ def rows_of(spark: SparkSession, table: Table) -> dict[str, Any]:
     return {r["_id"]: r for r in rows}
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", KINDS)
 def test_the_whole_list_lands(spark: SparkSession, table: Names, name: str) -> None:
     source, row = SOURCES[name]
     landing, events = table("landing"), Events()
@@ -88,9 +89,7 @@ def test_the_whole_list_lands(spark: SparkSession, table: Names, name: str) -> N
             assert kept["_bytes"] == sent_row[7], payload
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "kinesis" else ()) for name in SOURCES]
-)
+@pytest.mark.parametrize("name", KINDS)
 def test_any_records_land_once_good_or_kept(spark: SparkSession, table: Names, name: str) -> None:
     source, row = SOURCES[name]
     landing, events = table("landing"), Events()

@@ -209,7 +209,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def running(source: str, answers: Answers) -> RunningJob:
         text = "from settings import options\ns.readStream.format('kafka').options(**options()).load().writeStream.start()"
-        return replace(RUNNING, where=source, said=read(text, {}, answers))
+        return replace(RUNNING, where=source, program=read(text, {}, answers))
 
     monkeypatch.setattr(import_job, "_running", running)
     return tmp_path
@@ -300,7 +300,9 @@ def test_a_limit_beyond_the_default_sla_is_no_dead_end(
         '.trigger(processingTime="10 seconds")', ""
     )
     said = read(text, {"topic": "orders"})
-    monkeypatch.setattr(import_job, "_running", lambda source, _: replace(RUNNING, where=source, said=said))
+    monkeypatch.setattr(
+        import_job, "_running", lambda source, _: replace(RUNNING, where=source, program=said)
+    )
     status, printed = run("--schema", SCHEMA, "--partitions", "4", "--rate", "200")
     assert (status, note in printed) == (0, True), printed
 
@@ -320,7 +322,9 @@ def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
 ) -> None:
     said = read(SEVERAL, {})
     assert said.notes[1:] == ("line 7: what it prints, and keeps nowhere, is left out",)
-    monkeypatch.setattr(import_job, "_running", lambda source, _: replace(RUNNING, where=source, said=said))
+    monkeypatch.setattr(
+        import_job, "_running", lambda source, _: replace(RUNNING, where=source, program=said)
+    )
     words = ("--schema", SCHEMA, "--partitions", "4", "--rate", "200", "--start", "2026-12-01T08:00:00Z")
     status, printed = run(*words)
     assert (status, "wrote pipelines/orders/imported.py" in printed) == (0, True), printed
@@ -348,12 +352,14 @@ def test_an_sla_is_fitted_to_the_trigger_also_where_a_later_import_fills_the_las
 ) -> None:
     text = f"{TWICE}.trigger(processingTime='10 minutes').start()"
     said = read(text, {})
-    monkeypatch.setattr(import_job, "_running", lambda source, _: replace(RUNNING, where=source, said=said))
+    monkeypatch.setattr(
+        import_job, "_running", lambda source, _: replace(RUNNING, where=source, program=said)
+    )
     words = ("--schema", SCHEMA, "--rate", "200")
     assert run(*words)[0] == 1
     file = project / "environments" / "orders.yaml"
     first = file.read_text()
-    assert first.count("(open) no event log shows how many it has; --partitions N tells it") == 2
+    assert first.count("(open) no event log shows how many it has; give it with --partitions N") == 2
     assert run(*words, "--partitions", "4", "--start", "2026-12-01T08:00:00Z")[0] == 0
     found = load("orders", project)
     assert {each.start for each in found.jobs["orders"].queries.values() if each.kind == "land"} == {

@@ -9,7 +9,7 @@ import pytest
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.job_context import AdvisedJob
 from millrace.advisor.logs.application_history import Batch, Query, Source
-from tests.unit.advisor.made import (
+from tests.unit.advisor.synthetic_histories import (
     START,
     again,
     batch,

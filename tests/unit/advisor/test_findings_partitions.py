@@ -18,9 +18,9 @@ from millrace.advisor.logs.event_log_reader import read
 from millrace.advisor.logs.event_logs import find
 from millrace.config import load
 from millrace.sizing import plan
-from tests.unit.advisor.made import KAFKA, batch, even, found, history, job, stage
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_histories import KAFKA, batch, even, found, history, job, stage
 from tests.unit.advisor.test_command import ROOT, flights
-from tests.unit.advisor.written import write
 
 
 def of_topic(own: int, count: int, seconds: float, cores: int):

@@ -6,7 +6,7 @@ import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.logs.application_history import Scan, Source
-from tests.unit.advisor.made import (
+from tests.unit.advisor.synthetic_histories import (
     again,
     batch,
     even,

@@ -22,7 +22,7 @@ from millrace.cli.watch.advise_options import (
     without_worse,
 )
 from millrace.config import ConfigurationError
-from tests.unit.advisor.runs import Truth, history, run
+from tests.unit.advisor.synthetic_runs import Truth, history, run
 
 TRUTH = Truth(swing=0.4, seed=1, seconds=600.0)
 

@@ -14,8 +14,8 @@ from millrace.advisor.existing.job_program import ProgramSettings
 from millrace.advisor.logs.application_history import History, Query
 from millrace.advisor.logs.event_logs import find
 from millrace.config import ConfigurationError
-from tests.unit.advisor.runs import Truth, history
-from tests.unit.advisor.written import write
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_runs import Truth, history
 
 TRUTH = Truth(swing=0.4, seconds=300.0)
 

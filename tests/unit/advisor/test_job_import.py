@@ -25,8 +25,8 @@ from millrace.advisor.existing.job_program import read
 from millrace.advisor.logs.event_log_reader import read as read_event_log
 from millrace.advisor.logs.event_logs import find
 from millrace.config import ConfigurationError, load
-from tests.unit.advisor.runs import Truth, history, run
-from tests.unit.advisor.written import write
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_runs import Truth, history, run
 
 ROOT = Path(__file__).parents[3]
 CLUSTER = "arn:aws:kafka:us-east-1:123456789012:cluster/theirs/abcd1234-ab12-1"
@@ -290,7 +290,7 @@ def test_a_topic_of_which_no_log_tells_needs_its_partitions():
 def test_runs_that_end_become_bounded_ones_where_the_sla_leaves_time(latency, sla, every):
     running = _kafka()
     made = environment(
-        replace(running, said=replace(running.said, ends=True)), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z",
+        replace(running, program=replace(running.program, ends=True)), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z",
         rate=800.0, record_size="1KiB", twin=None, offsets=None, cluster=CLUSTER, partitions=6, latency=latency,
     )  # fmt: skip
     [job] = made["jobs"].values()
@@ -303,7 +303,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
     place = write(history([truth]), tmp_path / "local-1")
     [query] = read_event_log(find(str(place))[0]).queries
     [topic] = {key.rpartition(":")[0] for key in query.batches[-1].sources[0].end}
-    found = replace(_kafka(), said=replace(_kafka().said, name=topic))
+    found = replace(_kafka(), program=replace(_kafka().program, name=topic))
     log = read_log(str(place), found)
     made = environment(
         found, project="moved", schema=SCHEMA, start="", rate=None, record_size="1KiB",
@@ -352,7 +352,7 @@ def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
     ],
 )
 def test_a_program_that_does_not_tell_is_told(text, told):
-    found = replace(_kafka(), said=read(text, {}))
+    found = replace(_kafka(), program=read(text, {}))
     with pytest.raises(ConfigurationError, match=told):
         environment(
             found, project="p", schema=SCHEMA, start="", rate=1.0, record_size="1KiB", twin=None, offsets=None
@@ -402,14 +402,14 @@ def test_a_table_and_a_connection_of_glue_are_looked_up_with_the_arguments_of_th
         NumberOfWorkers=2,
     )
     found = glue(client, f"{theirs}-catalog", "us-east-1")
-    assert (found.said.name, found.shards, found.run) == (
+    assert (found.program.name, found.shards, found.run) == (
         arn := parameters["stream"]["streamARN"],
         {arn: 3},
         "",
     )
     run = made.start_job_run(JobName=f"{theirs}-catalog", Arguments={"--table": "topic"})["JobRunId"]
     found = glue(client, f"{theirs}-catalog", "us-east-1")
-    assert (found.said.kind, found.said.name, found.run) == ("kafka", "orders", run)
+    assert (found.program.kind, found.program.name, found.run) == ("kafka", "orders", run)
     made_file = environment(
         found, project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0, record_size="1KiB", twin=None,
         offsets=None, partitions=1,

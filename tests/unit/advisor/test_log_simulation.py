@@ -10,7 +10,7 @@ import pytest
 from millrace.advisor.forecasts.what_if import ApplicationTwin, parse, twin_of_application
 from millrace.advisor.logs.observed import batch_limit
 from millrace.config import ConfigurationError
-from tests.unit.advisor.runs import Truth, history, run
+from tests.unit.advisor.synthetic_runs import Truth, history, run
 
 CALM = Truth(swing=0.4, seed=1)
 SKEWED = Truth(hot=0.4, seed=2)
@@ -120,7 +120,7 @@ def test_rows_that_are_held_are_read_once():
 
 def test_a_source_that_does_not_count_is_noted():
     found = twin_of_application(history([replace(CALM, offsets=False, counted=False)]))
-    assert any("does not tell what waits" in note for note in found.notes)
+    assert any("does not report its backlog" in note for note in found.notes)
     assert found.relative_errors(found.replay(1))["land"] < 0.05
 
 

@@ -29,8 +29,8 @@ from millrace.advisor.logs.event_logs import LogLines, find
 from millrace.advisor.logs.events import parse, without_accumulables
 from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError
-from tests.unit.advisor.made import even, history, kinds
-from tests.unit.advisor.written import write
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_histories import even, history, kinds
 
 DATA = Path(__file__).parent / "data"
 REAL = DATA / "flights-3.5.zstd"

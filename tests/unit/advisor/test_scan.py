@@ -18,9 +18,9 @@ from millrace.advisor.existing.account_scan import Window, emr_jobs, glue_jobs, 
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.drawn_page import drawn
-from tests.unit.advisor.made import history, twice
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_histories import history, twice
 from tests.unit.advisor.test_import_log import reading
-from tests.unit.advisor.written import write
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 WINDOW = Window(NOW - timedelta(days=30), NOW)
@@ -226,7 +226,7 @@ def test_a_job_whose_runs_may_not_be_read_is_not_said_to_have_never_run(account:
     with stub:
         [found] = glue_jobs(lambda _: stub.client, "us-east-1", WINDOW, {})
         [note] = with_log(found, lambda _: stub.client, "us-east-1").notes
-    assert note.startswith("its runs are not known")
+    assert note.startswith("its runs cannot be listed")
     assert (found.usd, found.runs) == (None, False)
 
 
@@ -255,7 +255,7 @@ def test_a_run_that_waits_and_a_lost_connection_cost_no_other_job(
         ("lost", "", None),
         ("runs", "RUNNING", 0.0),
     ]
-    assert found[1].notes[0].startswith("its runs are not known (Read timeout")
+    assert found[1].notes[0].startswith("its runs cannot be listed (Read timeout")
 
 
 @pytest.mark.parametrize(

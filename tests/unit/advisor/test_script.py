@@ -5,12 +5,13 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from millrace.advisor.existing.brokers import authentication_of
 from millrace.advisor.existing.import_environment import environment
-from millrace.advisor.existing.job_program import Answers, read
+from millrace.advisor.existing.job_program import Answers, ProgramSettings, read
 from millrace.advisor.existing.stream_candidates import RefusedError
 from millrace.advisor.programs import expressions
 from millrace.advisor.programs.library import Launch
@@ -18,7 +19,7 @@ from millrace.config import ConfigurationError
 from tests.unit.advisor.intervals import INTERVALS
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
 
-INSTEAD = "the event log tells it, or the plan computes one"
+INSTEAD = "it is taken from the event log, or the plan computes it"
 KAFKA = 's.readStream.format("kafka").option("kafka.bootstrap.servers", "b-1:9092")'
 
 
@@ -27,6 +28,13 @@ def program(trigger: str, limit: str = "30000") -> str:
         f'{KAFKA}.option("subscribe", "orders").option("maxOffsetsPerTrigger", {limit})'
         f".load().writeStream.trigger(processingTime={trigger}).start()"
     )
+
+
+def imported(said: ProgramSettings) -> dict[str, Any]:
+    return environment(
+        replace(_kafka(), program=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
+        record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), INTERVALS.items())
@@ -68,10 +76,7 @@ def test_a_trigger_is_written_as_the_file_takes_it_with_an_sla_that_it_can_keep(
     given: str, written: str, latency: str | None
 ) -> None:
     said = read(program(repr(given)), {})
-    made = environment(
-        replace(_kafka(), said=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
-        record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
-    )  # fmt: skip
+    made = imported(said)
     [job] = made["jobs"].values()
     [query] = job["queries"].values()
     assert (query["trigger"], job.get("latency")) == (written, latency)
@@ -107,143 +112,70 @@ WRITE = '.load().writeStream.trigger(processingTime="10 seconds").start()'
 BATCH = 'glue.forEachBatch(frame=frame, batch_function=write, options={"windowSize": "10 seconds"})'
 
 FOUND = {
-    "a sink is no source": (
-        f'{KAFKA}.option("subscribe", "orders").load().writeStream.format("aws-kinesis")'
-        '.option("kinesis.streamName", "alerts").trigger(processingTime="10 seconds").start()',
-        "orders",
-    ),
-    "a dictionary that nothing reads": (
-        f'OLD = {{"subscribe": "payments", "kafka.bootstrap.servers": "x:1"}}\n{KAFKA}.option("subscribe", "orders"){WRITE}',
-        "orders",
-    ),
-    "an argument of argparse": (
-        "import argparse\np = argparse.ArgumentParser()\np.add_argument('-t', '--topic', required=True)\n"
-        f"a, _ = p.parse_known_args()\n{KAFKA}.option('subscribe', a.topic){WRITE}",
-        "orders",
-    ),
-    "a default of argparse": (
-        "from argparse import ArgumentParser as P\np = P()\np.add_argument('--in', dest='t', default='or' + 'ders')\n"
-        f"a = vars(p.parse_args())\n{KAFKA}.option('subscribe', a['t']){WRITE}",
-        "orders",
-    ),
-    "an argument by its place": (
-        f"import sys\nif len(sys.argv) < 2:\n    sys.exit(1)\nname = sys.argv[2]\n{KAFKA}.option('subscribe', name){WRITE}",
-        "orders",
-    ),
-    "getopt": (
-        "import getopt, sys\nopts, rest = getopt.getopt(sys.argv[1:], 't:', ['topic=', 'arn=', 'database=', 'table_name='])\n"
-        f"for o, a in opts:\n  if o in ('-t', '--topic'):\n    topic = a.replace('\"', '')\n{KAFKA}.option('subscribe', topic){WRITE}",
-        "orders",
-    ),
-    "functions, and options in a dictionary": (
-        "def options(topic, **more):\n  base = {'kafka.bootstrap.servers': 'b-1:9092', 'subscribe': topic}\n"
-        "  base.update(more)\n  return base\ndef read(spark, topic='payments'):\n"
-        "  return spark.readStream.format('kafka').options(**options(topic, failOnDataLoss='false')).load()\n"
-        "def main():\n  df = transform(read(spark, topic='orders')).select('*')\n  df.writeStream.trigger(processingTime='10 seconds').start()\n"
-        "if __name__ == '__main__':\n  main()",
-        "orders",
-    ),
-    "a class": (
-        "class Job:\n  topic = 'payments'\n  def __init__(self, topic):\n    self.topic = topic\n  @property\n  def options(self):\n"
-        "    return {'subscribe': self.topic, 'kafka.bootstrap.servers': 'b-1:9092'}\n  def run(self):\n"
-        "    self.write(spark.readStream.format('kafka').options(**self.options).load())\n  def write(self, df):\n"
-        "    df.writeStream.trigger(processingTime='10 seconds').start()\nJob('orders').run()",
-        "orders",
-    ),
-    "a data class": (
-        "@dataclass\nclass Settings:\n  topic: str\n  servers: str = 'b-1:9092'\nc = Settings(topic='orders')\n"
-        f"spark.readStream.format('kafka').option('kafka.bootstrap.servers', c.servers).option('subscribe', c.topic){WRITE}",
-        "orders",
-    ),
-    "fields of a data class": (
-        "@dataclass\nclass Settings:\n  topic: str = field(default_factory=lambda: os.getenv('T', 'orders'))\n"
-        f"  servers: str = field(default='b-1:9092')\nc = Settings()\n{KAFKA}.option('subscribe', c.topic){WRITE}",
-        "orders",
-    ),
-    "a class above, and a factory": (
-        "class Base:\n  def __init__(self, topic):\n    self.topic = topic\n  def run(self):\n"
-        f"    {KAFKA}.option('subscribe', self.name()){WRITE}\n"
-        "class Job(Base):\n  def __init__(self, topic):\n    super().__init__(topic)\n  @classmethod\n  def of(cls, topic):\n"
-        "    return cls(topic)\n  def run(self):\n    super().run()\n  def name(self):\n    return self.topic.lower()\nJob.of('ORDERS').run()",
-        "orders",
-    ),
-    "a loop over options": (
-        "r = spark.readStream.format('kafka')\nfor k, v in {'subscribe': 'orders', 'kafka.bootstrap.servers': 'b-1:9092'}.items():\n"
-        f"  r = r.option(k, v)\nr{WRITE}",
-        "orders",
-    ),
-    "an option that its reader takes": (
-        f"r = {KAFKA}\nif True:\n  r.option('subscribe', 'orders')\nr{WRITE}",
-        "orders",
-    ),
-    "a known condition": (
-        f"env = 'prod'\nif env == 'prod':\n  t = 'orders'\nelse:\n  t = 'payments'\n{KAFKA}.option('subscribe', t){WRITE}",
-        "orders",
-    ),
-    "a view": (
-        f'{KAFKA}.option("subscribe", "orders").load().createOrReplaceTempView("raw")\n'
-        'spark.sql("FROM raw").writeStream.trigger(processingTime="10 seconds").start()',
-        "orders",
-    ),
-    "Glue's options": (
-        "args = getResolvedOptions(sys.argv, ['arn'])\noptions = {'typeOfData': 'kinesis', 'streamARN': args['arn']}\n"
-        f"frame = glue.create_data_frame.from_options(connection_type='kinesis', connection_options=options)\n{BATCH}",
-        f"{ARN}/orders",
-    ),
-    "a name out of an ARN": (
-        "import re\nargs = getResolvedOptions(sys.argv, ['arn'])\n"
-        "name = re.compile(r'arn:aws:kinesis:([a-z0-9-]+):(\\d+):stream/([a-zA-Z0-9-_]+)').match(args['arn']).group(3)\n"
-        f"spark.readStream.format('kinesis').option('streamName', name){WRITE}",
-        "orders",
-    ),
-    "a name by splitting an ARN": (
-        "args = getResolvedOptions(sys.argv, ['arn'])\n"
-        f"spark.readStream.format('kinesis').option('streamName', args['arn'].split('/')[-1]){WRITE}",
-        "orders",
-    ),
-    "a table of the Data Catalog": (
-        "args = getResolvedOptions(sys.argv, ['database', 'table_name'])\nframe = glue.create_data_frame.from_catalog("
-        f"database=args['database'], table_name=args['table_name'], additional_options={{}})\n{BATCH}",
-        f"{ARN}/orders",
-    ),
-    "a table behind a connection": (
-        f"frame = glue.create_data_frame_from_catalog('db', 'events', additional_options={{}})\n{BATCH}",
-        "events",
-    ),
-    "a table of files beside it": (
-        f"static = glue.create_data_frame.from_catalog(database='db', table_name='files')\n{KAFKA}.option('subscribe', 'orders')"
-        ".load().join(static, 'id').writeStream.trigger(processingTime='10 seconds').start()",
-        "orders",
-    ),
-    "a loop that ends early": (
-        f"for t in ['orders', 'payments']:\n  name = t\n  break\n{KAFKA}.option('subscribe', name){WRITE}",
-        "orders",
-    ),
-    "a key that is there": (
-        "args = getResolvedOptions(sys.argv, ['topic', 'nowhere'])\n"
-        f"name = args['topic'] if 'topic' in args else 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
-        "orders",
-    ),
-    "a program that ends with its main function": (
-        f"import sys\ndef main():\n  {KAFKA}.option('subscribe', 'orders'){WRITE}\n  return 0\nif __name__ == '__main__':\n  sys.exit(main())",
-        "orders",
-    ),
-    "a program that raises with its main function": (
-        f"def main(topic):\n  {KAFKA}.option('subscribe', topic){WRITE}\nraise SystemExit(main('orders'))",
-        "orders",
-    ),
-    "a chain of formats": (
-        f"t = '{{}}'.format('or') + 'DERS'.lower()\nt = f\"{{t}}\" if True else None\n{KAFKA}.option('subscribe', '%s' % t.strip()){WRITE}",
-        "orders",
-    ),
+    "a sink is no source": f'{KAFKA}.option("subscribe", "orders").load().writeStream.format("aws-kinesis")'
+    '.option("kinesis.streamName", "alerts").trigger(processingTime="10 seconds").start()',
+    "a dictionary that nothing reads": f'OLD = {{"subscribe": "payments", "kafka.bootstrap.servers": "x:1"}}\n{KAFKA}.option("subscribe", "orders"){WRITE}',
+    "an argument of argparse": "import argparse\np = argparse.ArgumentParser()\np.add_argument('-t', '--topic', required=True)\n"
+    f"a, _ = p.parse_known_args()\n{KAFKA}.option('subscribe', a.topic){WRITE}",
+    "a default of argparse": "from argparse import ArgumentParser as P\np = P()\np.add_argument('--in', dest='t', default='or' + 'ders')\n"
+    f"a = vars(p.parse_args())\n{KAFKA}.option('subscribe', a['t']){WRITE}",
+    "an argument by its place": f"import sys\nif len(sys.argv) < 2:\n    sys.exit(1)\nname = sys.argv[2]\n{KAFKA}.option('subscribe', name){WRITE}",
+    "getopt": "import getopt, sys\nopts, rest = getopt.getopt(sys.argv[1:], 't:', ['topic=', 'arn=', 'database=', 'table_name='])\n"
+    f"for o, a in opts:\n  if o in ('-t', '--topic'):\n    topic = a.replace('\"', '')\n{KAFKA}.option('subscribe', topic){WRITE}",
+    "functions, and options in a dictionary": "def options(topic, **more):\n  base = {'kafka.bootstrap.servers': 'b-1:9092', 'subscribe': topic}\n"
+    "  base.update(more)\n  return base\ndef read(spark, topic='payments'):\n"
+    "  return spark.readStream.format('kafka').options(**options(topic, failOnDataLoss='false')).load()\n"
+    "def main():\n  df = transform(read(spark, topic='orders')).select('*')\n  df.writeStream.trigger(processingTime='10 seconds').start()\n"
+    "if __name__ == '__main__':\n  main()",
+    "a class": "class Job:\n  topic = 'payments'\n  def __init__(self, topic):\n    self.topic = topic\n  @property\n  def options(self):\n"
+    "    return {'subscribe': self.topic, 'kafka.bootstrap.servers': 'b-1:9092'}\n  def run(self):\n"
+    "    self.write(spark.readStream.format('kafka').options(**self.options).load())\n  def write(self, df):\n"
+    "    df.writeStream.trigger(processingTime='10 seconds').start()\nJob('orders').run()",
+    "a data class": "@dataclass\nclass Settings:\n  topic: str\n  servers: str = 'b-1:9092'\nc = Settings(topic='orders')\n"
+    f"spark.readStream.format('kafka').option('kafka.bootstrap.servers', c.servers).option('subscribe', c.topic){WRITE}",
+    "fields of a data class": "@dataclass\nclass Settings:\n  topic: str = field(default_factory=lambda: os.getenv('T', 'orders'))\n"
+    f"  servers: str = field(default='b-1:9092')\nc = Settings()\n{KAFKA}.option('subscribe', c.topic){WRITE}",
+    "a class above, and a factory": "class Base:\n  def __init__(self, topic):\n    self.topic = topic\n  def run(self):\n"
+    f"    {KAFKA}.option('subscribe', self.name()){WRITE}\n"
+    "class Job(Base):\n  def __init__(self, topic):\n    super().__init__(topic)\n  @classmethod\n  def of(cls, topic):\n"
+    "    return cls(topic)\n  def run(self):\n    super().run()\n  def name(self):\n    return self.topic.lower()\nJob.of('ORDERS').run()",
+    "a loop over options": "r = spark.readStream.format('kafka')\nfor k, v in {'subscribe': 'orders', 'kafka.bootstrap.servers': 'b-1:9092'}.items():\n"
+    f"  r = r.option(k, v)\nr{WRITE}",
+    "an option that its reader takes": f"r = {KAFKA}\nif True:\n  r.option('subscribe', 'orders')\nr{WRITE}",
+    "a known condition": f"env = 'prod'\nif env == 'prod':\n  t = 'orders'\nelse:\n  t = 'payments'\n{KAFKA}.option('subscribe', t){WRITE}",
+    "a view": f'{KAFKA}.option("subscribe", "orders").load().createOrReplaceTempView("raw")\n'
+    'spark.sql("FROM raw").writeStream.trigger(processingTime="10 seconds").start()',
+    "Glue's options": "args = getResolvedOptions(sys.argv, ['arn'])\noptions = {'typeOfData': 'kinesis', 'streamARN': args['arn']}\n"
+    f"frame = glue.create_data_frame.from_options(connection_type='kinesis', connection_options=options)\n{BATCH}",
+    "a name out of an ARN": "import re\nargs = getResolvedOptions(sys.argv, ['arn'])\n"
+    "name = re.compile(r'arn:aws:kinesis:([a-z0-9-]+):(\\d+):stream/([a-zA-Z0-9-_]+)').match(args['arn']).group(3)\n"
+    f"spark.readStream.format('kinesis').option('streamName', name){WRITE}",
+    "a name by splitting an ARN": "args = getResolvedOptions(sys.argv, ['arn'])\n"
+    f"spark.readStream.format('kinesis').option('streamName', args['arn'].split('/')[-1]){WRITE}",
+    "a table of the Data Catalog": "args = getResolvedOptions(sys.argv, ['database', 'table_name'])\nframe = glue.create_data_frame.from_catalog("
+    f"database=args['database'], table_name=args['table_name'], additional_options={{}})\n{BATCH}",
+    "a table behind a connection": f"frame = glue.create_data_frame_from_catalog('db', 'events', additional_options={{}})\n{BATCH}",
+    "a table of files beside it": f"static = glue.create_data_frame.from_catalog(database='db', table_name='files')\n{KAFKA}.option('subscribe', 'orders')"
+    ".load().join(static, 'id').writeStream.trigger(processingTime='10 seconds').start()",
+    "a loop that ends early": f"for t in ['orders', 'payments']:\n  name = t\n  break\n{KAFKA}.option('subscribe', name){WRITE}",
+    "a key that is there": "args = getResolvedOptions(sys.argv, ['topic', 'nowhere'])\n"
+    f"name = args['topic'] if 'topic' in args else 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
+    "a program that ends with its main function": f"import sys\ndef main():\n  {KAFKA}.option('subscribe', 'orders'){WRITE}\n  return 0\nif __name__ == '__main__':\n  sys.exit(main())",
+    "a program that raises with its main function": f"def main(topic):\n  {KAFKA}.option('subscribe', topic){WRITE}\nraise SystemExit(main('orders'))",
+    "a chain of formats": f"t = '{{}}'.format('or') + 'DERS'.lower()\nt = f\"{{t}}\" if True else None\n{KAFKA}.option('subscribe', '%s' % t.strip()){WRITE}",
 }  # fmt: skip
+NAMES = {
+    "Glue's options": f"{ARN}/orders",
+    "a table of the Data Catalog": f"{ARN}/orders",
+    "a table behind a connection": "events",
+}
+"""Of the others the stream is ``orders``."""
 
 
 @pytest.mark.parametrize("shape", FOUND)
 def test_the_stream_is_the_one_that_reaches_a_query(shape: str) -> None:
-    text, name = FOUND[shape]
-    said = read(text, RUN, catalog=Catalog())
-    assert (said.name, said.trigger, said.open, said.also) == (name, 10.0, {}, ())
+    said = read(FOUND[shape], RUN, catalog=Catalog())
+    assert (said.name, said.trigger, said.open, said.also) == (NAMES.get(shape, "orders"), 10.0, {}, ())
     assert len(said.notes) == len(said.written)  # a derive query has its note
 
 
@@ -254,44 +186,44 @@ TWO = (
 OPEN = {
     "either of two streams": (
         f"{TWO}df = a if flag() else b\ndf.writeStream.start()",
-        "the program reads several: line 1: orders, or line 2: payments; --topic NAME tells it",
+        "the program reads several: line 1: orders, or line 2: payments; give it with --topic NAME",
     ),
     "either of two queries": (
         f"def run(topic):\n  {KAFKA}.option('subscribe', topic).load().writeStream.start()\n"
         "if flag():\n  run('orders')\nelse:\n  run('payments')",
-        "the program reads several: line 4: orders, or line 6: payments; --topic NAME tells it",
+        "the program reads several: line 4: orders, or line 6: payments; give it with --topic NAME",
     ),
     "a loop that may end early": (
         f"for t in ['orders', 'payments']:\n  name = t\n  if ok(t):\n    break\n{KAFKA}.option('subscribe', name){WRITE}",
-        "the program reads several: line 1: orders, or line 1: payments; --topic NAME tells it",
+        "the program reads several: line 1: orders, or line 1: payments; give it with --topic NAME",
     ),
     "an endless loop that may end": (
         f"name = 'orders'\nwhile True:\n  if ok():\n    break\n  name = 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
-        "the program reads several: line 1: orders, or line 5: payments; --topic NAME tells it",
+        "the program reads several: line 1: orders, or line 5: payments; give it with --topic NAME",
     ),
     "a branch": (
         f"if flag():\n  t = 'orders'\nelse:\n  t = 'payments'\n{KAFKA}.option('subscribe', t){WRITE}",
-        "the program reads several: line 2: orders, or line 4: payments; --topic NAME tells it",
+        "the program reads several: line 2: orders, or line 4: payments; give it with --topic NAME",
     ),
     "a missing argument": (
         f"args = getResolvedOptions(sys.argv, ['name'])\n{KAFKA}.option('subscribe', args['name']){WRITE}",
-        "the program does not tell it: line 2: subscribe is the argument --name, which the job does not have; --topic NAME tells it",
+        "the program does not name it: line 2: subscribe is the argument --name, which the job does not have; give it with --topic NAME",
     ),
     "a file of settings": (
         f"import yaml\nc = yaml.safe_load(open('c.yaml'))\n{KAFKA}.option('subscribe', c['t']){WRITE}",
-        "the program does not tell it: line 2: subscribe is yaml.safe_load(); --topic NAME tells it",
+        "the program does not name it: line 2: subscribe is yaml.safe_load(); give it with --topic NAME",
     ),
     "a constant of another module": (
         f"from shop.constants import TOPIC\n{KAFKA}.option('subscribe', TOPIC){WRITE}",
-        "the program does not tell it: line 1: subscribe is shop.constants.TOPIC; --topic NAME tells it",
+        "the program does not name it: line 1: subscribe is shop.constants.TOPIC; give it with --topic NAME",
     ),
     "options from elsewhere": (
         f"from settings import options\n{KAFKA}.options(**options()){WRITE}",
-        "the program does not tell it: line 2: settings.options(); --topic NAME tells it",
+        "the program does not name it: line 2: settings.options(); give it with --topic NAME",
     ),
     "a gap of a sample": (
         f"{KAFKA}.option('subscribe', '<your topic>'){WRITE}",
-        "the program does not tell it: line 1: <your topic>, which is no name of a stream or topic; --topic NAME tells it",
+        "the program does not name it: line 1: <your topic>, which is no name of a stream or topic; give it with --topic NAME",
     ),
 }  # fmt: skip
 
@@ -324,10 +256,7 @@ SEVERAL = {
 def test_each_of_several_streams_has_its_query(shape: str) -> None:
     said = read(SEVERAL[shape], RUN)
     assert [(each.name, each.open) for each in said.streams] == [("orders", {}), ("payments", {})]
-    made = environment(
-        replace(_kafka(), said=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
-        record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
-    )  # fmt: skip
+    made = imported(said)
     assert [each["topic"] for each in made["streams"].values()] == ["orders", "payments"]
     assert list(made["kafka"]) == ["theirs"]
     [job] = made["jobs"].values()
@@ -389,7 +318,7 @@ def test_a_sign_in_of_another_module_is_a_question() -> None:
 
 
 def test_a_connection_gives_brokers_and_secret() -> None:
-    said = read(FOUND["a table behind a connection"][0], RUN, catalog=Catalog())
+    said = read(FOUND["a table behind a connection"], RUN, catalog=Catalog())
     assert said.first_option("kafka.bootstrap.servers") == "b-1:9096"
     assert authentication_of(said) == ("scram-sha-512", "", LOGIN_ARN)
     refused = read(
@@ -398,7 +327,7 @@ def test_a_connection_gives_brokers_and_secret() -> None:
     )  # fmt: skip
     assert (
         refused.open["brokers"]
-        == "line 1: Glue connection theirs (AccessDenied); --brokers HOST:PORT,... tells them"
+        == "line 1: Glue connection theirs (AccessDenied); give them with --brokers HOST:PORT,..."
     )
 
 

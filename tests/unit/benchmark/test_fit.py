@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from millrace.benchmark import fit as fitting
 from millrace.benchmark.fit import fit_model
 from millrace.benchmark.repetitions import FitError
-from tests.unit.benchmark.made import points
+from tests.unit.benchmark.synthetic_measurements import points
 
 
 def test_known_costs_come_out_and_lie_within_their_intervals() -> None:

@@ -8,7 +8,7 @@ from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.repeated_runs import disagreeing_settings, schedule_again, with_repeated_runs
 from millrace.benchmark.repetitions import Disturbance
 from millrace.benchmark.schedule import WARM_UP, schedule
-from tests.unit.benchmark.made import session
+from tests.unit.benchmark.synthetic_measurements import session
 
 QUERIES = ("a", "b")
 RUNS = schedule((500, 2000, 8000), (1, 2))

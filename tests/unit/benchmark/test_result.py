@@ -10,7 +10,7 @@ from millrace.benchmark.repetitions import FitError, settled_points
 from millrace.benchmark.result import fit_outcome
 from millrace.benchmark.scaling import curve
 from millrace.sizing.queries.benchmark_figures import read
-from tests.unit.benchmark.made import A, B, session
+from tests.unit.benchmark.synthetic_measurements import A, B, session
 
 
 def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.config import ConfigurationError
 from tests.drawn_page import drawn
-from tests.unit.advisor.runs import Truth, history
-from tests.unit.advisor.written import write
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_runs import Truth, history
 from tests.unit.cli.test_commands import ROOT, millrace
 
 CALM = Truth(swing=0.4, seed=1, name="land-departures", trigger=4.0, seconds=200.0, partitions=4, wave=0.04)

@@ -317,7 +317,7 @@ def test_no_action_is_allowed_that_no_command_asks_for(
     if role == "deployer":
         # A deployment reads the trace behind an error of a job that fails after its start, as `logs --errors` does.
         known.add(("ReadLines", "logs:GetLogEvents"))
-        # One that would take an export away asks who imports it (tests/unit/lifecycle/test_exports.py).
+        # One that would take an export away asks who imports it (tests/unit/lifecycle/test_removed_exports.py).
         known.add(("FindImports", "cloudformation:ListImports"))
         # A first deployment asks for the VPCs and addresses that are in use (tests/unit/lifecycle/test_preflight.py).
         known |= {("AskAccount", f"ec2:Describe{each}") for each in ("Vpcs", "Addresses")}

@@ -37,7 +37,7 @@ from millrace.sizing.text_format import (
     join_names,
     percent,
 )
-from tests.unit.advisor.runs import Truth, history
+from tests.unit.advisor.synthetic_runs import Truth, history
 from tests.unit.cli.test_commands import ROOT, in_terminal, millrace
 from tests.unit.docs.test_commands import parse_millrace
 from tests.unit.sizing.conftest import Loader, from_text, text

@@ -217,7 +217,7 @@ ROWS = {
         ORDERS_QUERY,
         PARQUET.format("first", "") + PARQUET.format("second", " #!") + ORDERS_QUERY,
         "jobs.orders.queries.second.sink.table", "counted",
-        "what no other query writes; jobs.orders.queries.first.sink.table names it, too", None,
+        "a target that no other query writes; jobs.orders.queries.first.sink.table writes it, too", None,
     ),
     "files of no size": (
         SINK, "        sink: {kind: parquet, table: counted, file_size: 128} #!\n", f"{DERIVE}.sink.file_size", "128",

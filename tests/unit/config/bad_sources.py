@@ -66,11 +66,11 @@ ROWS = {
     ),
     "a pattern that could be any topic": (
         ORDERS_TOPIC, pattern("'.*orders'"), "streams.orders.pattern", ".*orders",
-        "a pattern that begins with letters", "the job's role may read the topics that begin so",
+        "a pattern that begins with letters", "the job's role may read only topics with that prefix",
     ),
     "a pattern of which one half could be any topic": (
         ORDERS_TOPIC, pattern("'shop|.*'"), "streams.orders.pattern", "shop|.*", "a pattern that begins with letters",
-        "the job's role may read the topics that begin so",
+        "the job's role may read only topics with that prefix",
     ),
     "a topic and a pattern": (
         ORDERS_TOPIC, "    topic: orders #!\n    pattern: shop-.*\n    existing: true\n    partitions: 4\n",

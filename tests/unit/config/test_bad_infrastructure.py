@@ -43,7 +43,7 @@ ROWS = {
         NET, VPC + "  zones: {subnet-0123456789abcdef0: us-east-1a, subnet-0123456789abcdef1: us-east-1a}\n",
         "network.zones", "us-east-1a, us-east-1a", "two or more",
     ),
-    "a way out of another's VPC": (NET, VPC + "  egress: nat\n", "network.egress", "nat", "left as it is"),
+    "a way out of another's VPC": (NET, VPC + "  egress: nat\n", "network.egress", "nat", "is never changed"),
     "an unknown way out": (NET, NET + "  egress: internet\n", "network.egress", "internet", "endpoints, nat, cheapest"),
     "one availability zone": (NET, "  availability_zones: 1\n", "network.availability_zones", "1", "at least 2"),
     "a key that is an alias": (
@@ -88,7 +88,7 @@ ROWS = {
         "arn:aws:kms:eu-west-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab", "a key in us-east-1",
     ),
     "a DNS firewall in somebody's VPC": (
-        NET, VPC + "  allowed_domains: [example.com]\n", "network.allowed_domains", "('example.com',)", "left as it is",
+        NET, VPC + "  allowed_domains: [example.com]\n", "network.allowed_domains", "('example.com',)", "is never changed",
     ),
     "a domain with a path": (
         NET, NET + "  allowed_domains: [example.com/orders]\n", "network.allowed_domains[0]", "example.com/orders",
@@ -283,7 +283,7 @@ def test_two_environments_cannot_have_one_bucket_for_checkpoints(project: Path) 
         ("environments/base.yaml", "storage.buckets.checkpoints", "their-checkpoints"),
         ("environments/base.yaml", "storage.buckets.event-logs", "their-logs"),
     }
-    assert all("write there under their names alone" in p.allowed for p in caught.value.problems)
+    assert all("that no other environment uses" in p.allowed for p in caught.value.problems)
 
 
 def test_environments_of_two_accounts_are_apart(project: Path) -> None:

@@ -197,7 +197,7 @@ def test_a_stream_that_cloudwatch_does_not_count_is_not_audited(catalog: SqlCata
         cloudwatch(moto), table, HOURS[:1], query="q", stream="elsewhere", table="db.landed"
     )
     assert isinstance(result, NotAudited)
-    assert "counted nothing that it took in, and 3 records of it landed" in result.why
+    assert "counted no incoming record, but 3 records of the stream landed" in result.why
 
 
 def test_a_stream_of_another_account_is_not_looked_for_in_ours(

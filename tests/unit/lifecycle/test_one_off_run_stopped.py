@@ -8,7 +8,7 @@ from millrace.lifecycle.jobs import one_off_run
 from millrace.lifecycle.jobs.one_off_run import EndedRun, run_once
 from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.lifecycle.problems import AwsError
-from tests.unit.lifecycle.test_apply import JOB, Deployed, throttled
+from tests.unit.lifecycle.test_jobs_after_deployment import JOB, Deployed, throttled
 
 
 @pytest.mark.parametrize("end", [throttled("DescribeExecution"), KeyboardInterrupt()])

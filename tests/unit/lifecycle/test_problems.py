@@ -265,7 +265,7 @@ def test_an_environment_that_breaks_a_limit_is_not_deployed(aws: pytest.MonkeyPa
             "❌  p-e-job-x failed: Stack p-e-job-x is in UPDATE_ROLLBACK_FAILED state and can not be updated.",
             "cdk rollback",
         ),
-        ("❌  p-e-job-x failed: it went back: UPDATE_ROLLBACK_COMPLETE: Invalid worker", "mend the cause"),
+        ("❌  p-e-job-x failed: it went back: UPDATE_ROLLBACK_COMPLETE: Invalid worker", "fix the cause"),
     ],
 )
 def test_what_cdk_prints_becomes_one_message_with_what_to_do(printed: str, said: str) -> None:

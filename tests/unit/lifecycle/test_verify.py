@@ -66,7 +66,7 @@ def client(aws: Aws, engines: Engines) -> Client:
 def copy(tmp_path: Path) -> VerificationCopy:
     model = load("dev", root=ROOT)
     return derive(
-        model, NAME, account=ACCOUNT, wanted=VerificationSettings(), root=ROOT, folder=tmp_path,
+        model, NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=tmp_path,
         clusters=in_sandbox.sandbox_clusters(model), without_kafka=True,
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from millrace.config import Names, load
 from millrace.lifecycle.jobs.state_machine import Aws
 from millrace.verify.account import claim_context
 from millrace.verify.account.claims import claims
-from tests.unit.verify.tiny import TINY
+from tests.unit.verify.smallest_environment import TINY
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_claims_are_asked_of_the_copy_before_it_goes(
     result = verification(whole, copy, tmp_path, observe).run()
     assert seen == [(copy, [f"{copy.names.prefix}-streams"])]
     assert stacks(aws) == []
-    assert [step.name for step in result.steps][-2:] == ["ask what only an account can tell", "tear down"]
+    assert [step.name for step in result.steps][-2:] == ["check the claims that need an account", "tear down"]
     # What an account says of AWS is no trouble of the environment's.
     assert result.trouble == ()
     assert result.document()["claims"]["verdict"] == "0 proved, 1 refuted, 0 not asked"

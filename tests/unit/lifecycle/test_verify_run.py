@@ -30,8 +30,8 @@ from millrace.verify.verification_cost import Run
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.brokers import Brokers
+from tests.unit.verify.smallest_environment import TINY
 from tests.unit.verify.test_environment import kafka_only
-from tests.unit.verify.tiny import TINY
 
 ACCOUNT, NAME = "123456789012", "verify-0a1b"
 
@@ -46,7 +46,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def copy(file: Path) -> VerificationCopy:
     return derive(
-        load(file, root=ROOT), NAME, account=ACCOUNT, wanted=VerificationSettings(), root=ROOT, folder=file.parent,
+        load(file, root=ROOT), NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=file.parent,
         clusters={},
     )  # fmt: skip
 
@@ -168,7 +168,7 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
 ) -> None:
     model = kafka_only(tmp_path)
     copy = derive(
-        model, NAME, account="111122223333", wanted=VerificationSettings(), root=ROOT, folder=tmp_path,
+        model, NAME, account="111122223333", settings=VerificationSettings(), root=ROOT, folder=tmp_path,
         clusters=on_aws.external_clusters(model),
     )  # fmt: skip
     monkeypatch.setattr(removal, "AdminClient", Cluster)

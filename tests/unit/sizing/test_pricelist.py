@@ -19,7 +19,7 @@ from botocore.stub import ANY, Stubber
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.costs.price_products import PRODUCTS, Product
-from millrace.sizing.costs.pricelist import SOURCE, endpoint, renew, to_yaml
+from millrace.sizing.costs.pricelist import SOURCE, price_list_region, renew, to_yaml
 from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, prices, required_prices
 from tests.unit.cli.test_commands import Done, millrace
 from tests.unit.sizing.test_prices import TEXT
@@ -312,7 +312,7 @@ def test_a_region_is_a_code(project: Path, region: str) -> None:
 
 
 def test_china_has_an_endpoint_of_its_own() -> None:
-    assert [endpoint(each) for each in ("cn-north-1", "us-gov-west-1", "ap-south-2")] == [
+    assert [price_list_region(each) for each in ("cn-north-1", "us-gov-west-1", "ap-south-2")] == [
         "cn-northwest-1",
         "us-east-1",
         "us-east-1",

@@ -27,7 +27,7 @@ def make(tmp_path: Path) -> Make:
         what = environment(given) if isinstance(given, str) else given
         settings = {
             "account": ACCOUNT,
-            "wanted": VerificationSettings(),
+            "settings": VerificationSettings(),
             "root": ROOT,
             "folder": tmp_path / "verify",
             "clusters": in_sandbox.sandbox_clusters(what),

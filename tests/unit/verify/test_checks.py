@@ -13,7 +13,7 @@ from millrace.config import load
 from millrace.config.aws.kafka_versions import STANDARD
 from millrace.verify.account import checks, checks_deployed, claim_checks
 from millrace.verify.account.claims import claims
-from tests.unit.verify.stubbed import (
+from tests.unit.verify.stubbed_account import (
     ACCOUNT,
     NOW,
     ROOT,
@@ -264,7 +264,7 @@ CLUSTER = {
         ("glue_timeout", {"glue": glue(GetJob={"Job": {"Name": "j", "Timeout": 2880}})}, False, "2880 minutes"),
         ("log_groups_with_streams", {"glue": glue(), "logs": groups("/flights-dev-x/role/error")}, True, "GROUP/NAME/NAME/error"),
         ("log_groups_with_streams", {"glue": glue(), "logs": groups("")}, False, "GROUP"),
-        ("log_groups_with_streams", {"glue": glue(), "logs": groups(None)}, False, "no group"),
+        ("log_groups_with_streams", {"glue": glue(), "logs": groups(None)}, False, "no log group"),
         ("log_groups_with_streams", {"glue": glue(GetJobRuns={"JobRuns": []}), "logs": groups(None)}, None, "no run"),
         ("emr_runs", emr(), True, "emr-7.13.0"),
         ("emr_start", emr(40), True, "40 s"),
@@ -341,10 +341,7 @@ def test_nothing_is_said_of_what_is_not_deployed() -> None:
 
 def test_an_answer_of_another_shape_ends_nothing() -> None:
     told = claim_checks.ask_claims(question({"glue": {"GetJobRuns": {"JobRuns": [{}]}}}))
-    assert (
-        next(each for each in told if each.id == "glue-runs").why
-        == "an answer that is not understood: KeyError"
-    )
+    assert next(each for each in told if each.id == "glue-runs").why == "an unexpected response: KeyError"
 
 
 def test_the_report_names_nothing_of_the_account() -> None:

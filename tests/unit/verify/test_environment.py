@@ -125,7 +125,7 @@ def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make
 def test_an_external_cluster_can_be_used_from_anywhere(tmp_path: Path, make: Make) -> None:
     model = kafka_only(tmp_path)
     copy = make(model, clusters=on_aws.external_clusters(model))
-    assert (copy.kafka, [source.kind for source in copy.sources]) == ("theirs", ["kafka"])
+    assert (copy.kafka_cluster, [source.kind for source in copy.sources]) == ("theirs", ["kafka"])
     # No stack knows the topic, so that its tags must tell where it is.
     assert copy.tags[CLUSTER_TAG] == "theirs"
     assert CLUSTER_TAG not in make(model).tags
@@ -154,7 +154,7 @@ def test_one_broker_of_the_sandbox_stands_for_any_cluster(cluster: str, tmp_path
     file.write_text(re.sub("subnets: .*}", f"subnets: [{subnets}]}}", text))
     model = load(file, root=ROOT)
     copy = make(model)
-    assert copy.kafka == "theirs"
+    assert copy.kafka_cluster == "theirs"
     assert (copy.environment.kafka["theirs"].kind, plan(copy.environment).jobs["emr"].engine) == (
         "msk",
         "emr",
@@ -164,7 +164,7 @@ def test_one_broker_of_the_sandbox_stands_for_any_cluster(cluster: str, tmp_path
 def test_what_the_copy_cannot_be_is_told_of_the_file_that_people_have(tmp_path: Path, make: Make) -> None:
     model = kafka_only(tmp_path)
     with pytest.raises(ConfigurationError) as refused:
-        make(model, wanted=VerificationSettings(per_second=-1))
+        make(model, settings=VerificationSettings(per_second=-1))
     assert {each.file for each in refused.value.problems} == {str(tmp_path / "shop.yaml")}
     assert "in the small environment that `millrace verify` makes of this one" in str(refused.value)
     assert not list((tmp_path / "verify").iterdir())
@@ -173,7 +173,7 @@ def test_what_the_copy_cannot_be_is_told_of_the_file_that_people_have(tmp_path: 
 def test_without_kafka_an_engine_that_reads_nothing_else_reads_kinesis(tmp_path: Path, make: Make) -> None:
     copy = make(kafka_only(tmp_path), without_kafka=True)
     assert [(leg.job, leg.stream) for leg in copy.legs] == [("emr", "kinesis")]
-    assert copy.kafka is None
+    assert copy.kafka_cluster is None
     assert "_landed" in copy.legs[0].landed
 
 
@@ -199,7 +199,7 @@ def test_a_long_project_is_cut_so_that_buckets_can_be_named(
     governance = model.governance.model_copy(update={"name_prefix": company})
     long = model.model_copy(update={"project": project, "governance": governance})
     copy = derive(
-        long, NAME, account=ACCOUNT, wanted=VerificationSettings(), root=ROOT, folder=tmp_path, clusters={}
+        long, NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=tmp_path, clusters={}
     )
     assert max(len(copy.names.bucket(kind)) for kind in get_args(Bucket)) <= 63
     assert project.startswith(copy.environment.project)

@@ -128,13 +128,13 @@ def bench(
     if largest <= smallest:
         raise typer.BadParameter(f"--largest {largest}: must be more than --smallest {smallest}")
     environment = load_with_job(env, job)
-    reading, asked = _reading(environment, job, query)
+    reading, reader = _reading(environment, job, query)
     runs = schedule(
         limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
     )
     if on == "sandbox":
         subject, payloads = bench_sandbox.subject_of(
-            environment, job, reading, asked, sample, reference or [], seed
+            environment, job, reading, reader, sample, reference or [], seed
         )
         measured = bench_sandbox.measure_core_levels(subject, payloads, runs, levels_of_cores)
         queries, size = subject.queries, sum(map(len, payloads)) / len(payloads)
@@ -143,8 +143,8 @@ def bench(
             raise typer.BadParameter(
                 "--sample and --reference work with --on sandbox only: a deployed job reads its own records and tables"
             )
-        queries, size = (reading,), float(environment.streams[asked.source].traffic.record_size)
-        measured = [_on_engine(environment, job, reading, asked, runs, on, yes=yes)]
+        queries, size = (reading,), float(environment.streams[reader.source].traffic.record_size)
+        measured = [_on_engine(environment, job, reading, reader, runs, on, yes=yes)]
     worker, architecture = _worker(environment, job, on)
     result = fit_outcome(
         measured,
@@ -170,10 +170,10 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
     return counts
 
 
-def _reading(environment: Environment, job: str, wanted: str | None) -> tuple[str, StreamQuery]:
+def _reading(environment: Environment, job: str, chosen: str | None) -> tuple[str, StreamQuery]:
     """Return the query that reads a stream and can be measured, by its name."""
     known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)}
-    name = choose_query(environment, job, wanted, list(known), "a job with a land or direct query")
+    name = choose_query(environment, job, chosen, list(known), "a job with a land or direct query")
     return name, known[name]
 
 
@@ -256,7 +256,7 @@ def _file(job: str, line: str | None) -> str:
 def _finish(
     environment: Environment,
     job: str,
-    found: BenchmarkOutcome,
+    outcome: BenchmarkOutcome,
     out: Path | None,
     html: Path | None,
     *,
@@ -264,23 +264,23 @@ def _finish(
 ) -> None:
     """Print and write the result; if there were disturbances, write the page, report them and refuse the result."""
     if html is not None:
-        write_page(html, page(environment, job, found))
-    if found.disturbances:
-        for each in found.disturbances:
+        write_page(html, page(environment, job, outcome))
+    if outcome.disturbances:
+        for each in outcome.disturbances:
             typer.echo(f"disturbed: {each}", err=True)
         typer.echo(
             "millrace bench: other work on the machine disturbed the measurement; no result was written",
             err=True,
         )
         raise typer.Exit(1)
-    target = out or environment.places.root / "benchmarks" / _file(job, found.result.spark_line)
+    target = out or environment.places.root / "benchmarks" / _file(job, outcome.result.spark_line)
     target.parent.mkdir(parents=True, exist_ok=True)
-    text = found.result.model_dump_json(indent=1)
+    text = outcome.result.model_dump_json(indent=1)
     target.write_text(text + "\n", encoding="utf-8")
     if as_json:
         typer.echo(text)
         return
-    show(*summary(found))
+    show(*summary(outcome))
     typer.echo(
         f"{target} written; to size the job by it, set `rate: {{result: {environment.places.name(target.resolve())}}}`"
     )

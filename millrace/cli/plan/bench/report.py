@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "missed", "batches")
 
 
-def summary(found: BenchmarkOutcome) -> Iterator[RenderableType]:
+def summary(outcome: BenchmarkOutcome) -> Iterator[RenderableType]:
     """Yield the output of ``millrace bench``."""
     table = plain_table(*words(*_HEAD[:1]), *figures(*_HEAD[1:]))
-    for query, fit in found.fits.items():
+    for query, fit in outcome.fits.items():
         table.add_row(*_row(query, fit))
     yield table
     yield (
         "[] 95 % interval; missed: median error when the smaller limits predict the largest; the plan uses "
         "the pessimistic ends"
     )
-    scaling = found.result.scaling
+    scaling = outcome.result.scaling
     if scaling is not None:
         levels = ", ".join(map(str, scaling.cores))
         yield (
-            f"cores {levels}: each of {max(scaling.cores)} gives {1 / _slowdown(found, max(scaling.cores)):.0%} of one "
+            f"cores {levels}: each of {max(scaling.cores)} gives {1 / _slowdown(outcome, max(scaling.cores)):.0%} of one "
             f"alone (contention {scaling.contention.value:.2f} [{scaling.contention.low:.2f}, {scaling.contention.high:.2f}])"
         )
-    if len(found.fits) > 1:
-        yield f"the file has the figures of {found.costliest}, the query with the highest cost per record"
+    if len(outcome.fits) > 1:
+        yield f"the file has the figures of {outcome.costliest}, the query with the highest cost per record"
 
 
-def _slowdown(found: BenchmarkOutcome, cores: int) -> float:
-    scaling = found.result.scaling
+def _slowdown(outcome: BenchmarkOutcome, cores: int) -> float:
+    scaling = outcome.result.scaling
     assert scaling is not None
     alpha, beta = scaling.contention.value, scaling.coherence.value
     return 1 + alpha * (cores - 1) + beta * cores * (cores - 1)
@@ -73,26 +73,26 @@ def _between(estimate: Interval, factor: float, digits: int) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def page(environment: Environment, job: str, found: BenchmarkOutcome) -> str:
+def page(environment: Environment, job: str, outcome: BenchmarkOutcome) -> str:
     """Return the page of a benchmark: each batch's duration against its records, and the fit through them."""
-    result = found.result
+    result = outcome.result
     ran = (
         f"{result.measured_at:%Y-%m-%d %H:%M} UTC on {result.where}, {result.worker}, Spark "
         f"{result.versions.get('spark', '?')}; records of {result.record_bytes:,.0f} bytes."
     )
-    rows = [_row(query, fit) for query, fit in found.fits.items()]
+    rows = [_row(query, fit) for query, fit in outcome.fits.items()]
     document = {
-        "texts": [ran, *(f"Disturbed: {each}" for each in found.disturbances)],
+        "texts": [ran, *(f"Disturbed: {each}" for each in outcome.disturbances)],
         "tables": [{"head": _HEAD, "rows": rows, "caption": f"Cost of each query of {job}"}],
-        "curves": [_curve(found)],
+        "curves": [_curve(outcome)],
     }
     return html_page("report", f"{environment.project}-{environment.name}: benchmark of {job}", document)
 
 
-def _curve(found: BenchmarkOutcome) -> dict[str, Any]:
+def _curve(outcome: BenchmarkOutcome) -> dict[str, Any]:
     """Return the batches of each number of partitions and cores as points, and the fit through them as a line."""
-    fit = found.fits[found.costliest]
-    batches = [each for each in found.result.batches if not each.warm_up]
+    fit = outcome.fits[outcome.costliest]
+    batches = [each for each in outcome.result.batches if not each.warm_up]
     most = max(each.records for each in batches)
     points: dict[str, list[list[float]]] = {}
     fits = {}
@@ -102,7 +102,7 @@ def _curve(found: BenchmarkOutcome) -> dict[str, Any]:
         at = (most * step / 40 for step in range(41))
         fits[name] = [[records, fit.duration(records, each.partitions, each.cores)] for records in at]
     return {
-        "question": f"How long does a batch of {found.costliest} last by its records, and the fit?",
+        "question": f"How long does a batch of {outcome.costliest} last by its records, and the fit?",
         "unit": "duration of the batch, s",
         "x": "records in a batch",
         "kind": "points",

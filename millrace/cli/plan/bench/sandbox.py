@@ -31,7 +31,7 @@ def subject_of(
     environment: Environment,
     job: str,
     reading: str,
-    asked: StreamQuery,
+    query: StreamQuery,
     sample: Path | None,
     reference: Sequence[str],
     seed: int,
@@ -47,7 +47,7 @@ def subject_of(
     from millrace.sandbox.schemas.traffic_values import Generator, Sample, from_file
 
     choose = random.Random(seed)
-    payloads = making.payloads_of_query(asked, environment.places.root)
+    payloads = making.payloads_of_query(query, environment.places.root)
     values = (
         Generator(payloads.schema, choose)
         if sample is None
@@ -83,9 +83,9 @@ def subject_of(
     return MeasuredQuery(document, tuple(queries), tables), made
 
 
-def _references(given: Sequence[str]) -> dict[str, Path]:
+def _references(texts: Sequence[str]) -> dict[str, Path]:
     tables = {}
-    for each in given:
+    for each in texts:
         name, separator, path = each.partition("=")
         if not separator or not Path(path).is_file():
             raise typer.BadParameter(
@@ -95,15 +95,15 @@ def _references(given: Sequence[str]) -> dict[str, Path]:
     return tables
 
 
-def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
+def _rows_of(table: str, files: Mapping[str, Path]) -> Any:
     """Return the rows of a reference table, from a file or from the example; None if there are none."""
     from pyarrow import csv, parquet
 
     from millrace.sandbox.payloads import flights
 
     name = table.rpartition(".")[2]
-    if name in given:
-        path = given[name]
+    if name in files:
+        path = files[name]
         return parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
     return flights.reference_table(name) if name in flights.REFERENCE_TABLES else None
 

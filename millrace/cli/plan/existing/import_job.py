@@ -126,7 +126,7 @@ def import_command(
     Streams, topics, VPC and role keep their owners. Shows the current sizes beside those that the plan would compute, then the
     steps of a cut-over without lost or duplicate records. Nothing is deployed, started or stopped.
 
-    A value that cannot be read stands in the file as an open line, to which `millrace validate` points, with the option that tells it;
+    A value that cannot be read stands in the file as an open line, to which `millrace validate` points, with the option that sets it;
     the exit status is 1. If the file already exists for the same job, updates its open lines and the start position of the new job.
 
     [bold]Examples[/bold]
@@ -153,12 +153,12 @@ def import_command(
     if stream is not None and (topic is not None or brokers is not None):
         raise wrong_option("--stream", stream, "a Kinesis stream, without --topic and --brokers")
     moment = _moment(start)
-    found = _running(source, Answers(stream, topic, brokers))
-    log = read_log(logs, found) if logs is not None else None
+    running = _running(source, Answers(stream, topic, brokers))
+    log = read_log(logs, running) if logs is not None else None
     offsets = None if log is None else log.offsets
-    notes = [*found.notes, *(() if log is None else log.notes)]
+    notes = [*running.notes, *(() if log is None else log.notes)]
     made = environment(
-        found,
+        running,
         project=project,
         schema=schema,
         start=moment,
@@ -172,7 +172,7 @@ def import_command(
         secret=secret,
         called=None if earlier is None else stream_of(earlier),
     )
-    steps = cut_over(found, made, name, exact=bool(offsets))
+    steps = cut_over(running, made, name, exact=bool(offsets))
     shown = str(target.relative_to(root))
     if earlier is not None:
         _begin_again(
@@ -188,7 +188,7 @@ def import_command(
         )
         return
     open_ones = {dotted_path(path): value for path, value in open_lines(made)}
-    written = write_transforms(root, found, next(iter(made["jobs"])))
+    written = write_transforms(root, running, next(iter(made["jobs"])))
     plans: Mapping[str, Plan] = {}
     refused = None
     text = as_yaml(made)
@@ -296,12 +296,17 @@ def _begin_again(
         notes = [*notes, *fits]
     elif not open_ones:
         planned(target.stem, text, root)
-    said = {"query": ".".join(begins.path), "key": begins.key, "before": begins.before, "after": begins.after}
-    told = {dotted_path(path): value for path, value in filled.items()}
+    change = {
+        "query": ".".join(begins.path),
+        "key": begins.key,
+        "before": begins.before,
+        "after": begins.after,
+    }
+    values = {dotted_path(path): value for path, value in filled.items()}
     document = {
         "file": shown,
-        "begins": said,
-        "filled": told,
+        "begins": change,
+        "filled": values,
         "notes": notes,
         "open": open_ones,
         "plan": {which: sizes(each) for which, each in plans.items()},
@@ -313,7 +318,7 @@ def _begin_again(
         typer.echo(printed)
     else:
         before = "nothing" if begins.before is None else begins.before
-        changes = [f"{path}: {value}" for path, value in told.items()]
+        changes = [f"{path}: {value}" for path, value in values.items()]
         changes.append(f"{'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}")
         typer.echo(f"{shown}: {'; '.join(changes)}{'' if fits else '; nothing else was changed'}")
         for each in notes:

@@ -120,8 +120,8 @@ def scan(
         raise typer.Exit(FAILED)
 
 
-def _tags(given: Sequence[str]) -> dict[str, str]:
-    pairs = [each.partition("=") for each in given]
+def _tags(texts: Sequence[str]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in texts]
     for key, equals, value in pairs:
         if not (key and equals):
             raise wrong_option("--tag", f"{key}{equals}{value}", "KEY=VALUE, such as team=payments")
@@ -134,15 +134,15 @@ def _account(region: str | None) -> tuple[str, Callable[[str], Any]]:
 
     try:
         session: Any = boto3.Session(region_name=region)
-        found = session.region_name or "(missing)"
-        known = session.get_available_regions("glue", session.get_partition_for_region(found))
+        region_name = session.region_name or "(missing)"
+        known = session.get_available_regions("glue", session.get_partition_for_region(region_name))
     except BotoCoreError as error:
         raise wrong_option(
             "--region", region or "(missing)", f"a region, here or in the AWS configuration ({error})"
         ) from error
-    if found not in known:
-        raise wrong_option("--region", found, f"one of {', '.join(sorted(known))}")
-    return found, cache(session.client)
+    if region_name not in known:
+        raise wrong_option("--region", region_name, f"one of {', '.join(sorted(known))}")
+    return region_name, cache(session.client)
 
 
 _SERVICES = {"glue_jobs": "Glue", "emr_jobs": "EMR Serverless"}
@@ -163,9 +163,9 @@ def _rows(
             try:
                 for job in getattr(account_scan, function)(client, region, window, tags):
                     progress.update(task, description=f"reading {service} job {job.name} ({len(rows)} read)")
-                    found = account_scan.with_log(job, client, region) if logs else job
-                    plan_usd, note = _own_plan(found, client, region)
-                    rows.append(Row(found, plan_usd, (*found.notes, *note)))
+                    scanned = account_scan.with_log(job, client, region) if logs else job
+                    plan_usd, note = _own_plan(scanned, client, region)
+                    rows.append(Row(scanned, plan_usd, (*scanned.notes, *note)))
             except account_scan.UNREAD as error:
                 unread.append(f"jobs of {service} are not known ({error})")
     return rows, unread
@@ -185,13 +185,13 @@ def _own_plan(
         return None, ()
     try:
         if job.engine == "glue":
-            found = glue(client, job.name, region)
+            running = glue(client, job.name, region)
         else:
             application, _, run = job.source.removeprefix("emr:").partition("/")
-            found = emr(client, application, run, region)
-        log = figures_of(job.history, job.name, found)
+            running = emr(client, application, run, region)
+        log = figures_of(job.history, job.name, running)
         made = environment(
-            found,
+            running,
             project="scan",
             schema=_SCHEMA,
             start="2000-01-01T00:00:00Z",
@@ -207,7 +207,7 @@ def _own_plan(
             root = Path(folder).resolve()
             (root / _SCHEMA).parent.mkdir(parents=True)
             (root / _SCHEMA).write_text("payload STRING\n", encoding="utf-8")
-            write_transforms(root, found, next(iter(made["jobs"])))
+            write_transforms(root, running, next(iter(made["jobs"])))
             _, plans, _ = fitted_plans("scan", as_yaml(made), root, latency_is_given=False)
     except ConfigurationError as error:
         return None, (f"no plan: {'; '.join(each.allowed for each in error.problems)}",)
@@ -250,8 +250,8 @@ def _said(row: Row) -> list[str]:
         if job.engine == "glue"
         else f"--emr-app {job.source.split(':')[1].split('/')[0]} --run {job.run}"
     )
-    found = [] if job.finding is None else [f"{job.finding.words} (millrace advise {of})"]
-    return found + list(row.notes)
+    lines = [] if job.finding is None else [f"{job.finding.words} (millrace advise {of})"]
+    return lines + list(row.notes)
 
 
 def _show(rows: Sequence[Row], now: datetime) -> None:
@@ -272,9 +272,9 @@ def _page(rows: Sequence[Row], heading: str, unread: Sequence[str], now: datetim
     tables: list[dict[str, Any]] = [
         {"head": _HEAD, "rows": cells, "caption": "Streaming jobs, the most expensive first."}
     ]
-    if said := [(each.job.name, line) for each in rows for line in _said(each)]:
+    if notes := [(each.job.name, line) for each in rows for line in _said(each)]:
         caption = "The first finding of each job, and what is not known."
-        tables.append({"head": ("job", "what to look at"), "rows": said, "caption": caption, "words": True})
+        tables.append({"head": ("job", "what to look at"), "rows": notes, "caption": caption, "words": True})
     document = {"texts": [heading, *unread], "tables": tables}
     return html_page("report", "Streaming jobs of an account", document)
 

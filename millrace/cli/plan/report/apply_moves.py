@@ -42,8 +42,8 @@ def apply_moves(environment: Environment, moves: Sequence[Move], numbers: str) -
     from millrace.advisor.findings.model import Change
 
     known = {str(number): each for number, each in enumerate(moves, start=1)}
-    wanted = dict.fromkeys(each.strip() for each in numbers.split(","))
-    if not wanted or not known.keys() >= wanted.keys():
+    chosen = dict.fromkeys(each.strip() for each in numbers.split(","))
+    if not chosen or not known.keys() >= chosen.keys():
         raise wrong_option("--apply", numbers, f"numbers of moves: {', '.join(known) or 'there are none'}")
     places = environment.places
     assert places.tree is not None
@@ -51,7 +51,7 @@ def apply_moves(environment: Environment, moves: Sequence[Move], numbers: str) -
     where = places.name(places.tree.file)
     changes = [
         Change("environment", where, key, old, new)
-        for each in map(known.get, wanted)
+        for each in map(known.get, chosen)
         if each
         for key, old, new in ((each.key, each.old, each.new), *each.with_it)
     ]

@@ -30,7 +30,7 @@ _TROUBLES: Mapping[str, str] = {
 _KINDS = {"table": "Iceberg table", "letters": "dead letters"}
 
 
-def flow(found: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str, Any]]]:
+def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str, Any]]]:
     """Return a box for each stream, job and table that a job writes, and the arrows between them.
 
     A sink that is a stream of the environment shares that stream's box. What a query derives from a table of its own job has
@@ -47,9 +47,11 @@ def flow(found: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str, 
         ``boxes``, each with ``key``, ``kind`` (``stream``, ``job`` or ``table``), ``name``, ``lines``, ``usd`` a month, ``link``
         (element of the page), ``severity`` and ``trouble``; ``arrows``, each with ``begin`` and ``end`` (keys) and ``label``.
     """
-    streams = [_stream(found, name) for name in found.environment.streams]
-    boxes = {box["key"]: box for box in (*streams, *(_job(found, name) for name in found.environment.jobs))}
-    queries = [(each, found.environment.jobs[each.job].queries[each.query]) for each in found.demands]
+    streams = [_stream(checked, name) for name in checked.environment.streams]
+    boxes = {
+        box["key"]: box for box in (*streams, *(_job(checked, name) for name in checked.environment.jobs))
+    }
+    queries = [(each, checked.environment.jobs[each.job].queries[each.query]) for each in checked.demands]
     landed = {(each.job, query.table) for each, query in queries if isinstance(query, Landing)}
     flows: dict[tuple[str, str], float] = {}
     for demand, query in queries:
@@ -62,18 +64,18 @@ def flow(found: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str, 
             flows |= {(f"table {table}", job): 0.0 for table in sources if f"table {table}" not in own}
         else:
             for name, part in demand.streams.items():
-                size = found.environment.streams[name].traffic.record_size
+                size = checked.environment.streams[name].traffic.record_size
                 flows[f"stream {name}", job] = (
                     flows.get((f"stream {name}", job), 0.0) + demand.work.rate * part * size
                 )
-        targets = list(dict.fromkeys(_targets(query, found.environment.streams)))
+        targets = list(dict.fromkeys(_targets(query, checked.environment.streams)))
         alone = sum(not key.startswith("letters ") for key in targets) == 1
         for key in targets:
             box = boxes.setdefault(
                 key, _box(key, "table", [_KINDS.get(key.split(" ")[0], key.split(" ")[0])])
             )
             if box["kind"] == "table":
-                letters = _written(found, demand, query) if alone and not key.startswith("letters ") else []
+                letters = _written(checked, demand, query) if alone and not key.startswith("letters ") else []
                 box["lines"] += [f"from {join_names(sources)}", *letters]
             flows |= {(begin, key): 0.0 for begin in begins}
     for key, (severity, trouble) in _troubles(risks).items():
@@ -99,10 +101,10 @@ def _box(key: str, kind: str, lines: list[str], usd: float = 0.0, link: str | No
     }
 
 
-def _written(found: CheckedPlan, demand: QueryDemand, query: Query) -> list[str]:
+def _written(checked: CheckedPlan, demand: QueryDemand, query: Query) -> list[str]:
     """Return the rows of a query's only target; those of a transform are unknown, so the records that it reads."""
     rate = f"{format_number(demand.work.rate)} records/s"
-    gb_month = stored_gb(found.environment, query, demand) * SECONDS
+    gb_month = stored_gb(checked.environment, query, demand) * SECONDS
     return [
         f"peak {rate}" if isinstance(query, Landing) else f"reads {rate} at the peak",
         *([f"+{format_bytes(gb_month * GB)} a month"] if gb_month else []),
@@ -122,8 +124,8 @@ def _troubles(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     return troubles
 
 
-def _stream(found: CheckedPlan, name: str) -> dict[str, Any]:
-    stream, sized = found.environment.streams[name], found.plan.streams[name]
+def _stream(checked: CheckedPlan, name: str) -> dict[str, Any]:
+    stream, sized = checked.environment.streams[name], checked.plan.streams[name]
     traffic = stream.traffic
     peak = traffic.records_per_second * traffic.peak_factor
     parts = count(sized.expected_partitions.value, stream.parts.removesuffix("s"))
@@ -133,13 +135,13 @@ def _stream(found: CheckedPlan, name: str) -> dict[str, Any]:
         f"{guess}{format_number(traffic.records_per_second)} records/s, peak {format_number(peak)}",
         f"{guess}{format_bytes(traffic.record_size)} a record",
     ]
-    return _box(f"stream {name}", "stream", lines, found.usd(f"streams.{name}"))
+    return _box(f"stream {name}", "stream", lines, checked.usd(f"streams.{name}"))
 
 
-def _job(found: CheckedPlan, name: str) -> dict[str, Any]:
-    job = found.plan.jobs[name]
-    usd = found.usd(f"jobs.{name}")
-    sla = format_duration(found.environment.jobs[name].latency)
+def _job(checked: CheckedPlan, name: str) -> dict[str, Any]:
+    job = checked.plan.jobs[name]
+    usd = checked.usd(f"jobs.{name}")
+    sla = format_duration(checked.environment.jobs[name].latency)
     lines = [
         f"{KINDS[job.engine].title} {job.version}",
         f"{count(job.max_workers.value, 'worker')} of {job.worker}",

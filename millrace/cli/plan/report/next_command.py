@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from millrace.cli.plan.report.plan_verdict import CheckedPlan
 
 
-def next_command(found: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[str, str]:
+def next_command(checked: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[str, str]:
     """Return the command that helps with the largest risk, else ``millrace deploy``; and its effect.
 
     Parameters
     ----------
-    found
+    checked
         A plan with the results of its checks.
     risks
         The largest first.
@@ -34,18 +34,18 @@ def next_command(found: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[s
                 "plays the peak and shows where records wait",
             )
         if risk.kind == "late-at-rise" and job is not None:
-            names = {name for demand in found.demands if demand.job == job for name in demand.streams}
-            traffic = (found.environment.streams[name].traffic for name in names)
+            names = {name for demand in checked.demands if demand.job == job for name in demand.streams}
+            traffic = (checked.environment.streams[name].traffic for name in names)
             rates = {(each.records_per_second, each.peak_factor) for each in traffic}
             if len(rates) == 1:
                 ((rate, factor),) = rates
                 command = f"millrace simulate {environment} --job {job} --spikes {rate:g},{rate * factor:g} --for 4h"
                 return command, "plays such rises; with --fixed, as `scaling: fixed` would take them"
         if risk.kind in ("catch-up-contradicted", "slow-catch-up"):
-            first = next(each for each in found.played if each.job == job)
+            first = next(each for each in checked.played if each.job == job)
             away = f"{first.outage.total_seconds():g}s"
             return f"millrace simulate {environment} --job {job} --outage 1h:{away}", "plays the outage"
-        if risk.kind == "assumed-rates" and (measured := _bench(found, environment)) is not None:
+        if risk.kind == "assumed-rates" and (measured := _bench(checked, environment)) is not None:
             return measured, "measures the rate, for `rate: {result: FILE}` in the file"
         if risk.kind in ("full-shards", "no-peak"):
             stream = risk.concerns[0].split(".")[1]
@@ -55,24 +55,25 @@ def next_command(found: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[s
             return f"millrace plan {environment} --explain jobs.{job}.cores", "shows what the number rests on"
         if risk.kind in ("other-prices", "unconfirmed-prices", "old-prices"):
             return (
-                f"millrace prices update --region {found.plan.region}",
+                f"millrace prices update --region {checked.plan.region}",
                 "reads the prices from AWS's price list",
             )
     return f"millrace deploy {environment}", "shows the difference to the account first"
 
 
-def _bench(found: CheckedPlan, environment: str) -> str | None:
+def _bench(checked: CheckedPlan, environment: str) -> str | None:
     """Return the benchmark of the job with the highest cost, for a query that reads a stream and was not measured."""
     guessed = [
         demand
-        for demand in found.demands
+        for demand in checked.demands
         if demand.speed.basis == "assumed"
-        and isinstance(found.environment.jobs[demand.job].queries[demand.query], StreamQuery)
+        and isinstance(checked.environment.jobs[demand.job].queries[demand.query], StreamQuery)
     ]
     if not guessed:
         return None
-    first = max(guessed, key=lambda demand: found.usd(f"jobs.{demand.job}"))
+    first = max(guessed, key=lambda demand: checked.usd(f"jobs.{demand.job}"))
     several = (
-        sum(isinstance(each, StreamQuery) for each in found.environment.jobs[first.job].queries.values()) > 1
+        sum(isinstance(each, StreamQuery) for each in checked.environment.jobs[first.job].queries.values())
+        > 1
     )
     return f"millrace bench {first.job} {environment}" + (f" --query {first.query}" if several else "")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millrace.cli.plan.report.plan_verdict import CheckedPlan
 
 
-def plan_document(found: CheckedPlan, verdict: Verdict, moves: Sequence[Move] = ()) -> dict[str, Any]:
+def plan_document(checked: CheckedPlan, verdict: Verdict, moves: Sequence[Move] = ()) -> dict[str, Any]:
     """Return a checked plan with its verdict as an object that ``json.dumps`` takes.
 
     Returns
@@ -32,20 +32,20 @@ def plan_document(found: CheckedPlan, verdict: Verdict, moves: Sequence[Move] = 
         streams) the ``share`` of it that each subject uses; ``ours`` of each stream; ``way`` and ``worst_age_seconds`` of each
         choice of a job's workers.
     """
-    environment = found.environment
-    document = to_json(found.plan)
+    environment = checked.environment
+    document = to_json(checked.plan)
     for name, stream in environment.streams.items():
         document["streams"][name]["ours"] = not stream.belongs_to_others
-    for name, job in found.plan.jobs.items():
-        for choice, told in zip(job.choices, document["jobs"][name]["choices"], strict=True):
-            told |= {"way": str(choice), "worst_age_seconds": worst_age(environment, job, choice)}
+    for name, job in checked.plan.jobs.items():
+        for choice, choice_document in zip(job.choices, document["jobs"][name]["choices"], strict=True):
+            choice_document |= {"way": str(choice), "worst_age_seconds": worst_age(environment, job, choice)}
     return {
         "version": document.pop("version"),
         "verdict": verdict_json(verdict),
         "moves": [asdict(each) for each in moves],
         **document,
-        "flow": flow(found, verdict.risks),
-        "room": {"capacity": [*_capacity(found)], "age": [*_ages(found)], "shards": [*_shards(found)]},
+        "flow": flow(checked, verdict.risks),
+        "room": {"capacity": [*_capacity(checked)], "age": [*_ages(checked)], "shards": [*_shards(checked)]},
     }
 
 
@@ -54,10 +54,10 @@ def _bar(name: str, share: float, words: str) -> dict[str, Any]:
     return {"name": name, "share": share, "words": words, "severity": severity}
 
 
-def _capacity(found: CheckedPlan) -> Iterator[dict[str, Any]]:
+def _capacity(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
     """Yield the peak as a share of the capacity of full batches."""
-    for demand in found.demands:
-        query = found.plan.jobs[demand.job].queries[demand.query]
+    for demand in checked.demands:
+        query = checked.plan.jobs[demand.job].queries[demand.query]
         if query.records_per_batch is None:
             continue
         limit, trigger = query.records_per_batch.value, query.trigger_seconds.value
@@ -67,17 +67,17 @@ def _capacity(found: CheckedPlan) -> Iterator[dict[str, Any]]:
         yield _bar(f"{demand.job}/{demand.query}", demand.work.rate / capacity, words)
 
 
-def _ages(found: CheckedPlan) -> Iterator[dict[str, Any]]:
+def _ages(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
     """Yield the oldest record of the simulation as a share of the SLA."""
-    for each in found.played:
+    for each in checked.played:
         if each.oldest == each.oldest:  # NaN if nothing was committed; the verdict says so
             words = f"oldest {duration_text(each.oldest)} of {duration_text(each.sla)}"
             yield _bar(f"{each.job}/{each.query}", each.oldest / each.sla, words)
 
 
-def _shards(found: CheckedPlan) -> Iterator[dict[str, Any]]:
-    for name, stream in found.environment.streams.items():
-        sized = found.plan.streams[name]
+def _shards(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
+    for name, stream in checked.environment.streams.items():
+        sized = checked.plan.streams[name]
         if share := fullness(stream, sized):
             yield _bar(
                 name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}"

@@ -12,12 +12,17 @@ if TYPE_CHECKING:
     from millrace.sizing.simulation import JobResult
 
 
-def simulation_page(title: str, document: Mapping[str, Any], found: Mapping[str, JobResult]) -> str:
+def simulation_page(title: str, document: Mapping[str, Any], results: Mapping[str, JobResult]) -> str:
     """Return the page of a simulation; curves take the place of the document's lists of batches."""
     jobs = {}
     for name, job in document["jobs"].items():
         queries = {query: {**figures, "batches": None} for query, figures in job["queries"].items()}
-        jobs[name] = {**job, "queries": queries, "executors": None, "curves": _curves(name, job, found[name])}
+        jobs[name] = {
+            **job,
+            "queries": queries,
+            "executors": None,
+            "curves": _curves(name, job, results[name]),
+        }
     return html_page("simulate", title, {**document, "jobs": jobs})
 
 

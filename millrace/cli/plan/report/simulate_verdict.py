@@ -24,13 +24,19 @@ AT_MOST = 0.5
 
 
 def simulation_verdict(
-    environment: Environment, plan: Plan, found: Mapping[str, JobResult], *, env: str, again: str, fixed: bool
+    environment: Environment,
+    plan: Plan,
+    results: Mapping[str, JobResult],
+    *,
+    env: str,
+    again: str,
+    fixed: bool,
 ) -> Verdict:
     """Return the verdict of a simulation.
 
     Parameters
     ----------
-    found
+    results
         Results by job.
     env
         The environment as the command line named it.
@@ -39,12 +45,12 @@ def simulation_verdict(
     fixed
         Whether all executors ran all the time.
     """
-    usd = sum(month(result) for result in found.values())
+    usd = sum(month(result) for result in results.values())
     risks = largest_first(
-        (*_late(plan, found), *_silent(plan, found), *_outgrown(plan, found), *_assumed(plan, found))
+        (*_late(plan, results), *_silent(plan, results), *_outgrown(plan, results), *_assumed(plan, results))
     )
-    sla = _sla(plan, found)
-    assumed = any(plan.jobs[name].max_workers.assumed for name in found)
+    sla = _sla(plan, results)
+    assumed = any(plan.jobs[name].max_workers.assumed for name in results)
     named = f"--env {shlex.quote(env)}"
     command, why = f"millrace plan {named}", "shows what these jobs cost with all that is around them"
     if sla.state != "kept":
@@ -53,9 +59,9 @@ def simulation_verdict(
         why = "shows what its cores rest on"
         if not fixed:
             command, why = f"{again} --fixed", "plays the same with all executors held"
-    seconds = max(result.seconds for result in found.values())
+    seconds = max(result.seconds for result in results.values())
     return Verdict(
-        subject=f"{environment.project}-{environment.name}  {duration_text(seconds)} simulated of {join_names(list(found))}",
+        subject=f"{environment.project}-{environment.name}  {duration_text(seconds)} simulated of {join_names(list(results))}",
         cost=f"{dollars(usd, assumed=assumed)} a month",
         cost_words="for workers, if a month were like this",
         usd_month=usd,
@@ -73,13 +79,13 @@ def month(result: JobResult) -> float:
 
 
 def _queries(
-    plan: Plan, found: Mapping[str, JobResult]
+    plan: Plan, results: Mapping[str, JobResult]
 ) -> Iterator[tuple[str, QueryResult, float, float, float]]:
     """Yield each query with its job, SLA, share in time, and age of the oldest waiting record at the end.
 
     Waiting records that are older than the SLA count as late.
     """
-    for job, result in found.items():
+    for job, result in results.items():
         for name, query in result.queries.items():
             sla = plan.jobs[job].queries[name].latency_seconds.value
             yield job, query, sla, query.in_time(sla, result.seconds), waiting_for(query, result.seconds)
@@ -92,20 +98,22 @@ def waiting_for(query: QueryResult, end: float) -> float:
     return end - query.arrivals.moment(query.arrived - query.waiting + 1)
 
 
-def _sla(plan: Plan, found: Mapping[str, JobResult]) -> Sla:
+def _sla(plan: Plan, results: Mapping[str, JobResult]) -> Sla:
     from millrace.sizing.simulation.self_check import WITHIN
 
-    _, query, sla, share, _ = min(_queries(plan, found), key=lambda each: each[3])
+    _, query, sla, share, _ = min(_queries(plan, results), key=lambda each: each[3])
     words = f"{percent(share)} of {query.name}'s records within {duration_text(sla)}"
     if len(query.ends):
         words += f", the oldest {duration_text(query.ages.oldest)}"
     return Sla("kept" if share >= WITHIN else "missed", words, share)
 
 
-def _late(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
+def _late(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     from millrace.sizing.simulation.self_check import WITHIN
 
-    late = [(share, job, query, sla) for job, query, sla, share, _ in _queries(plan, found) if share < WITHIN]
+    late = [
+        (share, job, query, sla) for job, query, sla, share, _ in _queries(plan, results) if share < WITHIN
+    ]
     if late:
         _, _, query, sla = min(late, key=lambda each: each[0])
         spell, begin = longest_spell(query, sla)
@@ -121,7 +129,7 @@ def _late(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
             tuple(
                 f"jobs.{each[1]}.queries.{each[2].name}" for each in sorted(late, key=lambda each: each[0])
             ),
-            _usd(found, [each[1] for each in late]),
+            _usd(results, [each[1] for each in late]),
         )
 
 
@@ -140,8 +148,8 @@ def longest_spell(query: QueryResult, sla: float) -> tuple[float, float]:
     return spell, begin
 
 
-def _silent(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
-    old = [(age, job, query) for job, query, sla, _, age in _queries(plan, found) if age > sla]
+def _silent(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
+    old = [(age, job, query) for job, query, sla, _, age in _queries(plan, results) if age > sla]
     if old:
         age, _, query = max(old, key=lambda each: each[0])
         yield Risk(
@@ -150,16 +158,16 @@ def _silent(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
             f"{format_number(query.waiting)} records of {query.name} wait at the end, the oldest for {duration_text(age)}: no age of a "
             f"committed record shows it{also_concerned([each[2].name for each in old])}",
             tuple(f"jobs.{job}.queries.{each.name}" for _, job, each in old),
-            _usd(found, [job for _, job, _ in old]),
+            _usd(results, [job for _, job, _ in old]),
         )
 
 
-def _outgrown(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
+def _outgrown(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     """Yield a risk for jobs that run all their executors for much of the time, if their number varies."""
     import numpy as np
 
     shares = {}
-    for name, result in found.items():
+    for name, result in results.items():
         lasts = np.diff(np.append(result.times, result.seconds))
         most = plan.jobs[name].executors.value
         if int(result.executors.min()) < int(result.executors.max()):
@@ -173,18 +181,22 @@ def _outgrown(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
             f"{first} runs all of its executors for {percent(shares[first])} of the time: a larger peak finds no more"
             f"{also_concerned(used)}",
             tuple(f"jobs.{name}" for name in used),
-            _usd(found, used),
+            _usd(results, used),
         )
 
 
-def _assumed(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
-    guessed = [name for name in found if plan.jobs[name].cores.assumed]
+def _assumed(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
+    guessed = [name for name in results if plan.jobs[name].cores.assumed]
     if guessed:
         words = f"rates that nobody measured decide how fast {join_names(guessed)} {'is' if len(guessed) == 1 else 'are'}"
         yield Risk(
-            "assumed-rates", "warning", words, tuple(f"jobs.{each}" for each in guessed), _usd(found, guessed)
+            "assumed-rates",
+            "warning",
+            words,
+            tuple(f"jobs.{each}" for each in guessed),
+            _usd(results, guessed),
         )
 
 
-def _usd(found: Mapping[str, JobResult], jobs: list[str]) -> float:
-    return sum(month(found[name]) for name in dict.fromkeys(jobs))
+def _usd(results: Mapping[str, JobResult], jobs: list[str]) -> float:
+    return sum(month(results[name]) for name in dict.fromkeys(jobs))

@@ -50,14 +50,14 @@ def check(
     raise typer.Exit(REFUSED if comparison.refused else 0)
 
 
-def altered_tables(found: Rehearsal) -> list[str]:
+def altered_tables(rehearsal: Rehearsal) -> list[str]:
     """Return a line for each change of a table by the next start."""
-    return [f"table {table}: {change}" for table, changes in found.altered.items() for change in changes]
+    return [f"table {table}: {change}" for table, changes in rehearsal.altered.items() for change in changes]
 
 
-def refused_queries(found: Rehearsal) -> list[str]:
+def refused_queries(rehearsal: Rehearsal) -> list[str]:
     """Return a line for each query that would not start."""
-    return [f"job {each.job}, query {each.query}: {each.why}" for each in found.refused]
+    return [f"job {each.job}, query {each.query}: {each.why}" for each in rehearsal.refused]
 
 
 def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:

@@ -258,27 +258,27 @@ def _inferred(
     return from_json(payloads, required=required, narrow=narrow)
 
 
-def _as_json(found: Inferred) -> dict[str, Any]:
+def _as_json(inferred: Inferred) -> dict[str, Any]:
     from millrace.sandbox.schemas.ddl import kind_text
 
     return {
-        "records": found.records,
-        "unreadable": found.unreadable,
-        "reason": found.reason,
+        "records": inferred.records,
+        "unreadable": inferred.unreadable,
+        "reason": inferred.reason,
         "fields": [
             {
                 "name": f.name,
                 "type": kind_text(f.kind),
-                "null_share": round(f.absent / found.records, 4) if found.records else None,
+                "null_share": round(f.absent / inferred.records, 4) if inferred.records else None,
                 "examples": f.examples,
                 "conflicts": f.conflicts,
             }
-            for f in found.fields
+            for f in inferred.fields
         ],
     }
 
 
-def _show(found: Inferred) -> None:
+def _show(inferred: Inferred) -> None:
     from millrace.sandbox.schemas.ddl import kind_text
 
     table = Table(
@@ -290,8 +290,8 @@ def _show(found: Inferred) -> None:
         box=HEAVY_HEAD if sys.stdout.isatty() else None,
         pad_edge=False,
     )
-    for f in found.fields:
-        share = f"{f.absent / found.records:.0%}" if found.records else ""
+    for f in inferred.fields:
+        share = f"{f.absent / inferred.records:.0%}" if inferred.records else ""
         table.add_row(
             Text(f.name, style="bold"),
             kind_text(f.kind),
@@ -300,7 +300,7 @@ def _show(found: Inferred) -> None:
             Text("; ".join(f.conflicts), style="yellow"),
         )
     lines: list[Any] = [table]
-    if found.records:
-        unreadable = f"; {found.unreadable} unreadable: {found.reason}" if found.unreadable else ""
-        lines.append(Text(f"{found.records} records{unreadable}"))
+    if inferred.records:
+        unreadable = f"; {inferred.unreadable} unreadable: {inferred.reason}" if inferred.unreadable else ""
+        lines.append(Text(f"{inferred.records} records{unreadable}"))
     show(*lines)

@@ -24,8 +24,8 @@ from millrace.config.document.problems import Problem
 from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.programs import cdk
 from tests.drawn_page import drawn
-from tests.unit.advisor.made import history
-from tests.unit.advisor.written import write
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_histories import history
 
 pytestmark = pytest.mark.slow
 

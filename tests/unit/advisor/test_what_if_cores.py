@@ -15,8 +15,8 @@ from millrace.advisor.logs.event_log_reader import read
 from millrace.advisor.logs.event_logs import find
 from millrace.config import load
 from millrace.sizing import plan
-from tests.unit.advisor.made import START, batch, history, job, stage
-from tests.unit.advisor.written import write
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_histories import START, batch, history, job, stage
 
 SCALES = {"spark.dynamicAllocation.enabled": "true"}
 MAX, MIN = "spark.dynamicAllocation.maxExecutors", "spark.dynamicAllocation.minExecutors"
@@ -135,7 +135,7 @@ def test_without_any_task_nothing_is_said_of_cores(tmp_path):
     )
     [finding] = advice.findings
     assert [each.key for each in finding.changes] == ["maxOffsetsPerTrigger"]
-    assert "of cores nothing is said" in " ".join(advice.notes)
+    assert "cores are not judged" in " ".join(advice.notes)
     environment = load("prod", root=Path(__file__).parents[3])
     subject = environment_job(environment, plan(environment), "flights")
     assert subject.engine == environment.jobs["flights"].engine

@@ -18,10 +18,10 @@ from millrace.cli.watch.advise import to_json
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
 from tests.drawn_page import drawn
-from tests.unit.advisor.made import batch, history, job, stage, twice
-from tests.unit.advisor.runs import Truth
-from tests.unit.advisor.runs import history as costed
-from tests.unit.advisor.written import write
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_histories import batch, history, job, stage, twice
+from tests.unit.advisor.synthetic_runs import Truth
+from tests.unit.advisor.synthetic_runs import history as costed
 
 NAME, QUERY = "etl [/prod] of :x: [eu-west-1]", "land[/b]:x:[dim]"
 

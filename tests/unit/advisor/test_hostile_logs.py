@@ -33,9 +33,9 @@ from millrace.cli.watch.advise import _show, to_json
 from millrace.cli.watch.advise_options import forecast_changes, show_forecasts
 from millrace.cli.watch.advise_options import to_json as foreseen_json
 from millrace.config import ConfigurationError
-from tests.unit.advisor.made import history
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.synthetic_histories import history
 from tests.unit.advisor.test_reading import TEXT
-from tests.unit.advisor.written import write
 
 START = b'{"Event":"SparkListenerLogStart","Spark Version":"3.5.7"}\n'
 TASK = b'{"Event":"SparkListenerTaskStart","x":"' + b"0" * 200 + b'"}\n'
@@ -148,7 +148,7 @@ def test_millions_of_tiny_stages_end_reading_where_memory_has_its_ceiling(monkey
     )
     text = begin + b"".join(tiny % (n, n) for n in range(100_000))
     found = read(_log(text))
-    assert found.ended_at == "it tells of more than 0 GiB of figures"
+    assert found.ended_at == "its figures take more than 0 GiB"
     assert 0 < len(found.jobs) < 50_000
     assert any("not read to its end" in note for note in advise(found).notes)
 
