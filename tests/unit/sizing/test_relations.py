@@ -256,7 +256,7 @@ RELATIONS = [
 @pytest.mark.parametrize(("relation", "drawn"), RELATIONS, ids=[each.__name__ for each, _ in RELATIONS])
 def test_it_holds(relation: Callable[..., None], drawn: tuple[st.SearchStrategy[object], ...]) -> None:
     # That one simulates each draw six times, and each time twice.
-    examples = 10 if relation is a_steady_state_is_what_each_batch_gives else 20
+    examples = 20 if relation is a_steady_state_is_what_each_batch_gives else 60
     settings(max_examples=examples, phases=PHASES)(given(*drawn)(relation))()
 
 
@@ -282,7 +282,7 @@ def test_it_holds_for_many(
 ) -> None:
     steady = relation is a_steady_state_is_what_each_batch_gives
     most = 300 if steady else 3000
-    # All take an hour, so a relation's day has a share. The first examples are those of the test above, as both draw by the same seed.
+    # All take an hour, so a relation's day has a share; the first of them are those of the test above, as both draw by one seed.
     examples = most // 25 if os.environ.get(SLOWLY) == "today" else most
     settings(max_examples=examples, phases=PHASES)(given(*drawn)(relation))()
 
