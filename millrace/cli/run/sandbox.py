@@ -21,7 +21,7 @@ from millrace.config.engines.versions import LINES
 from millrace.sizing.text_format import count
 
 if TYPE_CHECKING:
-    from millrace.sandbox.environment_trial import LandedTable, TrialFeed
+    from millrace.sandbox.environment_trial import DerivedComparison, LandedTable, TrialFeed
 
 _RATE = 50.0
 """Records a second for each stream."""
@@ -119,8 +119,9 @@ def run_here(
 
     Deploys the environment to LocalStack with the CDK app of the project, starts each job on local Spark from its deployed
     launch document, and sends records to each stream. When each table has its first rows, kills every job with SIGKILL and
-    starts it again. Then compares the landing tables with the ledger of what was sent, and shows a row of each table. The exit
-    status is 0 only if no record is lost or doubled.
+    starts it again. Then compares the landing tables with the ledger of what was sent, and the derived tables with one batch of
+    their transforms over all that landed, and shows a row of each table. The exit status is 0 only if no record is lost or
+    doubled, and no row is another one. What cannot be compared is said.
 
     The environment may be of any account: own resources stand in for its account, network, keys, buckets, roles, and for
     streams and clusters that exist elsewhere. Stops everything that it started, unless --keep is given.
@@ -148,12 +149,16 @@ def run_here(
     for table, landed in tables.items():
         typer.echo(f"{table}: {_figures(landed)}; example:")
         typer.echo(f"  {', '.join(f'{name}={_shown(value)}' for name, value in landed.example.items())}")
-    if any(landed.account is not None and landed.account.lost_or_doubled for landed in tables.values()):
-        raise typer.Exit(1)
+    for own, name, query in loaded.queries:
+        for end in query.ends.values() if own in jobs else ():
+            if end.sink.catalog_table is None:
+                typer.echo(f"{own}.{name}: not compared: its sink is {end.sink.kind}")
     if keep:
         typer.echo(
             f"left running (stop with `millrace sandbox stop`): `millrace traffic STREAM --env {env}` sends more"
         )
+    if any(landed.wrong for landed in tables.values()):
+        raise typer.Exit(1)
     hint(
         f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
     )
@@ -224,11 +229,26 @@ def _figures(landed: LandedTable) -> str:
     at = landed.first_seconds
     first = "none while others had theirs" if at is None else f"the first after {at:.0f} s"
     if (account := landed.account) is None:
-        return f"{landed.rows:,} rows so far, {first}"
+        return f"{count(landed.rows, 'row')}, {first}; {_compared(landed.comparison)}"
     letters = f", {account.dead_letters:,} of them dead letters" if account.dead_letters else ""
     return (
         f"{count(account.produced, 'record')} sent, {count(landed.rows, 'row')}{letters}, {first}; "
         f"over a kill -9 {account.lost} lost, {account.duplicated} doubled, {account.unknown} others"
+    )
+
+
+def _compared(comparison: DerivedComparison | None) -> str:
+    """Return the verdict on a table without a ledger."""
+    if comparison is None:
+        return "not compared: its query skips earlier records, or has no landing table"
+    if comparison.reason is not None:
+        return f"not compared: {comparison.reason}"
+    pending = f", {comparison.pending} wait for the watermark" if comparison.pending else ""
+    where = f" in {', '.join(comparison.differing)}" if comparison.different else ""
+    left_out = f"; {', '.join(comparison.left_out)} differ in each run" if comparison.left_out else ""
+    return (
+        f"of {count(comparison.rows, 'row')} by one batch {comparison.lost} lost, {comparison.doubled} doubled, "
+        f"{comparison.different} different{where}, {comparison.unknown} others{pending}{left_out}"
     )
 
 
