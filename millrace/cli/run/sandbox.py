@@ -15,6 +15,7 @@ from rich.console import Console
 from millrace.cli.run import traffic
 from millrace.cli.shared.console import hint
 from millrace.cli.shared.options import EnvironmentName, load_with_job
+from millrace.completion import environments, jobs
 from millrace.config import Environment, load
 from millrace.config.document.problems import Finding, wrong_option
 from millrace.config.engines.versions import LINES
@@ -42,7 +43,12 @@ def demo(
         ),
     ] = "month",
     environment: Annotated[
-        str, typer.Option("--env", help="Environment to deploy; it must have the jobs of the example.")
+        str,
+        typer.Option(
+            "--env",
+            help="Environment to deploy; it must have the jobs of the example.",
+            autocompletion=environments,
+        ),
     ] = "local",
     spark: Annotated[
         str | None,
@@ -88,7 +94,9 @@ def run_here(
     job: Annotated[
         str | None,
         typer.Option(
-            metavar="JOB", help="Run this job, and those that land what it derives from. Default: all."
+            metavar="JOB",
+            help="Run this job, and those that land what it derives from. Default: all.",
+            autocompletion=jobs,
         ),
     ] = None,
     source: Annotated[

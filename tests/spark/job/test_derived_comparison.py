@@ -115,14 +115,14 @@ def test_what_was_derived_in_batches_is_what_one_batch_makes_and_faults_are_seen
 
     ids = sorted({row["_id"] for row in rows.select("_id").collect()})
     changed = "delay" if case != "latest" else "flight"
-    spark.sql(f"UPDATE {derived.sink} SET {changed} = {changed} + 1 WHERE _id = '{ids[0]}'")
+    spark.sql(f"UPDATE {derived.sink} SET {changed} = {changed} + 1 WHERE _id = '{ids[0]}'")  # noqa: S608 - this test's names
     altered = rows.where(F.col("_id") == ids[0]).count()
     rows.where(F.col("_id") == ids[1]).limit(1).writeTo(str(derived.sink)).append()
     rows.where(F.col("_id") == ids[2]).limit(1).withColumn("_id", F.lit("x/0/1")).writeTo(
         str(derived.sink)
     ).append()
     removed = rows.where(F.col("_id") == ids[3]).count()
-    spark.sql(f"DELETE FROM {derived.sink} WHERE _id = '{ids[3]}'")
+    spark.sql(f"DELETE FROM {derived.sink} WHERE _id = '{ids[3]}'")  # noqa: S608 - this test's names
     result = derived.compared()
     lost = 0 if case == "closed windows" else removed
     assert counts(result) == {"lost": lost, "doubled": 1, "different": altered, "unknown": 1}
@@ -136,7 +136,7 @@ def test_lateness_that_depends_on_batches_is_said_and_not_counted(
     derived = Derived(spark, table, tmp_path, "windows")
     # A window that is right is right, late records or not.
     assert counts(derived.compared()) == EXACT
-    spark.sql(f"UPDATE {derived.sink} SET flights = flights + 1")
+    spark.sql(f"UPDATE {derived.sink} SET flights = flights + 1")  # noqa: S608 - this test's names
     assert "further apart than the delay" in derived.compared()["reason"]
 
 
