@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as Flag
@@ -18,9 +18,9 @@ from typing import Any
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, Landing
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.drill import Drill, DrillError, Say
+from millrace.sandbox.drill import Drill, Say
 from millrace.sandbox.local_runs import LocalRuns
-from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.programs.child_processes import SandboxError, StalledError, wait_until
 from millrace.sandbox.records import lake_tables, traffic
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison
 from millrace.sandbox.records.producer import BackgroundThread
@@ -30,7 +30,7 @@ from millrace.sandbox.running_sandbox import run_once, save_endpoints
 _COMPARISON = Path(__file__).parent / "programs" / "derived_comparison.py"
 _LOOK_SECONDS = 1.0
 _START_SECONDS = 300.0
-"""Longest wait for a first row: longer than Spark takes on a busy laptop from its start to a first commit."""
+"""Longest wait for a first row without a line in a job's log."""
 
 _OTHERS_SECONDS = 90.0
 """Longest wait for tables without rows, after each table that gets its first row."""
@@ -167,7 +167,7 @@ def run(
     Raises
     ------
     SandboxError, DrillError
-        A server or a job did not start, a job ended by itself, or nothing landed in five minutes.
+        A server or a job did not start, a job ended by itself, or nothing landed in five minutes without progress.
     """
     began = time.monotonic()
     with ExitStack() as stack:
@@ -240,20 +240,26 @@ class _Trial(Drill):
         ]
         missing = list(dict.fromkeys(written))
         first: dict[str, float] = {}
-        until = time.monotonic() + _START_SECONDS
-        while missing and time.monotonic() < until:
+
+        def all_have_rows() -> bool:
             self.check(self.jobs)
             for table in [table for table in missing if self.rows(table)]:
                 missing.remove(table)
                 first[table] = time.monotonic() - began
                 self.say(f"{self.names.table(table)}: first rows after {first[table]:.0f} s")
-                # Other tables may wait for a watermark, for longer than anybody waits.
-                until = time.monotonic() + _OTHERS_SECONDS
-            time.sleep(_LOOK_SECONDS)
-        if not first:
-            logs = ", ".join(str(runs[-1].job.process.log) for runs in self.local.by_job.values())
-            raise DrillError(
-                f"nothing came into {', '.join(missing)} within {_START_SECONDS:.0f} s; the jobs' logs: {logs}"
+            return not missing
+
+        logs = ", ".join(str(runs[-1].job.process.log) for runs in self.local.by_job.values())
+        what = f"a first row in {', '.join(missing)}; the jobs' logs: {logs}"
+        self.wait(lambda: all_have_rows() or bool(first), _START_SECONDS, what)
+        # Other tables may wait for a watermark, for longer than anybody waits.
+        with suppress(StalledError):
+            wait_until(
+                all_have_rows,
+                seconds=_OTHERS_SECONDS,
+                what="all with rows",
+                progress=lambda: str(len(first)),
+                poll_seconds=_LOOK_SECONDS,
             )
         return first
 
