@@ -13,15 +13,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console, Group
-from rich.live import Live
-from rich.padding import Padding
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
-from millrace.sandbox import query_states
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.failure_drill import DrillProgress, DrillResult, FailureDrill, Feed
 from millrace.sandbox.payloads import flights
@@ -64,8 +61,8 @@ class Phases:
         self._done(name, started)
 
     @contextmanager
-    def drill(self, name: str, job: str, total: int) -> Iterator[Any]:
-        """Time a drill and show landed records and each query's state; yield the function that updates both."""
+    def drill(self, name: str, total: int) -> Iterator[Any]:
+        """Time a drill and show its landed records; yield the function that updates them."""
         started = time.monotonic()
         columns = (
             TextColumn("{task.description}"),
@@ -75,16 +72,14 @@ class Phases:
         )
         if not self.console.is_terminal:
             self.console.print(f"{name} …")
-            yield _plain_reporter(self.console, job)
+            yield _plain_reporter(self.console)
         else:
-            bar = Progress(*columns, console=self.console)
-            with Live(bar, console=self.console, transient=True, refresh_per_second=2) as screen:
+            with Progress(*columns, console=self.console, transient=True) as bar:
                 task = bar.add_task(name, total=total)
 
                 def report(progress: DrillProgress) -> None:
                     text = f"{name}: {progress.phase} (sent {progress.sent}, derived {progress.derived})"
                     bar.update(task, completed=progress.landed, total=progress.total, description=text)
-                    screen.update(Group(bar, query_states.of_job(RUN / "jobs", job)))
 
                 yield report
         self._done(name, started)
@@ -100,7 +95,7 @@ def _line(console: Console, name: str) -> Iterator[None]:
     yield
 
 
-def _plain_reporter(console: Console, job: str) -> Any:
+def _plain_reporter(console: Console) -> Any:
     """Return a reporter for a pipe: it prints when the phase changes and every ten seconds."""
     last = {"phase": "", "time": 0.0}
 
@@ -111,9 +106,6 @@ def _plain_reporter(console: Console, job: str) -> Any:
             console.print(
                 f"  {progress.phase}: sent {progress.sent}, landed {progress.landed} of {progress.total}, derived {progress.derived}"
             )
-            shown = query_states.of_job(RUN / "jobs", job)
-            if shown.row_count:
-                console.print(Padding(shown, (0, 0, 0, 4), expand=False))
 
     return report
 
@@ -175,7 +167,7 @@ def run(console: Console, *, environment: str, records: Records, keep: bool) -> 
         for job, feed in feeds(records).items():
             engine = sandbox.environment.jobs[job].engine
             with phases.drill(
-                f"job {job} ({engine}): send, run, kill -9, run again, check", job, feed.total
+                f"job {job} ({engine}): send, run, kill -9, run again, check", feed.total
             ) as report:
                 outcomes.append(FailureDrill(sandbox, job, feed, seed=_SEED, report=report).run())
             outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")

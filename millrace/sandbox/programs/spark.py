@@ -27,7 +27,6 @@ from millrace.sandbox.programs.child_processes import RUN, Process
 from millrace.sandbox.programs.engine_settings import engine_settings
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
-from millrace.sandbox.query_states import METRICS_FILE
 
 _CATALOG_DATABASE = RUN / "catalog.db"
 
@@ -39,6 +38,9 @@ EVENT_LOGS = RUN / "event-logs"
 A run writes to disk, and its logs are moved afterwards: S3 shows an object only when
 it is closed, which a killed driver never does.
 """
+
+METRICS_FILE = "metrics.jsonl"
+"""File beside the log of a run (``docs/metrics.md``, JSON lines)."""
 
 REPLACED: Mapping[str, str] = {
     "spark.sql.catalog.": "tables are in a catalog of the sandbox and on its own S3",
