@@ -20,7 +20,12 @@ from millrace.config.queries import DeriveQuery, Landing
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.drill import Drill, Say
 from millrace.sandbox.local_runs import LocalRuns
-from millrace.sandbox.programs.child_processes import SandboxError, StalledError, wait_until
+from millrace.sandbox.programs.child_processes import (
+    SandboxError,
+    StalledError,
+    stop_left_behind,
+    wait_until,
+)
 from millrace.sandbox.records import lake_tables, traffic
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison
 from millrace.sandbox.records.producer import BackgroundThread
@@ -170,6 +175,8 @@ def run(
         A server or a job did not start, a job ended by itself, or nothing landed in five minutes without progress.
     """
     began = time.monotonic()
+    for left in stop_left_behind():
+        say(f"stopped {left}, which an earlier sandbox left running with its tables")
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
         local, broker = stack.enter_context(servers(keep=keep))

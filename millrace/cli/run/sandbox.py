@@ -141,6 +141,7 @@ def run_here(
       millrace sandbox run --env dev --job orders --from orders.jsonl --keep
     """
     from millrace.sandbox import environment_trial
+    from millrace.sandbox.running_sandbox import running_spark
     from millrace.sandbox.stand_in import stand_in
 
     loaded = load_with_job(env, job)
@@ -162,8 +163,12 @@ def run_here(
             if end.sink.catalog_table is None:
                 typer.echo(f"{own}.{name}: not compared: its sink is {end.sink.kind}")
     if keep:
+        spark = running_spark(loaded)
         typer.echo(
-            f"left running (stop with `millrace sandbox stop`): `millrace traffic STREAM --env {env}` sends more"
+            "left running until `millrace sandbox stop` or the next run, without the jobs:\n"
+            f"  S3 and the other services: {spark.stack.endpoint}\n"
+            f"  Kafka: {spark.kafka}\n"
+            f"`millrace replay`, `backfill`, `audit` and `traffic` with --env {env} work on it"
         )
     if any(landed.wrong for landed in tables.values()):
         raise typer.Exit(1)
