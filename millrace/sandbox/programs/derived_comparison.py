@@ -35,8 +35,8 @@ PATIENCE_SECONDS = 180.0
 """Time without any change of a table that still lacks rows, after which they are lost."""
 
 _LOOK_SECONDS = 2.0
-_OWN = ("_id", "_written_at", "_attempt", ORDER)
-"""Columns that are not compared: the identity, by which rows are matched, and what each write sets anew."""
+_OWN = ("_id", "_written_at", "_attempt", ORDER, DELETED)
+"""Columns that are not compared: the identity, by which rows are matched, and what each write sets anew or leaves out."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -80,33 +80,40 @@ def settled_comparison(
     if state is not None and state.distinct:
         return {"reason": "which of several equal records is the first depends on the batches"}
     assert query.sink.lake_table is not None
-    table, unsteady = Table.of(job.catalog, query.sink.lake_table), list[str]()
+    table = Table.of(job.catalog, query.sink.lake_table)
+    # Results wait for the watermark, and so do rows of an outer join without a partner.
+    waiting = state is not None and (state.join is not None or state.output_mode == "append")
+    unsteady: list[str] | None = None
     seen, changed = dict[str, Any](), time.monotonic()
     while True:
         wanted = one_batch(spark, job, query, report)
         written = spark.table(str(table)) if table.exists(spark) else wanted.limit(0)
-        columns = [c for c in wanted.columns if c in written.columns and c not in _OWN]
-        counts = differences(wanted, written, [c for c in columns if c not in unsteady])
-        if counts["different"] and not unsteady:
+        columns = [
+            c for c in wanted.columns if c not in _OWN and (c in written.columns or not c.startswith("_"))
+        ]
+        for lacking in (c for c in columns if c not in written.columns):
+            written = written.withColumn(lacking, F.lit(None))
+        counts = differences(wanted, written, [c for c in columns if c not in (unsteady or ())])
+        result = {**counts, "lost": 0, "pending": counts["lost"]} if waiting else {**counts, "pending": 0}
+        if not (wrong := any(count for name, count in result.items() if name != "pending")):
+            break
+        if unsteady is None:
             again = one_batch(spark, job, query, report)
+            if any(differences(wanted, again, ()).values()):
+                return {"reason": "two runs of its transform on the same records have other rows"}
             unsteady = [c for c in columns if any(differences(wanted, again, [c]).values())]
-            counts = differences(wanted, written, [c for c in columns if c not in unsteady])
-        # Results wait for the watermark, and so do rows of an outer join without a partner.
-        waiting = state is not None and (state.join is not None or state.output_mode == "append")
-        pending = counts.pop("lost") if waiting else 0
-        result = {**counts, "lost": counts.get("lost", 0), "pending": pending}
+            continue
         if result != seen:
             seen, changed = result, time.monotonic()
-        whole = not any(count for name, count in result.items() if name != "pending")
-        if whole or time.monotonic() - changed > patience:
+        if time.monotonic() - changed > patience:
             break
         time.sleep(_LOOK_SECONDS)
-    if not whole and state is not None and _may_be_late(spark, job, query, state):
+    if wrong and state is not None and _may_be_late(spark, job, query, state):
         return {
             "reason": "its records are further apart than the delay of the watermark: which are late depends on the batches"
         }
-    differing = [] if whole else [c for c in columns if any(differences(wanted, written, [c]).values())]
-    return {**result, "rows": wanted.count(), "left_out": unsteady, "differing": differing}
+    differing = [c for c in columns if wrong and any(differences(wanted, written, [c]).values())]
+    return {**result, "rows": wanted.count(), "left_out": unsteady or [], "differing": differing}
 
 
 def one_batch(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> DataFrame:
@@ -156,7 +163,7 @@ def differences(wanted: DataFrame, written: DataFrame, columns: Sequence[str]) -
             F.format_string("%.9e", f"`{c}`").alias(c) if kinds[c] in ("double", "float") else F.col(f"`{c}`")
             for c in columns
         )
-        text = F.to_json(F.struct(*values), dict(JSON_OPTIONS)).alias("text")
+        text = F.to_json(F.struct(F.lit(0).alias("_"), *values), dict(JSON_OPTIONS)).alias("text")
         sides = (F.lit(int(side == counted)).alias(side) for side in ("wanted", "written"))
         return rows.select("_id", text, *sides)
 
