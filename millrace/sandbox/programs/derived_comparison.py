@@ -92,7 +92,7 @@ def settled_comparison(
             c for c in wanted.columns if c not in _OWN and (c in written.columns or not c.startswith("_"))
         ]
         for lacking in (c for c in columns if c not in written.columns):
-            written = written.withColumn(lacking, F.lit(None))
+            written = written.withColumn(lacking, F.lit(None).cast(wanted.schema[lacking].dataType))
         counts = differences(wanted, written, [c for c in columns if c not in (unsteady or ())])
         result = {**counts, "lost": 0, "pending": counts["lost"]} if waiting else {**counts, "pending": 0}
         if not (wrong := any(count for name, count in result.items() if name != "pending")):
