@@ -110,7 +110,7 @@ def settled_comparison(
         time.sleep(_LOOK_SECONDS)
     if wrong and state is not None and _may_be_late(spark, job, query, state):
         return {
-            "reason": "its records are further apart than the delay of the watermark: which are late depends on the batches"
+            "reason": "records came later than the delay of the watermark: which of them it leaves out depends on the batches"
         }
     differing = [c for c in columns if wrong and any(differences(wanted, written, [c]).values())]
     return {**result, "rows": wanted.count(), "left_out": unsteady or [], "differing": differing}
@@ -194,14 +194,17 @@ def _records(
 
 
 def _may_be_late(spark: SparkSession, job: JobSettings, query: DeriveSettings, state: StateSettings) -> bool:
-    """Check that a record may be older than the watermark, in some order of the records."""
+    """Check that a record may be older than the watermark: one that landed before it is later by more than the delay."""
     legs = [(query.source_table, query.route, state.watermark)]
     legs += [(each.source_table, each.route, each.watermark) for each in (state.join,) if each is not None]
     for table, route, mark in legs:
         at = F.col(f"`{mark.time}`").cast("timestamp").cast("double")
-        span = _records(spark, job, query, table, route).agg(F.max(at) - F.min(at)).first()
-        if span is not None and span[0] is not None and span[0] > mark.delay_seconds:
-            return True
+        landed = _records(spark, job, query, table, route).where(at.isNotNull()).groupBy("_landed_at")
+        passed = float("-inf")
+        for _, first, last in landed.agg(F.min(at), F.max(at)).orderBy("_landed_at").collect():
+            if first < passed:
+                return True
+            passed = max(passed, last - mark.delay_seconds)
     return False
 
 
