@@ -22,7 +22,7 @@ from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 MARK = {"time": "_arrived_at", "delay_seconds": 5, "ahead_seconds": 3600}
-STATE = {"watermark": MARK, "distinct": [], "key": [], "join": None, "output_mode": "update"}
+STATE: dict[str, Any] = {"watermark": MARK, "distinct": [], "key": [], "join": None, "output_mode": "update"}
 EXACT = dict.fromkeys(("lost", "doubled", "different", "unknown"), 0)
 
 
@@ -165,5 +165,5 @@ def test_differences_are_those_of_multisets(spark: SparkSession, seed: int) -> N
         expected["different"] += min(missing, extra)
         expected["lost"] += max(0, missing - extra)
         expected["doubled" if ours else "unknown"] += max(0, extra - missing)
-    frames = [spark.createDataFrame(rows, "_id STRING, value DOUBLE") for rows in (wanted, written)]
-    assert differences(*frames, ["value"]) == dict(expected)
+    one, other = (spark.createDataFrame(rows, "_id STRING, value DOUBLE") for rows in (wanted, written))
+    assert differences(one, other, ["value"]) == dict(expected)
