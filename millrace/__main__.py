@@ -1,6 +1,7 @@
 """``python -m millrace``, and the program ``millrace``: a shell's question is answered without the commands."""
 
 import os
+from importlib import import_module
 
 
 def main() -> None:
@@ -8,11 +9,9 @@ def main() -> None:
     if "_MILLRACE_COMPLETE" in os.environ:
         from millrace.completion import complete
 
-        complete()
+        complete(lambda: import_module("millrace.cli.app").app)
     else:
-        from millrace.cli import main as run
-
-        run()
+        import_module("millrace.cli").main()
 
 
 if __name__ == "__main__":

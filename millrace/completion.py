@@ -25,8 +25,14 @@ _JOBS = re.compile(r"^jobs:.*\n((?:(?:[ \t#].*)?\n)*)", re.MULTILINE)
 _KEY = re.compile(r"^([ \t]+)[\"']?([a-z][a-z0-9-]*)[\"']?:[ \t]*(null\b|~)?", re.MULTILINE)
 
 
-def complete() -> None:
-    """Answer a shell, and end the process."""
+def complete(load: Callable[[], typer.Typer]) -> None:
+    """Answer a shell, and end the process.
+
+    Parameters
+    ----------
+    load
+        Imports the command line; called where the kept file is missing or older.
+    """
     file = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "millrace" / "completion.json"
     sources = [*Path(__file__).parent.glob("cli/**/*.py"), Path(__file__)]
     stamp = [str(Path(__file__).parent), len(sources), max(each.stat().st_mtime_ns for each in sources)]
@@ -34,9 +40,7 @@ def complete() -> None:
     with suppress(OSError, ValueError):
         known = json.loads(file.read_text())
     if known.get("stamp") != stamp:
-        from millrace.cli.app import app
-
-        known = {"stamp": stamp, "root": described(get_command(app))}
+        known = {"stamp": stamp, "root": described(get_command(load()))}
         with suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(known))
