@@ -179,7 +179,7 @@ def test_every_chart_is_drawn_and_nothing_is_fetched(opened):
         ".chart svg",
         """all => all.filter(svg => [...svg.querySelectorAll('.line, .bar, .dot, text')].some(each => {
           const {left, right, top, bottom} = each.getBoundingClientRect(), frame = svg.getBoundingClientRect();
-          return left < frame.left - 2 || right > frame.right + 8 || top < frame.top - 2 || bottom > frame.bottom + 2;
+          return left < frame.left - 2 || right > frame.right + 1 || top < frame.top - 2 || bottom > frame.bottom + 2;
         })).length""",
     )
     result.page.evaluate("folded.forEach(each => (each.open = false))")
