@@ -32,7 +32,7 @@ from millrace.sandbox.records.producer import BackgroundThread
 from millrace.sandbox.records.traffic_targets import producer_of
 from millrace.sandbox.running_sandbox import run_once, save_endpoints
 
-_COMPARISON = Path(__file__).parent / "programs" / "derived_comparison.py"
+_COMPARISON = Path(__file__).parent / "records" / "derived_comparison.py"
 _LOOK_SECONDS = 1.0
 _START_SECONDS = 300.0
 """Longest wait for a first row without a line in a job's log."""

@@ -16,7 +16,7 @@ from millrace.etl.job import run
 from millrace.etl.launch.settings import DeriveSettings, JobSettings, parse
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
-from millrace.sandbox.programs.derived_comparison import differences, settled_comparison
+from millrace.sandbox.records.derived_comparison import differences, settled_comparison
 from tests.faults import jobs
 from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
 
