@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 Transform = Callable[["DataFrame"], "DataFrame"]
 
-_CORE = "_id STRING, _key BINARY, _arrived_at TIMESTAMP, _position BIGINT, _deleted BOOLEAN"
-"""Columns of the core that a transform may use, beside those of the schema."""
+_CORE = (
+    "_id STRING, _source STRING, _shard STRING, _position STRING, _key BINARY, _arrived_at TIMESTAMP, "
+    "_landed_at TIMESTAMP, _deleted BOOLEAN"
+)
+"""Columns of the core that a transform is given beside those of the schema."""
 
 
 @dataclass(frozen=True)
@@ -87,19 +90,38 @@ class Bench:
         return list(rows.values())
 
     def latest_by(
-        self, function: Transform, records: Iterable[Record], schema: str | Path, *, key: Sequence[str]
+        self,
+        function: Transform,
+        records: Iterable[Record],
+        schema: str | Path,
+        *,
+        key: Sequence[str],
+        order: str | None = None,
     ) -> list[dict[str, Any]]:
         """Run a transform of a query with ``latest_by`` on records in the source's order; return the rows that its table has.
 
-        A row with ``_deleted`` removes the row of its key.
+        The core runs the transform, and refuses what it refuses in a job. A row with ``_deleted`` removes the row of its key.
+
+        Parameters
+        ----------
+        key, order
+            Those of ``latest_by``.
+
+        Returns
+        -------
+        list of dict
+            In the order of the key.
+
+        Raises
+        ------
+        StartError
+            The transform drops a column that its query needs, uses a reserved one, or lacks a column of the key.
         """
-        result = function(self._frame(list(records), schema)).collect()
-        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for row in sorted(result, key=lambda each: each["_position"]):
-            rows.pop(own := tuple(row[name] for name in key), None)
-            if "_deleted" not in row or not row["_deleted"]:
-                rows[own] = _visible(row.asDict(recursive=True))
-        return list(rows.values())
+        from millrace.etl.queries.derive import EnrichThenTransform
+
+        name = getattr(function, "__name__", "transform")
+        run = EnrichThenTransform((), function, name, latest_by=tuple(key), latest_order=order)
+        return self._rows(run(self._frame(list(records), schema)).where("NOT _deleted").orderBy(*key))
 
     def _frame(self, records: Sequence[Record], schema: str | Path) -> DataFrame:
         from pyspark.sql.types import StructType
@@ -114,7 +136,8 @@ class Bench:
         for number, record in enumerate(records):
             deleted = bool(record.get("_deleted"))
             key = record.get("_key")
-            own = [f"record/{number}", key.encode() if isinstance(key, str) else key, now, number, deleted]
+            key = key.encode() if isinstance(key, str) else key
+            own = [f"records/0/{number}", "records", "0", f"{number:020}", key, now, now, deleted]
             values = {} if deleted else typed(record, payload, f"record {number}", texts=False)
             rows.append([*own, *(values.get(name) for name in payload.fieldNames())])
         return self.spark.createDataFrame(rows, whole)

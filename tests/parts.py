@@ -40,6 +40,7 @@ class Part:
 
 _OWN_SERVERS = (
     "integration/lifecycle",
+    "integration/test_company.py",
     "integration/test_dev_stacks.py",
     "integration/test_faults.py",
     "integration/test_listening.py",

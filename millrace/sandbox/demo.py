@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +13,11 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console, Group
-from rich.live import Live
-from rich.padding import Padding
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.console import Console
 from rich.table import Column, Table
 
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
-from millrace.sandbox import query_states
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.failure_drill import DrillProgress, DrillResult, FailureDrill, Feed
 from millrace.sandbox.payloads import flights
@@ -59,61 +55,23 @@ class Phases:
     def phase(self, name: str) -> Iterator[None]:
         """Time one phase."""
         started = time.monotonic()
-        with self.console.status(f"{name} …") if self.console.is_terminal else _line(self.console, name):
-            yield
-        self._done(name, started)
-
-    @contextmanager
-    def drill(self, name: str, job: str, total: int) -> Iterator[Any]:
-        """Time a drill and show landed records and each query's state; yield the function that updates both."""
-        started = time.monotonic()
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total} landed"),
-            TimeElapsedColumn(),
-        )
-        if not self.console.is_terminal:
-            self.console.print(f"{name} …")
-            yield _plain_reporter(self.console, job)
-        else:
-            bar = Progress(*columns, console=self.console)
-            with Live(bar, console=self.console, transient=True, refresh_per_second=2) as screen:
-                task = bar.add_task(name, total=total)
-
-                def report(progress: DrillProgress) -> None:
-                    text = f"{name}: {progress.phase} (sent {progress.sent}, derived {progress.derived})"
-                    bar.update(task, completed=progress.landed, total=progress.total, description=text)
-                    screen.update(Group(bar, query_states.of_job(RUN / "jobs", job)))
-
-                yield report
-        self._done(name, started)
-
-    def _done(self, name: str, started: float) -> None:
+        self.console.print(f"{name} …")
+        yield
         self.seconds[name] = round(time.monotonic() - started, 1)
         self.console.print(f"[green]✓[/] {name} [dim]{self.seconds[name]:.1f} s[/]", highlight=False)
 
 
-@contextmanager
-def _line(console: Console, name: str) -> Iterator[None]:
-    console.print(f"{name} …")
-    yield
-
-
-def _plain_reporter(console: Console, job: str) -> Any:
-    """Return a reporter for a pipe: it prints when the phase changes and every ten seconds."""
-    last = {"phase": "", "time": 0.0}
+def reporter(console: Console) -> Callable[[DrillProgress], None]:
+    """Return a function that prints the progress of a drill when its phase changes and every ten seconds."""
+    phase, at = "", 0.0
 
     def report(progress: DrillProgress) -> None:
-        now = time.monotonic()
-        if progress.phase != last["phase"] or now - float(last["time"]) > 10:  # type: ignore[arg-type]
-            last.update(phase=progress.phase, time=now)
+        nonlocal phase, at
+        if progress.phase != phase or time.monotonic() - at > 10:
+            phase, at = progress.phase, time.monotonic()
             console.print(
-                f"  {progress.phase}: sent {progress.sent}, landed {progress.landed} of {progress.total}, derived {progress.derived}"
+                f"  {phase}: sent {progress.sent}, landed {progress.landed} of {progress.total}, derived {progress.derived}"
             )
-            shown = query_states.of_job(RUN / "jobs", job)
-            if shown.row_count:
-                console.print(Padding(shown, (0, 0, 0, 4), expand=False))
 
     return report
 
@@ -174,10 +132,9 @@ def run(console: Console, *, environment: str, records: Records, keep: bool) -> 
         outcomes = []
         for job, feed in feeds(records).items():
             engine = sandbox.environment.jobs[job].engine
-            with phases.drill(
-                f"job {job} ({engine}): send, run, kill -9, run again, check", job, feed.total
-            ) as report:
-                outcomes.append(FailureDrill(sandbox, job, feed, seed=_SEED, report=report).run())
+            with phases.phase(f"job {job} ({engine}): send, run, kill -9, run again, check"):
+                drill = FailureDrill(sandbox, job, feed, seed=_SEED, report=reporter(console))
+                outcomes.append(drill.run())
             outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")
         for outcome in outcomes:
             _show(console, sandbox, outcome)

@@ -99,6 +99,10 @@ class JobRuns(ABC):
         """Return why a job will not continue by itself; None while it runs, or where it is restarted within a time limit."""
         return None
 
+    def progress(self) -> str:
+        """Return what changes while the jobs work, for waits; always the same where nothing shows it."""
+        return ""
+
     @abstractmethod
     def stop(self, names: Names, job: str) -> None:
         """End a job's run with grace, permanently."""
@@ -257,13 +261,19 @@ class Drill:
     def wait(
         self, reached: Callable[[], bool], seconds: float, what: str, jobs: Sequence[str] | None = None
     ) -> None:
-        """Wait for a condition while records are sent and jobs run: some, or all of the drill."""
+        """Wait for a condition while records are sent and jobs run: some, or all of the drill.
+
+        Parameters
+        ----------
+        seconds
+            Longest wait without progress of the jobs.
+        """
 
         def look() -> bool:
             self.check(self.jobs if jobs is None else jobs)
             return reached()
 
-        wait_for(look, seconds, what)
+        wait_for(look, seconds, what, progress=self.runs.progress)
 
     def check(self, jobs: Sequence[str]) -> None:
         """Raise the error of sending, or of a job that has ended by itself."""
@@ -275,15 +285,22 @@ class Drill:
                 raise DrillError(f"job {job}: {why}")
 
 
-def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_seconds: float = 0.5) -> None:
+def wait_for(
+    reached: Callable[[], bool],
+    seconds: float,
+    what: str,
+    *,
+    progress: Callable[[], str] | None = None,
+    poll_seconds: float = 0.5,
+) -> None:
     """Wait for a condition; a request that AWS throttles is repeated later.
 
     Parameters
     ----------
     reached
         The condition, which is polled; it may raise boto3's errors.
-    seconds
-        Longest wait.
+    seconds, progress
+        Longest wait, without progress if that is given.
     what
         Name of the condition, for the message.
 
@@ -307,7 +324,7 @@ def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_sec
             return False
 
     try:
-        wait_until(look, seconds=seconds, what=what, poll_seconds=poll_seconds)
+        wait_until(look, seconds=seconds, what=what, progress=progress, poll_seconds=poll_seconds)
     except StalledError as error:
         raise DrillError(f"timeout after {seconds:.0f} s of waiting for {what}{last}") from error
 

@@ -1,7 +1,7 @@
 """Trial of an environment on this machine: deployed to LocalStack, its jobs on local Spark, generated records in its streams.
 
 Each job is killed once with SIGKILL and started again; then every landing table is compared with the ledger of the sent
-records.
+records, and every derived table with one batch of its transform over the landed ones.
 """
 
 from __future__ import annotations
@@ -9,28 +9,72 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event as Flag
 from typing import Any
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, Landing
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.drill import Drill, DrillError, Say
+from millrace.sandbox.drill import Drill, Say
 from millrace.sandbox.local_runs import LocalRuns
+from millrace.sandbox.programs.child_processes import (
+    SandboxError,
+    StalledError,
+    stop_left_behind,
+    wait_until,
+)
 from millrace.sandbox.records import lake_tables, traffic
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison
 from millrace.sandbox.records.producer import BackgroundThread
 from millrace.sandbox.records.traffic_targets import producer_of
-from millrace.sandbox.running_sandbox import save_endpoints
+from millrace.sandbox.running_sandbox import run_once, save_endpoints
 
+_COMPARISON = Path(__file__).parent / "records" / "derived_comparison.py"
 _LOOK_SECONDS = 1.0
 _START_SECONDS = 300.0
-"""Longest wait for a first row: longer than Spark takes on a busy laptop from its start to a first commit."""
+"""Longest wait for a first row without a line in a job's log."""
 
 _OTHERS_SECONDS = 90.0
 """Longest wait for tables without rows, after each table that gets its first row."""
+
+
+@dataclass(frozen=True)
+class DerivedComparison:
+    """Comparison of a derived table with one batch of its transform over all landed records.
+
+    Attributes
+    ----------
+    rows
+        Rows of that batch.
+    lost, doubled, different, unknown
+        Rows that the table lacks, has more than once, has with other values, or has without any such record.
+    pending
+        Rows that the table lacks because they are written when the watermark has passed them.
+    left_out
+        Columns that are not compared, since two runs of the transform differ in them.
+    differing
+        Columns with differences.
+    reason
+        Why there is no comparison; None where there is one.
+    """
+
+    rows: int = 0
+    lost: int = 0
+    doubled: int = 0
+    different: int = 0
+    unknown: int = 0
+    pending: int = 0
+    left_out: Sequence[str] = ()
+    differing: Sequence[str] = ()
+    reason: str | None = None
+
+    @property
+    def wrong(self) -> bool:
+        """True if the table has other rows than the batch."""
+        return bool(self.lost or self.doubled or self.different or self.unknown)
 
 
 @dataclass(frozen=True)
@@ -45,12 +89,20 @@ class LandedTable:
         One row, by column, if any; without the core's own columns.
     account
         Account of a landing table whose query reads its streams from the beginning, by the ledger of the sent records.
+    comparison
+        Comparison of a derived table; None for other tables.
     """
 
     rows: int
     first_seconds: float | None
     example: Mapping[str, Any]
     account: LedgerComparison | None
+    comparison: DerivedComparison | None = None
+
+    @property
+    def wrong(self) -> bool:
+        """True if a record is lost or doubled, or a row is another one."""
+        return any((self.account and self.account.lost_or_doubled, self.comparison and self.comparison.wrong))
 
 
 @dataclass(frozen=True)
@@ -120,9 +172,11 @@ def run(
     Raises
     ------
     SandboxError, DrillError
-        A server or a job did not start, a job ended by itself, or nothing landed in five minutes.
+        A server or a job did not start, a job ended by itself, or nothing landed in five minutes without progress.
     """
     began = time.monotonic()
+    for left in stop_left_behind():
+        say(f"stopped {left}, which an earlier sandbox left running with its tables")
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
         local, broker = stack.enter_context(servers(keep=keep))
@@ -145,8 +199,12 @@ def run(
         say("waiting until all sent records have landed")
         # Rows that are still missing after a long wait are lost.
         trial.settle({table: len(ledger) for table, ledger in trial.ledgers().items()})
+        trial.compare_derived()
         # A table without any row is not a success either.
-        tables = {table: trial.landed(table, first.get(table)) for table in {**first, **trial.ledgers()}}
+        tables = {
+            table: trial.landed(table, first.get(table))
+            for table in {**first, **trial.ledgers(), **trial.derived}
+        }
         trial.stop()
         if keep:
             save_endpoints(sandbox)
@@ -163,6 +221,8 @@ class _Trial(Drill):
         super().__init__(self.local, sandbox.names, jobs, seed=0, say=say)
         self._queries = [query for job, _, query in sandbox.environment.queries if job in jobs]
         self._feeds = feeds
+        self._environment = sandbox.environment
+        self.derived: dict[str, DerivedComparison] = {}
         self.producers = {
             name: producer_of(sandbox, name, max(1, min(500, round(each.feed.shape.per_second / 5))))
             for name, each in feeds.items()
@@ -187,22 +247,52 @@ class _Trial(Drill):
         ]
         missing = list(dict.fromkeys(written))
         first: dict[str, float] = {}
-        until = time.monotonic() + _START_SECONDS
-        while missing and time.monotonic() < until:
+
+        def all_have_rows() -> bool:
             self.check(self.jobs)
             for table in [table for table in missing if self.rows(table)]:
                 missing.remove(table)
                 first[table] = time.monotonic() - began
                 self.say(f"{self.names.table(table)}: first rows after {first[table]:.0f} s")
-                # Other tables may wait for a watermark, for longer than anybody waits.
-                until = time.monotonic() + _OTHERS_SECONDS
-            time.sleep(_LOOK_SECONDS)
-        if not first:
-            logs = ", ".join(str(runs[-1].job.process.log) for runs in self.local.by_job.values())
-            raise DrillError(
-                f"nothing came into {', '.join(missing)} within {_START_SECONDS:.0f} s; the jobs' logs: {logs}"
+            return not missing
+
+        logs = ", ".join(str(runs[-1].job.process.log) for runs in self.local.by_job.values())
+        what = f"a first row in {', '.join(missing)}; the jobs' logs: {logs}"
+        self.wait(lambda: all_have_rows() or bool(first), _START_SECONDS, what)
+        # Other tables may wait for a watermark, for longer than anybody waits.
+        with suppress(StalledError):
+            wait_until(
+                all_have_rows,
+                seconds=_OTHERS_SECONDS,
+                what="all with rows",
+                progress=lambda: str(len(first)),
+                poll_seconds=_LOOK_SECONDS,
             )
         return first
+
+    def compare_derived(self) -> None:
+        """Compare the derived tables of each job with one batch of their transforms, while the jobs may still write."""
+        for job in self.jobs:
+            tables = {
+                self.names.table(table): table
+                for query in self._environment.jobs[job].queries.values()
+                if isinstance(query, DeriveQuery)
+                for place, table in query.writes.items()
+                if place[0] == "sink"
+            }
+            if not tables:
+                continue
+            self.say(f"comparing {', '.join(tables.values())} with one batch of the transform")
+            try:
+                done = run_once(
+                    self.local.spark, self._environment, job, "comparison", (), "compared", _COMPARISON
+                )
+            except SandboxError as error:
+                self.derived |= dict.fromkeys(tables.values(), DerivedComparison(reason=str(error)))
+            else:
+                self.derived |= {
+                    tables[name]: DerivedComparison(**result) for name, result in done["tables"].items()
+                }
 
     def landed(self, table: str, first_seconds: float | None) -> LandedTable:
         """Return a table's content after the trial."""
@@ -211,7 +301,7 @@ class _Trial(Drill):
         account = None if ledger is None else lake_tables.compare_with_ledger(self.catalog, ledger, full)
         rows = self.rows(table)
         example = _example(self.catalog.load_table(full)) if rows else {}
-        return LandedTable(rows, first_seconds, example, account)
+        return LandedTable(rows, first_seconds, example, account, self.derived.get(table))
 
     def ledgers(self) -> dict[str, Ledger]:
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""

@@ -76,6 +76,11 @@ class LocalRuns(JobRuns):
         status = run.job.process.popen.returncode
         return f"its run ended by itself with status {status}:\n{run.job.process.tail(25)}"
 
+    def progress(self) -> str:
+        """Return the length of the runs' logs, which grow from the start to the first commit and with each batch."""
+        logs = (run.job.process.log for runs in self.by_job.values() for run in runs)
+        return f"{sum(log.stat().st_size for log in logs)} bytes of logs"
+
     def stop(self, _names: Names, job: str) -> None:
         """Stop the run with SIGTERM, and time for the current batch.
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -51,7 +52,8 @@ def running_spark(environment: Environment) -> SandboxSpark:
     record = json.loads(_RECORD.read_text()) if _RECORD.exists() else {}
     if record.get("environment") != environment.name or not answers(record["localstack"]):
         raise SandboxError(
-            f"environment {environment.name} is not running in the sandbox: `KEEP=1 make demo` leaves `local` running"
+            f"environment {environment.name} is not running in the sandbox: `millrace sandbox run --env {environment.name} "
+            "--keep` leaves it running"
         )
     stack = LocalStack(endpoint=record["localstack"], region=record["region"], process=None)
     return SandboxSpark(stack=stack, kafka=record["kafka"])
@@ -157,9 +159,15 @@ def replay(
 
 
 def run_once(
-    spark: SandboxSpark, environment: Environment, job: str, what: str, arguments: Sequence[str], event: str
+    spark: SandboxSpark,
+    environment: Environment,
+    job: str,
+    what: str,
+    arguments: Sequence[str],
+    event: str,
+    program: Path | None = None,
 ) -> dict[str, Any]:
-    """Run a deployed job's entry script for a task that ends by itself.
+    """Run a deployed job's entry script, or another program, for a task that ends by itself.
 
     Parameters
     ----------
@@ -182,7 +190,7 @@ def run_once(
     """
     names = stand_in(environment).names
     document = launch_document(spark.stack.client("cloudformation"), spark.stack.client("s3"), names, job)
-    run = spark.submit(document, f"{job}-{what}-{time.time_ns()}", arguments)
+    run = spark.submit(document, f"{job}-{what}-{time.time_ns()}", arguments, program=program)
     with run.process:
         status = run.process.popen.wait()
     said = [each for each in run.events() if each["event"] == event]

@@ -182,30 +182,8 @@ def test_the_base_is_small_and_decides(base: Installed, project: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3 * SETUP_SECONDS)
-def test_a_project_is_tested_and_run_on_this_machine(project: Path, tmp_path: Path) -> None:
-    here = tmp_path / "my-streams"
-    shutil.copytree(project, here)
-    installed = install(here, "sandbox")
-    for program, *arguments in (
-        ("millrace", "setup"),
-        ("cdk", "--version"),
-        ("pytest", "-q"),  # as people type it: the project's own settings find its modules
-    ):
-        done = run([installed.home / "bin" / program, *arguments], here, SETUP_SECONDS)
-        assert done.returncode == 0, done.stdout + done.stderr
-    arguments = ["sandbox", "run", "--env", "dev", "--seconds", "1"]
-    done = run([installed.home / "bin" / "millrace", *arguments], here, SETUP_SECONDS)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "orders_landed: " in done.stdout
-    assert "over a kill -9 0 lost, 0 doubled, 0 others" in done.stdout
-    assert "orders_priced: " in done.stdout
-
-
-@pytest.mark.slow
 def test_a_verb_whose_part_is_left_out_says_which(base: Installed, project: Path) -> None:
     for extra, *verb in (
-        ("pages", "simulate", "--for", "10m", "--html", "page.html"),
         ("deploy", "deploy"),
         ("sandbox", "bench", "orders"),
     ):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
@@ -18,7 +21,13 @@ from millrace.sizing.moves import with_engine_version
 from millrace.sizing.text_format import dollars
 
 
-def compare(env: EnvironmentName, as_json: AsJson = False) -> None:
+def compare(
+    env: EnvironmentName,
+    as_json: AsJson = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page; it needs no network.")
+    ] = None,
+) -> None:
     """Compare the plan with the same work on each engine and version, and with services of AWS that need no job.
 
     Dollars a month with streams and storage, each with its date and source. Unknown dollars take no part in the ranking.
@@ -30,9 +39,16 @@ def compare(env: EnvironmentName, as_json: AsJson = False) -> None:
       millrace compare --env prod --json | jq '.[0].usd'
     """
     environment = load(env)
+    if html is not None:
+        check_page_is_writable(html)
     result = roads(environment, plan(environment), _engines(environment))
+    document = [asdict(each) for each in result]
+    if html is not None:
+        title = f"{environment.project}-{environment.name}: other ways"
+        write_page(html, html_page("compare", title, {"ways": document}))
+        typer.echo(f"wrote {html}", err=as_json)
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in result], indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
     listing = plain_table(
         *words("way"), *figures("$/month"), "price", "does not do", "of which the file uses"

@@ -21,6 +21,7 @@ from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
+from millrace.completion import jobs
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import Problem, wrong_option
@@ -56,7 +57,8 @@ def simulate_command(
         str, typer.Option("--for", metavar="TIME", help="Length of the simulation without --trace.")
     ] = "24h",
     job: Annotated[
-        str | None, typer.Option("--job", help="Simulate this job only. Default: all jobs.")
+        str | None,
+        typer.Option("--job", help="Simulate this job only. Default: all jobs.", autocompletion=jobs),
     ] = None,
     outage: Annotated[
         list[str] | None,

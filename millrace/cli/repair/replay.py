@@ -13,7 +13,7 @@ import typer
 
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, choose_query, load_with_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, SourceQuery
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def replay(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job of the environment.")],
+    job: JobName,
     env: EnvironmentName,
     identity: Annotated[
         list[str] | None,

@@ -15,13 +15,14 @@ from rich.console import Console
 from millrace.cli.run import traffic
 from millrace.cli.shared.console import hint
 from millrace.cli.shared.options import EnvironmentName, load_with_job
+from millrace.completion import environments, jobs
 from millrace.config import Environment, load
 from millrace.config.document.problems import Finding, wrong_option
 from millrace.config.engines.versions import LINES
 from millrace.sizing.text_format import count
 
 if TYPE_CHECKING:
-    from millrace.sandbox.environment_trial import LandedTable, TrialFeed
+    from millrace.sandbox.environment_trial import DerivedComparison, LandedTable, TrialFeed
 
 _RATE = 50.0
 """Records a second for each stream."""
@@ -42,7 +43,12 @@ def demo(
         ),
     ] = "month",
     environment: Annotated[
-        str, typer.Option("--env", help="Environment to deploy; it must have the jobs of the example.")
+        str,
+        typer.Option(
+            "--env",
+            help="Environment to deploy; it must have the jobs of the example.",
+            autocompletion=environments,
+        ),
     ] = "local",
     spark: Annotated[
         str | None,
@@ -88,7 +94,9 @@ def run_here(
     job: Annotated[
         str | None,
         typer.Option(
-            metavar="JOB", help="Run this job, and those that land what it derives from. Default: all."
+            metavar="JOB",
+            help="Run this job, and those that land what it derives from. Default: all.",
+            autocompletion=jobs,
         ),
     ] = None,
     source: Annotated[
@@ -119,8 +127,9 @@ def run_here(
 
     Deploys the environment to LocalStack with the CDK app of the project, starts each job on local Spark from its deployed
     launch document, and sends records to each stream. When each table has its first rows, kills every job with SIGKILL and
-    starts it again. Then compares the landing tables with the ledger of what was sent, and shows a row of each table. The exit
-    status is 0 only if no record is lost or doubled.
+    starts it again. Then compares the landing tables with the ledger of what was sent, and the derived tables with one batch of
+    their transforms over all that landed, and shows a row of each table. The exit status is 0 only if no record is lost or
+    doubled, and no row is another one. What cannot be compared is said.
 
     The environment may be of any account: own resources stand in for its account, network, keys, buckets, roles, and for
     streams and clusters that exist elsewhere. Stops everything that it started, unless --keep is given.
@@ -132,6 +141,7 @@ def run_here(
       millrace sandbox run --env dev --job orders --from orders.jsonl --keep
     """
     from millrace.sandbox import environment_trial
+    from millrace.sandbox.running_sandbox import running_spark
     from millrace.sandbox.stand_in import stand_in
 
     loaded = load_with_job(env, job)
@@ -148,12 +158,20 @@ def run_here(
     for table, landed in tables.items():
         typer.echo(f"{table}: {_figures(landed)}; example:")
         typer.echo(f"  {', '.join(f'{name}={_shown(value)}' for name, value in landed.example.items())}")
-    if any(landed.account is not None and landed.account.lost_or_doubled for landed in tables.values()):
-        raise typer.Exit(1)
+    for own, name, query in loaded.queries:
+        for end in query.ends.values() if own in jobs else ():
+            if end.sink.catalog_table is None:
+                typer.echo(f"{own}.{name}: not compared: its sink is {end.sink.kind}")
     if keep:
+        spark = running_spark(loaded)
         typer.echo(
-            f"left running (stop with `millrace sandbox stop`): `millrace traffic STREAM --env {env}` sends more"
+            "left running until `millrace sandbox stop` or the next run, without the jobs:\n"
+            f"  S3 and the other services: {spark.stack.endpoint}\n"
+            f"  Kafka: {spark.kafka}\n"
+            f"`millrace replay`, `backfill`, `audit` and `traffic` with --env {env} work on it"
         )
+    if any(landed.wrong for landed in tables.values()):
+        raise typer.Exit(1)
     hint(
         f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
     )
@@ -224,11 +242,26 @@ def _figures(landed: LandedTable) -> str:
     at = landed.first_seconds
     first = "none while others had theirs" if at is None else f"the first after {at:.0f} s"
     if (account := landed.account) is None:
-        return f"{landed.rows:,} rows so far, {first}"
+        return f"{count(landed.rows, 'row')}, {first}; {_compared(landed.comparison)}"
     letters = f", {account.dead_letters:,} of them dead letters" if account.dead_letters else ""
     return (
         f"{count(account.produced, 'record')} sent, {count(landed.rows, 'row')}{letters}, {first}; "
         f"over a kill -9 {account.lost} lost, {account.duplicated} doubled, {account.unknown} others"
+    )
+
+
+def _compared(comparison: DerivedComparison | None) -> str:
+    """Return the verdict on a table without a ledger."""
+    if comparison is None:
+        return "not compared: its query skips earlier records, or has no landing table"
+    if comparison.reason is not None:
+        return f"not compared: {comparison.reason}"
+    pending = f", {comparison.pending} wait for the watermark" if comparison.pending else ""
+    where = f" in {', '.join(comparison.differing)}" if comparison.different else ""
+    left_out = f"; {', '.join(comparison.left_out)} differ in each run" if comparison.left_out else ""
+    return (
+        f"of {count(comparison.rows, 'row')} by one batch {comparison.lost} lost, {comparison.doubled} doubled, "
+        f"{comparison.different} different{where}, {comparison.unknown} others{pending}{left_out}"
     )
 
 

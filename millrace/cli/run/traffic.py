@@ -15,7 +15,6 @@ from threading import Event as Stop
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
 from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import (
@@ -308,8 +307,8 @@ def _send(feed: Feed, target: Target, records: int | None, seconds: float | None
     most = feed.shape.per_second * feed.shape.burst_factor
     producer = target.producer(max(1, min(500, round(most / _MOST_CALLS_PER_SECOND))))
     try:
-        with _stoppable() as stop, _progress(records, seconds) as sent:
-            return send(feed, producer, most=records, seconds=seconds, stop=stop, sent=sent)
+        with _stoppable() as stop:
+            return send(feed, producer, most=records, seconds=seconds, stop=stop, sent=_progress())
     finally:
         producer.ledger.write(path)
 
@@ -330,36 +329,20 @@ def _stoppable() -> Iterator[Stop]:
         signal.signal(signal.SIGINT, before)
 
 
-@contextmanager
-def _progress(records: int | None, seconds: float | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar with the rate in a terminal, a line every ten seconds in a pipe; both on standard error."""
-    started, total, reported = time.monotonic(), 0, time.monotonic()
-    if not sys.stderr.isatty():
+def _progress() -> Callable[[int], None]:
+    """Return a function that writes a line with all records and their rate every ten seconds, on standard error."""
+    started = reported = time.monotonic()
+    total = 0
 
-        def line(count: int) -> None:
-            nonlocal total, reported
-            total += count
-            now = time.monotonic()
-            if now - reported >= _REPORT_SECONDS:
-                reported = now
-                sys.stderr.write(f"{total} records sent, {total / (now - started):.1f} a second\n")
+    def add(count: int) -> None:
+        nonlocal total, reported
+        total += count
+        now = time.monotonic()
+        if now - reported >= _REPORT_SECONDS:
+            reported = now
+            sys.stderr.write(f"{total:,} records sent, {total / (now - started):,.1f} a second\n")
 
-        yield line
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=records or seconds)
-
-        def move(count: int) -> None:
-            nonlocal total
-            total += count
-            passed = time.monotonic() - started
-            text = f"{total:,} records, {total / max(passed, 0.001):,.0f}/s"
-            bar.update(task, completed=total if records else passed, description=text)
-
-        yield move
+    return add
 
 
 def _show(feed: Feed, count: int, *, as_json: bool) -> None:

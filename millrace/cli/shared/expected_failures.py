@@ -35,7 +35,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.sandbox.programs.jars.JarError": FAILED,
         "millrace.sandbox.programs.child_processes.SandboxError": FAILED,
         "millrace.sandbox.programs.toolchain.ToolchainError": FAILED,
-        "millrace.sandbox.schemas.traffic_values.SampleError": FAILED,
+        "millrace.sandbox.schemas.traffic_values.SampleError": REFUSED,
         "millrace.sandbox.drill.DrillError": FAILED,
     }
 )

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from millrace.config import ConfigurationError, Environment, Finding, environments, load
+from millrace.completion import environments, jobs
+from millrace.config import ConfigurationError, Environment, Finding, load
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import Problem
-
-
-def _environments(incomplete: str) -> list[str]:
-    """Complete the names of the project's environments."""
-    return [name for name in environments() if name.startswith(incomplete)]
-
-
-def _jobs(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the jobs of the environment that was given before, else of all; a file with mistakes has none."""
-    environment_name = context.params.get("env") or os.environ.get("MILLRACE_ENV")
-    jobs: dict[str, None] = {}
-    for name in [environment_name] if environment_name else environments():
-        with contextlib.suppress(ConfigurationError):
-            jobs |= dict.fromkeys(load(name).jobs)
-    return [job for job in jobs if job.startswith(incomplete)]
-
 
 EnvironmentName = Annotated[
     str,
@@ -38,12 +21,12 @@ EnvironmentName = Annotated[
         envvar="MILLRACE_ENV",
         help="A name in environments/, such as prod, or the path of a YAML file.",
         show_default=False,
-        autocompletion=_environments,
+        autocompletion=environments,
     ),
 ]
 JobName = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="A job of the environment.", show_default=False, autocompletion=_jobs),
+    typer.Argument(metavar="JOB", help="A job of the environment.", show_default=False, autocompletion=jobs),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 KafkaAddress = Annotated[

@@ -22,6 +22,7 @@ from millrace.cli.watch import advise_options as options
 from millrace.cli.watch.advise_options import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict, severity
+from millrace.completion import environments, jobs
 from millrace.config import Environment, load
 from millrace.config.document.problems import wrong_option
 from millrace.sizing import plan
@@ -65,12 +66,16 @@ def advise_command(
             "--env",
             metavar="NAME",
             help="Environment of the job; the advice then names the keys to change in its file.",
+            autocompletion=environments,
         ),
     ] = None,
     job: Annotated[
         str | None,
         typer.Option(
-            "--job", metavar="JOB", help="With --env: the job. Default: the one with these queries."
+            "--job",
+            metavar="JOB",
+            help="With --env: the job. Default: the one with these queries.",
+            autocompletion=jobs,
         ),
     ] = None,
     what_if: WhatIfs = None,

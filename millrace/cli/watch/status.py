@@ -21,6 +21,7 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import words
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_with_job
+from millrace.completion import jobs
 from millrace.config import Environment
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 def status(
     env: EnvironmentName,
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="A job. Default: all jobs.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="A job. Default: all jobs.", show_default=False, autocompletion=jobs
+        ),
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Ask again every --every seconds until Ctrl-C.")

@@ -193,11 +193,17 @@ class Process:
         self._record.unlink(missing_ok=True)
 
     def stop(self, grace_seconds: float = 10) -> int:
-        """Ask the program to end, kill it after the grace period; return its exit status."""
+        """Ask the program to end, kill it after the grace period without a line of its log; return its exit status."""
         if self.alive:
             self.signal_group(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                self.popen.wait(grace_seconds)
+            with suppress(StalledError):
+                wait_until(
+                    lambda: not self.alive,
+                    seconds=grace_seconds,
+                    what="ended",
+                    progress=lambda: f"{self.log.stat().st_size} bytes",
+                    poll_seconds=0.02,
+                )
         self.kill()
         return self.popen.returncode
 
@@ -219,14 +225,15 @@ def wait_until(
     runs: Sequence[Process] = (),
     poll_seconds: float = 0.1,
 ) -> None:
-    """Wait for a condition while the programs that it needs run.
+    """Wait for a condition while the programs that it needs run, longer where the machine is busy.
 
     Parameters
     ----------
     reached
         The condition, which is polled.
     seconds
-        Longest wait; with ``progress``, longest wait without progress.
+        Longest wait; with ``progress``, longest wait without progress. Seconds of a machine with a free core for each program:
+        with more of them each second counts less.
     what
         Name of the condition for people, such as ``answering``.
     progress
@@ -241,7 +248,7 @@ def wait_until(
     StalledError
         The time ran out; the message has the ends of the logs.
     """
-    seen, moved = "", time.monotonic()
+    seen, waited, before = "", 0.0, time.monotonic()
     while not reached():
         for run in runs:
             if not run.alive:
@@ -249,13 +256,20 @@ def wait_until(
                     f"{run.name} ended with status {run.popen.returncode} before {what}{seen}:\n{run.tail(25)}"
                 )
         if progress is not None and (now := f" ({progress()})") != seen:
-            seen, moved = now, time.monotonic()
-        if time.monotonic() - moved > seconds:
+            seen, waited = now, 0.0
+        after = time.monotonic()
+        waited, before = waited + (after - before) * _speed(), after
+        if waited > seconds:
             whose = "".join(f"{run.name}: " for run in runs)
             how = "without progress for" if progress else "after"
             logs = "".join(f":\n{run.tail(25)}" for run in runs)
             raise StalledError(f"{whose}timeout: not {what} {how} {seconds:.0f} s{seen}{logs}")
         time.sleep(poll_seconds)
+
+
+def _speed() -> float:
+    """Return the share of a core that a program has now, by the number of running ones in the last minute."""
+    return min(1.0, (os.cpu_count() or 1) / max(1.0, os.getloadavg()[0]))
 
 
 @contextmanager

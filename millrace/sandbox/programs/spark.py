@@ -27,7 +27,6 @@ from millrace.sandbox.programs.child_processes import RUN, Process
 from millrace.sandbox.programs.engine_settings import engine_settings
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
-from millrace.sandbox.query_states import METRICS_FILE
 
 _CATALOG_DATABASE = RUN / "catalog.db"
 
@@ -39,6 +38,9 @@ EVENT_LOGS = RUN / "event-logs"
 A run writes to disk, and its logs are moved afterwards: S3 shows an object only when
 it is closed, which a killed driver never does.
 """
+
+METRICS_FILE = "metrics.jsonl"
+"""File beside the log of a run (``docs/metrics.md``, JSON lines)."""
 
 REPLACED: Mapping[str, str] = {
     "spark.sql.catalog.": "tables are in a catalog of the sandbox and on its own S3",
@@ -141,7 +143,9 @@ class SandboxSpark:
             f"{s3a}change.detection.mode": "none",
         }
 
-    def submit(self, launch: LaunchDocument, run: str, arguments: Sequence[str] = ()) -> Job:
+    def submit(
+        self, launch: LaunchDocument, run: str, arguments: Sequence[str] = (), *, program: Path | None = None
+    ) -> Job:
         """Start a job from its launch document with ``spark-submit``, on the Spark line of its engine's version.
 
         Parameters
@@ -150,6 +154,8 @@ class SandboxSpark:
             Name of this run; its files and log are kept under it.
         arguments
             Further arguments of the entry script, such as ``--replay QUERY``.
+        program
+            Program that runs in the place of the entry script.
 
         Raises
         ------
@@ -165,7 +171,11 @@ class SandboxSpark:
         home.mkdir(parents=True)
         event_logs = home / "event-logs"
         event_logs.mkdir(exist_ok=True)
-        entry = self._download(document["entry_script"], home / "main.py")
+        entry = home / "main.py"
+        if program is None:
+            self._download(document["entry_script"], entry)
+        else:
+            shutil.copy(program, entry)
         archive = self._download(document["archive"], home / document["archive"].rpartition("/")[2])
         own = [self._download(url, home / url.rpartition("/")[2]) for url in document["jars"]]
         shipped = ("sandbox", "kafka-client", "postgresql") if document["engine"] == "glue" else ("sandbox",)

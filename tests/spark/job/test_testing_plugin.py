@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, window
 
 from millrace.cli.plan.init import files
+from millrace.etl.record.errors import StartError
 from millrace.sandbox.programs.toolchain import ROOT, spark_environment, spark_line
 from millrace.sandbox.schemas.traffic_values import SampleError
 from millrace.testing import Bench
@@ -51,6 +52,32 @@ def test_the_last_record_of_a_key_stays_until_it_is_deleted(spark: SparkSession)
     deletes = [{"_key": "b", "_deleted": True}, {"_key": "c", "_deleted": True}]
     rows = Bench(spark).latest_by(transform, [*changes, *deletes], SCHEMA, key=["depot"])
     assert rows == [{"depot": "a", "note": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (("depot", "_position", "note"), "its result lacks _deleted"),
+        (("depot", "_deleted", "note"), "its result lacks _position"),
+        (("_position", "_deleted", "note"), "its result lacks depot, named in latest_by"),
+        (("_position", "_deleted", "depot", "note AS _written_at"), "_written_at is reserved"),
+    ],
+)
+def test_what_the_core_refuses_fails_in_a_test_too(
+    spark: SparkSession, columns: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(StartError, match=told):
+        Bench(spark).latest_by(lambda rows: rows.selectExpr(*columns), scans(8), SCHEMA, key=["depot"])
+
+
+def test_an_order_of_its_own_says_which_record_is_the_last(spark: SparkSession) -> None:
+    def transform(records: DataFrame) -> DataFrame:
+        return records.select("_position", "_deleted", "depot", "at", "note")
+
+    late_first = [{**each, "note": note} for each, note in zip(scans(9, 8), ("nine", "eight"), strict=True)]
+    for order, last in (("at", "nine"), (None, "eight")):
+        rows = Bench(spark).latest_by(transform, late_first, SCHEMA, key=["depot"], order=order)
+        assert [row["note"] for row in rows] == [last]
 
 
 def test_a_record_that_the_schema_does_not_take_is_named(spark: SparkSession) -> None:

@@ -212,21 +212,3 @@ def test_deciding_loads_neither_spark_nor_cdk() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
-
-
-@pytest.mark.parametrize(
-    ("typed", "completed"),
-    [
-        ("millrace plan --env p", ["prod"]),
-        ("millrace start --env prod fl", ["flights"]),
-        ("millrace start --env minimal ", ["clicks"]),
-        ("millrace start bo", ["bookings"]),
-    ],
-)
-def test_environments_and_jobs_are_completed(
-    typed: str, completed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("_MILLRACE_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", typed)
-    monkeypatch.setenv("COMP_CWORD", str(len(typed.split(" ")) - 1))
-    assert millrace().stdout.split() == completed

@@ -231,10 +231,3 @@ def test_a_template_that_cloudformation_would_refuse_is_named_before_a_deploymen
         DeployError, match=r"1,000,000 bytes.*: shop-dev-observability.template.json \(1,000,001\);"
     ):
         cdk.synthesise("minimal", tmp_path / "cdk.out", "111122223333")
-
-
-def test_a_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_MILLRACE_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "millrace st")
-    monkeypatch.setenv("COMP_CWORD", "1")
-    assert millrace().stdout.split() == ["start", "stop", "status"]

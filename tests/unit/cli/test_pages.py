@@ -7,10 +7,13 @@ import hashlib
 import json
 import re
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from millrace.cli import app
 from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
@@ -277,3 +280,16 @@ def test_a_circle_of_boxes_is_drawn():
     flows = json.dumps({"boxes": boxes, "arrows": arrows})
     picture = drawn(report(), f"document.querySelector().replaceChildren(flow({flows})[0]);")
     assert picture.count("data-box=") == 3
+
+
+def test_the_page_of_a_comparison_draws_what_is_printed_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "ways.html"
+    done = CliRunner().invoke(app, ["compare", "--env", "minimal", "--json", "--html", str(file)])
+    assert done.exit_code == 0, done.output
+    ways = json.loads(done.stdout)
+    shown = unescape(drawn(file.read_text()))
+    assert len(ways) > 5
+    for each in ways:
+        for text in (each["name"], each["price"], each["lacks"], *each["beyond"]):
+            assert text in shown
+    assert shown.count("unknown") >= sum(each["usd"] is None for each in ways)

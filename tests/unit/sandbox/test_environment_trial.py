@@ -1,4 +1,4 @@
-"""What a trial says of a landing table, also of one that got nothing."""
+"""What a trial of an environment says of its tables, and what it refuses before it starts anything."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner, Result
 
+from millrace.cli import app
 from millrace.cli.run.sandbox import _figures, _files
 from millrace.config import ConfigurationError
-from millrace.sandbox.environment_trial import LandedTable
+from millrace.sandbox import environment_trial, running_sandbox
+from millrace.sandbox.environment_trial import DerivedComparison, LandedTable
+from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.records.ledger import Ledger, compare
 
 
@@ -28,9 +33,116 @@ def test_a_table_that_got_no_row_lost_what_was_sent() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("comparison", "wrong", "told"),
+    [
+        (None, False, "not compared: its query skips earlier records, or has no landing table"),
+        (DerivedComparison(reason="no module x"), False, "not compared: no module x"),
+        (
+            DerivedComparison(rows=5, pending=2, left_out=["at"]),
+            False,
+            "of 5 rows by one batch 0 lost, 0 doubled, 0 different, 0 others, 2 wait for the watermark; at differ in each run",
+        ),
+        (
+            DerivedComparison(rows=5, lost=1, different=2, differing=["total"]),
+            True,
+            "of 5 rows by one batch 1 lost, 0 doubled, 2 different in total, 0 others",
+        ),
+    ],
+)
+def test_a_derived_table_is_judged_or_said_not_to_be(
+    comparison: DerivedComparison | None, wrong: bool, told: str
+) -> None:
+    table = LandedTable(3, 4.0, {}, None, comparison)
+    assert table.wrong is wrong
+    assert _figures(table) == f"3 rows, the first after 4 s; {told}"
+
+
 def test_two_files_of_one_stream_are_a_question(tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("id\n1\n")
     assert _files(tmp_path, ["orders", "clicks"]) == {"orders": tmp_path / "orders.csv"}
     (tmp_path / "orders.ddl").write_text("id BIGINT")
     with pytest.raises(ConfigurationError, match="one file for each stream"):
         _files(tmp_path, ["orders", "clicks"])
+
+
+ENVIRONMENT = """
+project: shop
+account: "123456789012"
+streams:
+  clicks: {kind: kinesis, traffic: {records_per_second: 100, record_size: 200B}}
+  orders: {kind: kinesis, traffic: {records_per_second: 100, record_size: 200B}}
+jobs:
+  shop:
+    engine: glue
+    queries:
+      land-clicks: {kind: land, source: clicks, table: clicks, schema: pipelines/shop.ddl}
+      land-orders: {kind: land, source: orders, table: orders, schema: pipelines/shop.ddl}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in {
+        "environments/dev.yaml": ENVIRONMENT,
+        "pipelines/shop.ddl": "id BIGINT NOT NULL, city STRING\n",
+        "orders.jsonl": '{"id": 1}\n{"id": "x"}\n',
+        "more.jsonl": '{"id": 1}\n',
+        "two/orders.csv": "id\n1\n",
+        "two/orders.jsonl": '{"id": 1}\n',
+        "none/other.jsonl": '{"id": 1}\n',
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["sandbox", "run", "--env", "dev", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--job", "shops"), "one of shop"),
+        (("--from", "absent.jsonl"), "does not exist"),
+        (("--from", "more.jsonl"), "a file named after one of the streams clicks, orders"),
+        (("--from", "none"), "a folder with a file for clicks or orders"),
+        (("--from", "two"), "one file for each stream; it has orders.csv, orders.jsonl"),
+        (("--from", "orders.jsonl"), "orders.jsonl: line 2: id: 'x' is no bigint"),
+        (("--rate", "0"), "--rate"),
+    ],
+)
+def test_a_mistake_starts_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.setattr(environment_trial, "run", lambda *_, **__: pytest.fail("it began"))
+    done = run(*arguments)
+    if isinstance(done.exception, ConfigurationError):
+        assert told in str(done.exception)
+    else:
+        assert (done.exit_code, told in " ".join(done.output.replace("│", " ").split())) == (2, True), (
+            done.output
+        )
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_what_is_kept_is_told_also_after_a_loss(
+    project: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    table = LandedTable(3, 4.0, {"id": 1}, None, DerivedComparison(rows=3 + lost, lost=lost))
+    kept = []
+
+    def trial(name: str, jobs: object, feeds: object, **options: object) -> dict[str, LandedTable]:
+        kept.append(options["keep"])
+        return {"copied": table}
+
+    monkeypatch.setattr(environment_trial, "run", trial)
+    spark = SandboxSpark(stack=LocalStack("http://127.0.0.1:4566", "us-east-1", None), kafka="127.0.0.1:9092")
+    monkeypatch.setattr(running_sandbox, "running_spark", lambda _: spark)
+    done = run("--keep")
+    assert (done.exit_code, kept) == (lost, [True])
+    for part in ("copied: 3 rows", "http://127.0.0.1:4566", "127.0.0.1:9092", "millrace sandbox stop"):
+        assert part in done.output
+    assert "left running" not in run().output

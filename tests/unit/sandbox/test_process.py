@@ -133,6 +133,24 @@ def test_what_moves_has_time(tmp_path):
     assert time.monotonic() - begun > 0.1
 
 
+def test_a_busy_machine_gives_each_program_more_time(monkeypatch):
+    cores = os.cpu_count() or 1
+    monkeypatch.setattr(os, "getloadavg", lambda: (4.0 * cores, 0.0, 0.0))
+    begun = time.monotonic()
+    with pytest.raises(SandboxError, match="not there after 0 s"):
+        wait_until(lambda: False, seconds=0.1, what="there", poll_seconds=0.01)
+    assert time.monotonic() - begun >= 0.4
+
+
+@pytest.mark.parametrize(("lines", "status"), [(12, 0), (0, -9)])
+def test_a_program_that_still_writes_may_end_its_work(tmp_path, lines, status):
+    work = f"trap 'for n in $(seq {lines}); do echo $n; sleep 0.1; done; [ {lines} = 0 ] && sleep 60; exit 0' TERM"
+    script = f"{work}; touch {tmp_path}/ready; while :; do sleep 0.02; done"
+    process = Process.start("p", ["/bin/sh", "-c", script], environment=os.environ, log=tmp_path / "log")
+    process.wait_until((tmp_path / "ready").exists, seconds=10, what="ready")
+    assert process.stop(grace_seconds=0.5) == status
+
+
 def test_left_behind_is_stopped_and_strangers_are_not(tmp_path, records):
     ours, stranger = start(tmp_path, FOREVER), start(tmp_path, FOREVER)
     up(ours)

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from millrace.cli.shared.console import figures, plain_table, words
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import Environment
+from millrace.sizing.text_format import count
 
 if TYPE_CHECKING:
     from millrace.benchmark.fit import Fit
@@ -97,7 +98,7 @@ def _curve(outcome: BenchmarkOutcome) -> dict[str, Any]:
     points: dict[str, list[list[float]]] = {}
     fits = {}
     for each in batches:
-        name = f"{each.partitions} partitions on {each.cores} cores"
+        name = f"{count(each.partitions, 'partition')} on {count(each.cores, 'core')}"
         points.setdefault(name, []).append([each.records, each.seconds])
         at = (most * step / 40 for step in range(41))
         fits[name] = [[records, fit.duration(records, each.partitions, each.cores)] for records in at]

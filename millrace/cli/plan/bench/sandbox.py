@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 
 from millrace.config import Environment
 from millrace.config.aws.names import Names
@@ -120,44 +117,33 @@ def measure_core_levels(
     with only_one(), kafka.running() as broker:
         levels = benchmark.per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
-        with _progress(len(runs) * len(cores)) as moved:
-            benchmark.fill(broker.bootstrap, payloads, levels)
-            measured = [
-                benchmark.run_schedule(
-                    subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved()
-                )
-                for level in cores
-            ]
+        benchmark.fill(broker.bootstrap, payloads, levels)
+        moved = _progress(len(runs) * len(cores))
+        measured = [
+            benchmark.run_schedule(subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved())
+            for level in cores
+        ]
         # The costs are those of the fewest cores, so only a disturbance there makes them invalid.
         disturbances = disagreeing_settings(measured[0], subject.queries)
         if repeated := schedule_again(runs, disturbances):
             for each in disturbances:
                 typer.echo(f"measured again: {each}", err=True)
-            with _progress(len(repeated)) as moved:
-                again = benchmark.run_schedule(
-                    subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: moved()
-                )
+            more = _progress(len(repeated))
+            again = benchmark.run_schedule(
+                subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: more()
+            )
             measured[0] = with_repeated_runs(measured[0], again, disturbances)
         return measured
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar with the remaining time in a terminal, a line for each run in a pipe; both on standard error."""
-    if not sys.stderr.isatty():
-        done, started = 0, time.monotonic()
+def _progress(total: int) -> Callable[[], None]:
+    """Return a function that writes a line for each run, with the remaining time, on standard error."""
+    done, started = 0, time.monotonic()
 
-        def line() -> None:
-            nonlocal done
-            done += 1
-            left = (time.monotonic() - started) / done * (total - done)
-            typer.echo(f"run {done} of {total}, about {left:.0f} s left", err=True)
+    def line() -> None:
+        nonlocal done
+        done += 1
+        left = (time.monotonic() - started) / done * (total - done)
+        typer.echo(f"run {done} of {total}, about {left:.0f} s left", err=True)
 
-        yield line
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda: bar.advance(task)
+    return line

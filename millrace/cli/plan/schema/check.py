@@ -13,6 +13,7 @@ from rich.console import Console
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_with_job
+from millrace.completion import jobs
 from millrace.config import Environment
 from millrace.sizing import plan
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 def check(
     env: EnvironmentName,
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="A job. Default: all jobs.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="A job. Default: all jobs.", show_default=False, autocompletion=jobs
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -18,6 +18,7 @@ from millrace.cli.plan.schema.check import check
 from millrace.cli.shared.console import figures, show
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_with_stream
 from millrace.cli.shared.output_files import report_write_errors
+from millrace.completion import environments
 from millrace.config import find_root
 from millrace.config.schema import SCHEMA_FILE, schema_text
 
@@ -78,7 +79,10 @@ def infer(
         ),
     ] = None,
     env: Annotated[
-        str | None, typer.Option("--env", "-e", metavar="ENV", help="Environment of the stream.")
+        str | None,
+        typer.Option(
+            "--env", "-e", metavar="ENV", help="Environment of the stream.", autocompletion=environments
+        ),
     ] = None,
     file: Annotated[
         Path | None,

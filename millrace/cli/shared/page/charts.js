@@ -93,9 +93,11 @@ function draw({ series, kind, x: xTitle, unit, limits, fits = {} }, width) {
     text({ x: LEFT - 6, y: toY(value) + 4, "text-anchor": "end" }, shorten(value)),
   ]);
   const marks = labels || ticks(left / size, right / size, Math.max(2, Math.floor((width - LEFT) / 64)));
-  const axis = marks.map(value =>
-    text({ x: labels ? at(value) : toX(value * size), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" },
-      labels ? value : shorten(value)));
+  const axis = marks.map(value => {
+    const words = labels ? value : shorten(value), middle = labels ? at(value) : toX(value * size);
+    // The last one stays in the picture: a digit is some 7 pixels wide.
+    return text({ x: Math.min(middle, width - 3.6 * words.length), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, words);
+  });
   const titles = [
     text({ x: (LEFT + width) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, timeUnit),
     text({ x: 0, y: 12 }, unit),

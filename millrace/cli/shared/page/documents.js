@@ -161,6 +161,15 @@ function advise(it) {
   ];
 }
 
+// Other ways to do the work.
+
+function compare({ ways }) {
+  const rows = ways.map(each => [
+    each.name, each.usd === null ? "unknown" : dollars(each.usd), each.price, each.lacks, each.beyond.join("; ")]);
+  return [table(["way", "a month", "price", "does not do", "of which the file uses"], rows,
+    "This plan, then all other ways, the cheapest first", { words: true })];
+}
+
 // Everything else: texts, tables and curves, in this order.
 
 function report({ texts, tables, curves = [] }) {
@@ -177,6 +186,6 @@ function reveal() {
 
 const data = JSON.parse(document.getElementById("data").textContent);
 document.querySelector("main").replaceChildren(
-  make("h1", {}, data.title), ...make("div", {}, { plan, simulate, advise, report }[data.kind](data)).childNodes);
+  make("h1", {}, data.title), ...make("div", {}, { plan, simulate, advise, compare, report }[data.kind](data)).childNodes);
 addEventListener("hashchange", reveal);
 reveal();
