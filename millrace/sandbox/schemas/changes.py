@@ -130,7 +130,7 @@ def _row(envelope: Mapping[str, Any]) -> StructType | None:
 
 
 def _kind(part: Mapping[str, Any]) -> DataType:
-    name, kind = part.get("name"), part.get("type")
+    name, kind = str(part.get("name")), part.get("type")
     if name == "org.apache.kafka.connect.data.Decimal":
         more = part.get("parameters") or {}
         scale = int(more.get("scale", 0))
