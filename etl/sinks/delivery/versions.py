@@ -101,8 +101,8 @@ def changed(new: DataFrame, stored: DataFrame, *, every: bool) -> DataFrame:
     back. So at each time there is one row of a key, or none. An empty interval, which ends where it begins, have
 
     - a delete,
-    - a version that equals the one before it: a repeated record, a row of a snapshot, a change of other columns,
-    - a version that was followed within the resolution of the times, as in one transaction.
+    - a version that was followed within the resolution of the times, as in one transaction,
+    - a version that equals the one that is visible before it: a repeated record, a row of a snapshot, a change of other columns.
 
     Parameters
     ----------
@@ -149,17 +149,17 @@ def _with_ends(versions: DataFrame) -> DataFrame:
     # As with the last record of a key: inside a lane by position, between lanes by the latest arrival so far.
     lane = Window.partitionBy(_OF, _LANE).orderBy(_POSITION, "_id")
     places = (_SINCE, _LANE, _POSITION, "_id")
-    line = Window.partitionBy(_OF).orderBy(*places)
+    rows_before = (Window.unboundedPreceding, -1)
+    earlier = Window.partitionBy(_OF).orderBy(*places).rowsBetween(*rows_before)
     # Backwards: Spark computes the frame of all following rows anew for each row.
-    later = (
-        Window.partitionBy(_OF)
-        .orderBy(*(F.desc(name) for name in places))
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    begins, ends = "_begins", "_ends"
+    later = Window.partitionBy(_OF).orderBy(*map(F.desc, places)).rowsBetween(*rows_before)
     found = versions.withColumn(_SINCE, F.max(_TIME).over(lane))
-    found = found.withColumn(begins, ~F.col(HASH).eqNullSafe(F.lag(HASH).over(line)))
-    found = found.withColumn(ends, F.min(F.when(F.col(begins), F.col(VALID_FROM))).over(later))
-    end = F.when(F.col(ends).isNotNull(), F.greatest(VALID_FROM, ends))
-    is_row = F.col(begins) & ~F.col(IS_DELETE)
-    return found.select(*versions.columns, F.when(is_row, end).otherwise(F.col(VALID_FROM)).alias(VALID_TO))
+    begun, ends = F.col(VALID_FROM), F.min(VALID_FROM).over(later)
+    found = found.withColumn("_seen", ends.isNull() | (begun < ends))
+    before = F.last(F.when(F.col("_seen"), F.struct(HASH)), ignorenulls=True).over(earlier)[HASH]
+    found = found.withColumn("_begins", F.col("_seen") & ~F.col(HASH).eqNullSafe(before))
+    end = F.min(F.when(F.col("_begins"), begun)).over(later)
+    is_row = F.col("_begins") & ~F.col(IS_DELETE)
+    return found.withColumn(VALID_TO, F.when(is_row, end).otherwise(begun)).select(
+        *versions.columns, VALID_TO
+    )

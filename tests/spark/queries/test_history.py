@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,19 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
+from millrace.etl.sinks.delivery.versions import changed
 from millrace.etl.sinks.iceberg_history import IcebergHistorySink
-from tests.spark.batches import Events, frame, lander
+from tests.spark.batches import EPOCH, Events, frame, lander
 from tests.spark.change_ledger import DDL, Ledger
 from tests.spark.queries import test_order
 from tests.spark.queries.test_change_order import __name__ as transforms
 from tests.spark.queries.test_change_order import decoder_of
 
 Names = Callable[[str], Table]
+COLUMNS = (
+    "_id STRING, _order STRING, _is_delete BOOLEAN, _hash LONG, _valid_from TIMESTAMP, _valid_to TIMESTAMP"
+)
+NAMES = [each.split()[0] for each in COLUMNS.split(", ")]
 
 
 def shown(rows: Iterable[Row], key: str, at: datetime) -> dict[Any, Any]:
@@ -85,6 +91,66 @@ def test_the_rows_of_any_time_are_those_of_the_database(
     kept = {(row["id"], row["n"], row["_valid_from"].timestamp()) for row in rows if not row["_is_delete"]}
     assert kept >= {(number, row["n"], at.timestamp()) for number, at, row in ledger.log_of_changes if row}
     assert all(ledger.done[each] for each in ("insert", "update", "delete", "truncate", "restart"))
+
+
+def at(second: int) -> datetime:
+    return EPOCH + timedelta(seconds=second)
+
+
+def test_random_versions_in_any_batches_show_the_last_of_those_whose_time_had_come(
+    spark: SparkSession,
+) -> None:
+    """Times go back, values repeat, two lanes meet, and some versions delete every key."""
+    choose = random.Random(3)
+    given = []
+    for place in range(150):
+        key, lane = choose.choice(("k1", "k2", "k3", "")), choose.choice("ab") * 16
+        value = None if not key or choose.random() < 0.2 else choose.randrange(3)
+        time, position = f"1{choose.randrange(40):016d}", f"{place:064d}"
+        given.append(
+            (
+                f"{key} {lane}{position}",
+                f"{time}{lane}{position}",
+                value is None,
+                value,
+                at(choose.randrange(60)),
+                None,
+            )
+        )
+    table: dict[str, Row] = {}
+    left = choose.sample(given, len(given))
+    while left:
+        # A third comes once more with a later batch.
+        batch, left = left[:25], left[25:]
+        left += [each for each in batch if left and choose.random() < 0.3]
+        new, stored = (
+            spark.createDataFrame(rows, COLUMNS)
+            for rows in (batch, [tuple(r[n] for n in NAMES) for r in table.values()])
+        )
+        every = any(each[0].startswith(" ") for each in batch)
+        values = {each[0]: each for each in batch}
+        for row in changed(new, stored, every=every).collect():
+            known = values.get(row["_id"]) or tuple(table[row["_id"]])
+            table[row["_id"]] = Row(*NAMES)(known[0], row["_order"], *known[2:5], row["_valid_to"])
+    assert len(table) == len(given)
+    for key in ("k1", "k2", "k3"):
+        mine = [each for each in given if each[0].split(" ")[0] in (key, "")]
+        latest: dict[str, str] = {}
+        line = []
+        for each in mine:
+            lane = each[0][-80:-64]
+            latest[lane] = max(latest.get(lane, ""), each[1][:17])
+            line.append((latest[lane], each[0][-80:], each))
+        line.sort(key=lambda each: each[:2])
+        for second in range(61):
+            here = [each[2] for each in line if each[2][4] <= at(second)]
+            wanted = [] if not here or here[-1][2] else [here[-1][3]]
+            shown_ = [
+                row["_hash"] for row in table.values()
+                if row["_id"].split(" ")[0] == key and row["_valid_from"].replace(tzinfo=UTC) <= at(second)
+                and (row["_valid_to"] is None or at(second) < row["_valid_to"].replace(tzinfo=UTC))
+            ]  # fmt: skip
+            assert shown_ == wanted, (key, second)
 
 
 def test_a_table_of_current_rows_gets_no_history(spark: SparkSession, table: Names) -> None:
