@@ -358,7 +358,7 @@ def _sink(end: Any) -> str:
     if not isinstance(end, DeriveSettings) or not end.latest_by:
         return str(end.sink.target)
     order = f" in the order of {end.latest_order}" if end.latest_order else ""
-    return f"{end.sink.target} by {', '.join(end.latest_by)}{order}"
+    return f"{end.sink.target} by {', '.join(end.latest_by)}{order}{' with history' if end.history else ''}"
 
 
 def _source(transform: str) -> str | None:

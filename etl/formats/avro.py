@@ -170,17 +170,13 @@ class AvroDecoder:
         """Return ``datum`` and ``end``, both null where the payload cannot be read."""
         return self._read(partial(framed_schema, days=self._days), _limits_are_set() & F.col("_harmless"))
 
+    def _framed(self, condition: Column) -> Column:
+        return F.when(condition, F.concat(self._body(), F.lit(bytearray(self.mark))))
+
     def _read(self, shape: Callable[[str], str], condition: Column) -> Column:
-        framed = F.when(condition, F.concat(self._body(), F.lit(bytearray(self.mark))))
-        # Else Spark refuses times before 1900, as it may not know by which calendar they were written.
-        options = {
-            "mode": "PERMISSIVE",
-            "avroSchema": shape(self.reader),
-            "datetimeRebaseMode": "CORRECTED",
-        }
         parsed = F.lit(None)
         for identity, writer in self.writers.items():
-            one = from_avro(framed, shape(writer), options)
+            one = from_framed(self._framed(condition), shape(writer), shape(self.reader))
             parsed = one if self.framing == "none" else F.when(self._id() == identity, one).otherwise(parsed)
         return parsed
 
@@ -249,6 +245,13 @@ class AvroDecoder:
         )
 
 
+def from_framed(framed: Column, writer: str, reader: str | None = None) -> Column:
+    """Return what a schema of :func:`framed_schema` reads; ``reader`` is the writer's if it is None."""
+    # Else Spark refuses times before 1900, as it may not know by which calendar they were written.
+    options = {"mode": "PERMISSIVE", "avroSchema": reader or writer, "datetimeRebaseMode": "CORRECTED"}
+    return from_avro(framed, writer, options)
+
+
 def _set(limit: tuple[str, int]) -> str:
     """Set a limit in the JVM that runs this expression; no Spark setting reaches the executors on every engine."""
     name, value = limit
@@ -309,27 +312,33 @@ def decoder(
         A schema is wrong, Spark has no types for it or a writer's schema does not fit; or the
         engine has no spark-avro.
     """
+    set_limits(spark)
+    reader = json.dumps(avro_schemas.parse(spark, text, path))
+    found = {"": reader} if settings.framing == "none" else writers(spark, settings, path)
+    schema = shared.check_names(datum_type(spark, reader, path), path)
+    for identity, writer in found.items():
+        _compatible(spark, reader, writer, f"{path}: writer {identity}")
+    return AvroDecoder(schema, reader, settings.framing, found, open_up_to)
+
+
+def set_limits(spark: SparkSession) -> None:
+    """Set Avro's limits for decoding in the driver: other code of Avro may run there before the first record."""
     jvm: Any = spark._jvm
     for name, value in _LIMITS.items():
-        # For decoding in the driver: other code of Avro may run there before the first record.
         jvm.java.lang.System.setProperty(name, str(value))
-    reader = json.dumps(avro_schemas.parse(spark, text, path))
-    writers = {"": reader}
-    if settings.framing != "none":
-        if settings.registry is not None and settings.subject is not None:
-            found = avro_schemas.from_registry(settings.registry, settings.subject)
-        else:
-            found = avro_schemas.from_folder(str(settings.writers), settings.framing)
-        writers = {
-            i: json.dumps(avro_schemas.parse(spark, w, f"{path}: writer {i}")) for i, w in found.items()
-        }
-    schema = _columns(spark, reader, path)
-    for identity, writer in writers.items():
-        _compatible(spark, reader, writer, f"{path}: writer {identity}")
-    return AvroDecoder(schema, reader, settings.framing, writers, open_up_to)
 
 
-def _columns(spark: SparkSession, reader: str, path: str) -> StructType:
+def writers(spark: SparkSession, settings: AvroFormat, path: str) -> dict[str, str]:
+    """Return the writers' schemas, as JSON, by the ids of a framing; parameters and errors as in :func:`decoder`."""
+    if settings.registry is not None and settings.subject is not None:
+        found = avro_schemas.from_registry(settings.registry, settings.subject)
+    else:
+        found = avro_schemas.from_folder(str(settings.writers), settings.framing)
+    return {i: json.dumps(avro_schemas.parse(spark, w, f"{path}: writer {i}")) for i, w in found.items()}
+
+
+def datum_type(spark: SparkSession, reader: str, path: str) -> StructType:
+    """Return the type of a schema's datums, as Spark maps it; parameters and errors as in :func:`decoder`."""
     try:
         parsed = from_avro(F.lit(bytearray()), _framed(json.loads(reader)))
         schema = spark.range(1).select(parsed.alias("parsed")).schema["parsed"].dataType
@@ -342,7 +351,7 @@ def _columns(spark: SparkSession, reader: str, path: str) -> StructType:
     assert isinstance(schema, StructType)
     datum = schema["datum"].dataType
     assert isinstance(datum, StructType)
-    return shared.check_names(datum, path)
+    return datum
 
 
 def _compatible(spark: SparkSession, reader: str, writer: str, where: str) -> None:

@@ -7,20 +7,18 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from ..launch.formats import MOST_DIGITS, wrong_decimals
 from ..record.errors import SinkError, StartError, describe
 from ..services.backoff import START_SECONDS, Backoff
 
 _ANSWER_SECONDS = 10
 _BUSY = (429, 500, 502, 503, 504)
-MOST_DIGITS = 38
-"""Most digits of a decimal in Spark."""
 
 
 def java_schema(spark: SparkSession, text: str, where: str) -> Any:
@@ -53,20 +51,6 @@ def parse(spark: SparkSession, text: str, where: str) -> Any:
             f"{where}: decimals must have at most {MOST_DIGITS} digits, and a scale no larger than their precision: {wrong}"
         )
     return found
-
-
-def wrong_decimals(part: Any) -> Iterator[str]:
-    """Yield the decimals of a schema that no column holds; Avro's own parser takes them for bytes."""
-    if isinstance(part, list):
-        for each in part:
-            yield from wrong_decimals(each)
-    elif isinstance(part, dict):
-        precision, scale = part.get("precision", 0), part.get("scale", 0)
-        if part.get("logicalType") == "decimal" and part.get("type") in ("bytes", "fixed"):
-            fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
-            if not (fits and 1 <= precision <= MOST_DIGITS):
-                yield f"decimal({precision},{scale})"
-        yield from wrong_decimals([value for key, value in part.items() if key != "default"])
 
 
 def from_folder(path: str, framing: str) -> dict[str, str]:

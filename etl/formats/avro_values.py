@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, DateType, DecimalType, IntegerType, StructField
 
-from .avro_schemas import MOST_DIGITS
+from ..launch.formats import MOST_DIGITS
 from .decoding import rows as shared
 from .decoding import times
 
@@ -115,6 +115,11 @@ def narrow(field: StructField, value: Column, *, days: bool) -> Column:
         return made
     # By the type's name: then every part may be null, and a cast to fewer digits may return null.
     return made.cast(field.dataType.simpleString())
+
+
+def with_flags(kind: DataType, value: Column) -> Column:
+    """Return a value of :func:`wide_schema` with booleans."""
+    return shared.rebuilt(kind, value, None, _is_flag, lambda _kind, read, _: read == F.lit(_TRUE))
 
 
 def _is_flag(kind: DataType) -> bool:

@@ -165,7 +165,7 @@ def _derive(
             at=batch_accounts.iso_text(batch_accounts.now()),
         )
     compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
-    sink = prepare_sink(spark, job, query.sink, schema, binds, report, query.key)
+    sink = prepare_sink(spark, job, query.sink, schema, binds, report, query.key, history=query.history)
     letters = None
     if query.dead_letters is not None:
         letters = DeadLetters(Table.of(job.catalog, query.dead_letters), query.name)

@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+MOST_DIGITS = 38
+"""Most digits of a decimal in Spark."""
+
+
+def wrong_decimals(schema: Any) -> Iterator[str]:
+    """Yield the decimals of an Avro schema that no column holds; Avro's own parser takes them for bytes."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from wrong_decimals(each)
+    elif isinstance(schema, dict):
+        precision, scale = schema.get("precision", 0), schema.get("scale", 0)
+        if schema.get("logicalType") == "decimal" and schema.get("type") in ("bytes", "fixed"):
+            fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
+            if not (fits and 1 <= precision <= MOST_DIGITS):
+                yield f"decimal({precision},{scale})"
+        yield from wrong_decimals([value for key, value in schema.items() if key != "default"])
 
 
 class Format:
@@ -12,20 +30,25 @@ class Format:
     KINDS: ClassVar[dict[str, type[Format]]] = {}
     MODULE = "..formats.{kind}"
     """Module with its ``open_decoder``: see :func:`etl.formats.base.open_decoder`."""
-    NAMES_FIELDS = False
-    """True if the bytes name their fields, so that single values can be cut out of them."""
-    IN_LINES = True
-    """True if a payload is one line of a text, so that files of them can be landed."""
 
     kind: str
+
+    @property
+    def names_fields(self) -> bool:
+        """True if the bytes name their fields, so that single values can be cut out of them."""
+        return False
+
+    @property
+    def in_lines(self) -> bool:
+        """True if a payload is one line of a text, so that files of them can be landed."""
+        return True
 
 
 @dataclass(frozen=True)
 class JsonFormat(Format):
     """One JSON object in each payload; the query's ``schema`` is DDL."""
 
-    NAMES_FIELDS = True
-
+    names_fields = True
     kind: Literal["json"] = "json"
 
 
@@ -61,8 +84,7 @@ class AvroFormat(Format):
         URL of a Confluent registry, whose versions of ``subject`` are read at start.
     """
 
-    IN_LINES = False
-
+    in_lines = False
     framing: Literal["none", "confluent", "glue"]
     writers: str | None
     registry: str | None
@@ -74,8 +96,7 @@ class AvroFormat(Format):
 class ProtobufFormat(Format):
     """One Protobuf message; the query's ``schema`` is a descriptor file (``protoc --descriptor_set_out``)."""
 
-    IN_LINES = False
-
+    in_lines = False
     message: str
     kind: Literal["protobuf"] = "protobuf"
 
@@ -86,8 +107,8 @@ class DebeziumFormat(Format):
 
     Attributes
     ----------
-    payload
-        Serialization of the events.
+    avro
+        Framing and writers' schemas of events in Avro; None for JSON.
     decimals
         The connector's ``decimal.handling.mode``.
     flattened
@@ -95,12 +116,21 @@ class DebeziumFormat(Format):
     """
 
     MODULE = "..formats.changes.{kind}"
-    NAMES_FIELDS = True
 
-    payload: Literal["json"]
+    avro: AvroFormat | None
     decimals: Literal["precise", "string", "double"]
     flattened: bool
     kind: Literal["debezium"] = "debezium"
+
+    @property
+    def names_fields(self) -> bool:
+        """True for JSON."""
+        return self.avro is None
+
+    @property
+    def in_lines(self) -> bool:
+        """True for JSON."""
+        return self.avro is None
 
 
 @dataclass(frozen=True)
@@ -108,8 +138,7 @@ class DmsFormat(Format):
     """One change record of AWS DMS in each payload; the query's ``schema`` is DDL of a row."""
 
     MODULE = "..formats.changes.{kind}"
-    NAMES_FIELDS = True
-
+    names_fields = True
     payload: Literal["json"]
     kind: Literal["dms"] = "dms"
 

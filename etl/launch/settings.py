@@ -159,6 +159,8 @@ class DeriveSettings:
         where ``state`` has a key.
     latest_order
         Column of the result that says which record is the last; None for the source's own order.
+    history
+        Whether every version of a row is kept, with the interval in which it was the row.
     """
 
     name: str
@@ -172,6 +174,7 @@ class DeriveSettings:
     route: str | None = None
     latest_by: tuple[str, ...] = ()
     latest_order: str | None = None
+    history: bool = False
     kind: Literal["derive"] = "derive"
 
     @property

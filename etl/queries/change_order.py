@@ -30,7 +30,8 @@ from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
 from ..formats.decoding.rows import CHANGE
 from ..record.errors import SinkError
 from ..sinks.base import DELETED, ORDER, ListsOrders, Sink
-from ..sinks.delivery.record_order import replaces, with_position
+from ..sinks.delivery.record_order import POSITION, replaces, with_position
+from ..sinks.delivery.versions import of_every_key
 
 _AFTER = "_after"
 _LOGGED, _WHOLE, _DIGITS = 50, 63, 56
@@ -66,7 +67,7 @@ def as_rows(records: DataFrame) -> DataFrame:
     whole = place["position"]
     position = F.concat(whole.substr(F.lit(1), in_front), rank, whole.substr(in_front + 2, F.lit(_WHOLE)))
     changed = {
-        "_position": F.struct(position.alias("position"), place["time"], place["lane"]),
+        "_position": place.withField("position", position),
         DELETED: F.col(DELETED) | ~after,
         **{
             name: F.when(after, F.col(f"`{name}`")).otherwise(old[name])
@@ -83,9 +84,18 @@ def truncates(records: DataFrame) -> list[str]:
     """Return the orders of the changes in a batch that delete all rows of the table."""
     if not is_change_table(records):
         return []
-    place = _place()
+    place = F.col("_position")
     order = F.concat(place["time"], place["lane"], place["position"])
-    return [row[0] for row in with_position(records.where(_is_truncate())).select(order).distinct().collect()]
+    return [row[0] for row in _truncates(records).select(order).distinct().collect()]
+
+
+def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
+    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.versions.of_every_key`."""
+    return of_every_key(_truncates(records), schema)
+
+
+def _truncates(records: DataFrame) -> DataFrame:
+    return with_position(records.where(_is_truncate())).select(_place().alias("_position"))
 
 
 def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
@@ -136,20 +146,30 @@ def _place() -> Column:
     tie = F.when(F.col("_shard").isNotNull(), offset).otherwise(F.substring(own["time"], 2, 13))
     micros = F.greatest(F.coalesce(F.unix_micros(change["at"]), F.lit(0)), F.lit(0))
 
-    def place(position: Column, time: Column, lane: Column) -> Column:
-        return F.struct(position.alias("position"), time.alias("time"), lane.alias("lane"))
+    def place(position: Column, time: Column, lane: Column, identity: Column) -> Column:
+        at = F.coalesce(change["at"], own["at"])
+        parts = (position, time, lane, F.concat(lane, identity), at)
+        return F.struct(*(part.alias(name) for part, name in zip(parts, POSITION.names, strict=True)))
 
     def hashed(*parts: Column) -> Column:
         return F.lpad(F.hex(F.xxhash64(F.lit("change"), *parts)), 16, "0")
 
-    logged = place(F.concat(change["position"], F.lit("1"), tie), own["time"], hashed(change["lane"]))
+    logged = place(
+        F.concat(change["position"], F.lit("1"), tie),
+        own["time"],
+        hashed(change["lane"]),
+        # Without the record's offset: a repeated change is no other one.
+        F.rpad(change["position"], _WHOLE + 1, "0"),
+    )
+    whole = _with_room(own["position"])
     timed = place(
-        _with_room(own["position"]),
+        whole,
         F.concat(F.lit("1"), F.lpad(micros.cast("string"), 16, "0")),
         hashed(own["lane"], micros),
+        whole,
     )
     by_time = (change["lane"] == BY_TIME) & change["at"].isNotNull()
-    other = place(_with_room(own["position"]), own["time"], own["lane"])
+    other = place(whole, own["time"], own["lane"], whole)
     return F.when(change["position"].isNotNull(), logged).when(by_time, timed).otherwise(other)
 
 

@@ -33,6 +33,7 @@ from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.python_tasks import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position
 from ..sinks.delivery.result_keys import newest
+from ..sinks.delivery.versions import versions
 from . import change_order
 from .enrich import ReferenceTable
 
@@ -170,6 +171,8 @@ class EnrichThenTransform:
         Columns that identify a row, of which the last record is kept; empty where each record is a row.
     latest_order
         Column that says which record is the last, before their positions; None for none.
+    history
+        Whether every version of a row is kept, and not the last record only.
     """
 
     references: tuple[ReferenceTable, ...]
@@ -178,6 +181,7 @@ class EnrichThenTransform:
     carries: tuple[str, ...] = CARRIED
     latest_by: tuple[str, ...] = ()
     latest_order: str | None = None
+    history: bool = False
 
     def __call__(
         self, rows: DataFrame, observe: Callable[[DataFrame], DataFrame] = lambda rows: rows
@@ -200,6 +204,8 @@ class EnrichThenTransform:
             rows = with_position(rows)
         if changes:
             rows = change_order.as_rows(rows)
+        elif self.history:
+            raise StartError("history: true: the landing table has no changes of a database")
         for reference in self.references:
             rows = reference.join(rows, reference.rows(rows))
         out = self.transform(rows)
@@ -225,7 +231,11 @@ class EnrichThenTransform:
         if wrong := "; ".join(misfits(out.schema)):
             raise StartError(f"transform {self.name}: no sink can hold its result: {wrong}")
         if self.latest_by:
-            last = newest(out, self.latest_by, self.name, self.latest_order)
+            last = (
+                versions(out, self.latest_by, self.name)
+                if self.history
+                else newest(out, self.latest_by, self.name, self.latest_order)
+            )
             # The lanes of changes are no partitions.
             out = observe(last.withColumn("_lanes", F.lit(False)) if changes else last).drop("_lanes")
         # For a stream Spark fixes the time of each batch; a literal would be the time of the start.
@@ -324,11 +334,16 @@ class Deriver:
         unordered: dict[str, int] = {}
         if self.settings.latest_by:
             # Read for its deletes and for the sink.
-            rows = self._deletes.without_older(self.compose(read.observe(batch), lanes.observe))
-            truncates = change_order.truncates(batch)
-            rows = change_order.without_truncated(rows, truncates, self.sink).persist()
+            rows, truncates = self.compose(read.observe(batch), lanes.observe), []
+            if self.compose.history:
+                rows = rows.unionByName(change_order.truncate_versions(batch, rows.schema))
+            else:
+                truncates = change_order.truncates(batch)
+                rows = change_order.without_truncated(self._deletes.without_older(rows), truncates, self.sink)
+            rows = rows.persist()
             try:
-                self._deletes.keep(rows, truncates)
+                if not self.compose.history:
+                    self._deletes.keep(rows, truncates)
                 inside = lanes.values()["unordered"]
                 done = self.sink.write(rows, place, refuse, lambda: rows)
                 # The lanes of changes are no partitions.

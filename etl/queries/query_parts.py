@@ -107,12 +107,17 @@ def enrich_then_transform(
     for reference in references:
         reference.check(spark)
     latest_by: tuple[str, ...] = ()
-    order: str | None = None
+    order, history = None, False
     if isinstance(written, DeriveSettings):
-        latest_by, order = written.latest_by, written.latest_order
+        latest_by, order, history = written.latest_by, written.latest_order, written.history
     transform = derive.load_transform(written.transform)
     return EnrichThenTransform(
-        references, transform, written.transform or "(none)", latest_by=latest_by, latest_order=order
+        references,
+        transform,
+        written.transform or "(none)",
+        latest_by=latest_by,
+        latest_order=order,
+        history=history,
     )
 
 
@@ -124,15 +129,17 @@ def prepare_sink(
     binds: Mapping[str, str],
     report: Reporter,
     key: tuple[str, ...] = (),
+    *,
+    history: bool = False,
 ) -> Sink:
-    """Make a sink and its target for rows of a schema; ``key`` as in :class:`etl.sinks.base.JobContext`.
+    """Make a sink and its target for rows of a schema; ``key`` and ``history`` as in :class:`etl.sinks.base.JobContext`.
 
     Raises
     ------
     StartError
         As in :func:`etl.sinks.base.open_sink` and :meth:`etl.sinks.base.Sink.prepare`.
     """
-    sink = open_sink(settings, JobContext(job.connections, binds, job.catalog, key, report))
+    sink = open_sink(settings, JobContext(job.connections, binds, job.catalog, key, report, history))
     sink.prepare(spark, schema)
     return sink
 

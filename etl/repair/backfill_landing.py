@@ -156,7 +156,7 @@ def _parts(
 ) -> Parts:
     source = route.source
     if request.origin != "stream":
-        if not route.format.IN_LINES:
+        if not route.format.in_lines:
             raise StartError(
                 f"--from {request.origin}: files are read line by line, but format {route.format.kind} has no lines; "
                 "use --from stream"

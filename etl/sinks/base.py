@@ -72,6 +72,9 @@ ORDER = "_order"
 """Column of the last records of a key: which of two is the later one (:mod:`etl.sinks.delivery.record_order`).
 A sink keeps it with the row; a row without it is older than every record."""
 
+HASH = "_hash"
+"""Column with a hash of the payload, or of the values of a version, in tables that have one."""
+
 Refuse = Callable[[DataFrame], None]
 """Stores refused rows, in the shape of :data:`LETTER`, permanently; called before a batch counts as written."""
 
@@ -389,6 +392,8 @@ class JobContext:
         Columns that identify a row, which a later one replaces; empty where rows are records.
     report
         Gets an event for each alteration of a table.
+    history
+        True for rows that are versions of those with the key (:mod:`etl.sinks.delivery.versions`).
     """
 
     connections: Mapping[str, Connection]
@@ -396,6 +401,7 @@ class JobContext:
     catalog: str = ""
     key: tuple[str, ...] = ()
     report: Reporter | None = None
+    history: bool = False
 
 
 def open_sink(settings: SinkSettings, context: JobContext) -> Sink:

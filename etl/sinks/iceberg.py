@@ -28,7 +28,8 @@ from ..record.lookup_bounds import (
     write_with_first_valid_bound,
 )
 from ..record.tables import Table
-from .base import Again, BatchPlace, JobContext, Refuse, Sink, WriteCounts
+from .base import HASH, Again, BatchPlace, JobContext, Refuse, Sink, WriteCounts
+from .iceberg_history import IcebergHistorySink
 from .iceberg_keyed import KeyedIcebergSink
 
 OTHER_PAYLOAD = "millrace: another payload has the identity of "
@@ -52,13 +53,13 @@ class AppendResult:
 
 
 _KNOWN, _KNOWN_HASH = "_known", "_known_hash"
-HASH = "_hash"
-"""Column with a hash of the payload, in tables that have one."""
 
 
 def open_sink(settings: IcebergSinkSettings, context: JobContext) -> Sink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`; with a key, rows replace each other."""
     table = Table.of(context.catalog, settings.table)
+    if context.history:
+        return IcebergHistorySink(table, report=context.report)
     if context.key:
         return KeyedIcebergSink(table, key=context.key, report=context.report)
     return IcebergSink(table, report=context.report)

@@ -129,6 +129,7 @@ def _query(
             state=None if query.state is None else _state(query.state, names),
             latest_by=() if latest is None else latest.key,
             latest_order=None if latest is None else latest.order,
+            history=latest is not None and latest.history,
             **_written(environment, query, plan, names),
         )
     repartition = None if plan.repartition is None else plan.repartition.value

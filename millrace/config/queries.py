@@ -333,6 +333,12 @@ class LatestBy(Model):
         "DATE or a TIMESTAMP. For keys whose records come from several partitions; left out, the position in the partition does.",
         examples=["updated_at"],
     )
+    history: bool = Field(
+        default=False,
+        description="True for changes of a database: the table has every version of a row, with the interval in which it was the "
+        "row (`_valid_from`, `_valid_to`).",
+        examples=[True],
+    )
 
 
 def _as_key(value: object) -> object:

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 Event = dict[str, Any]
+
+
+def moment(place: int) -> datetime:
+    """Time of the change at a place of the log."""
+    return datetime.fromtimestamp(1714000000, UTC) + timedelta(milliseconds=place)
 
 
 def unscaled(value: str) -> str:
@@ -30,7 +36,7 @@ def postgres(
         "version": "3.0.5.Final",
         "connector": "postgresql",
         "name": "shop",
-        "ts_ms": 1714000000000 + (lsn or 0),
+        "ts_ms": round(moment(lsn or 0).timestamp() * 1000),
         "snapshot": snapshot,
         "db": "shop",
         "sequence": json.dumps([None if commit is None else str(commit), str(lsn)]),

@@ -36,6 +36,8 @@ class Ledger:
         Whether the table is truncated.
     records
         What was sent, in the shape of the sources' rows.
+    log_of_changes
+        Each change as it committed: id, time in the event, and the row after it.
     """
 
     seed: int
@@ -43,6 +45,7 @@ class Ledger:
     truncates: bool = True
     rows: dict[int, Row] = field(default_factory=dict)
     records: list[tuple[Any, ...]] = field(default_factory=list)
+    log_of_changes: list[tuple[int, datetime, Row | None]] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -55,6 +58,7 @@ class Ledger:
         for number in range(self.first, self.first + 4):
             self.rows[number] = self._new(number)
         self._snapshot()
+        self.log_of_changes += [(number, self._at(self.log), row) for number, row in self.rows.items()]
 
     def play(self, steps: int) -> Ledger:
         """Make and send changes."""
@@ -123,14 +127,20 @@ class Ledger:
                 self.rows[number] = row
         self.log += 1
         for place, change in enumerate(changes):
+            at = self._at(change[3])
             self._send(*change, place)
+            row = change[2] or change[1]
+            assert row is not None
+            self.log_of_changes.append((row["id"], at, change[2]))
             self.done[change[0]] += 1
         if changes:
             self.commit = self.log
 
     def _truncate(self) -> None:
         self.log += 2
+        at = self._at(self.log - 1)
         self._send("truncate", None, None, self.log - 1, 0)
+        self.log_of_changes += [(number, at, None) for number in self.rows]
         self.commit, self.rows = self.log, {}
         self.done["truncate"] += 1
 
@@ -190,13 +200,18 @@ class Ledger:
             )
         )
 
+    def _at(self, place: int) -> datetime:
+        """Time of a change: of its place in the log, or of DMS's record."""
+        if self.connector == "dms":
+            return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.sent // 5)
+        return change_events.moment(place)
+
     def _event(self, operation: str, before: Row | None, after: Row | None, place: int, nth: int) -> Any:
         if self.connector == "dms":
-            second = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.sent // 5)
             name = {"snapshot": "load", "truncate": "truncate-table"}.get(operation, operation)
             row = None if operation == "truncate" else after or before
             image = before if operation == "update" else None
-            return change_events.dms(name, second.isoformat().replace("+00:00", "Z"), row, image)
+            return change_events.dms(name, self._at(place).isoformat().replace("+00:00", "Z"), row, image)
         op = {"insert": "c", "snapshot": "r"}.get(operation, operation[0])
         event = change_events.postgres(
             op, place, self.commit, "true" if op == "r" else "false", before=before, after=after
@@ -205,8 +220,7 @@ class Ledger:
         if self.connector != "postgresql":
             event["source"] = {
                 **self._source(place, nth),
-                "snapshot": event["source"]["snapshot"],
-                "ts_ms": 1,
+                **{name: event["source"][name] for name in ("snapshot", "ts_ms")},
             }
         return event
 

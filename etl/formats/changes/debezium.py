@@ -1,4 +1,4 @@
-"""Change events of Debezium, in JSON: with and without the schema wrapper of Kafka Connect, or flattened by ExtractNewRecordState.
+"""Change events of Debezium: with and without the schema wrapper of Kafka Connect, or flattened by ExtractNewRecordState.
 
 The order of changes is that of the database's log (:func:`_position`). The rows of a snapshot have a lane of their own: a
 transaction that was open during the snapshot has an earlier place in the log and is later all the same, so between them the record
@@ -23,8 +23,10 @@ from pyspark.sql.types import (
 
 from ...launch.formats import DebeziumFormat
 from .. import schemas
+from ..base import Decoder
 from ..decoding import times
 from ..decoding.rows import dead_letter_verdict, valid_text
+from . import avro_events
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
 from .wire_types import WireTypes, is_available
 
@@ -60,12 +62,15 @@ _HEARTBEAT = r'\A\s*+\{\s*+"ts_ms"\s*+:\s*+\d++\s*+\}\s*+\z'
 _DIGITS = 20
 
 
-def open_decoder(
-    form: DebeziumFormat, spark: SparkSession, schema: str, _open_up_to: int | None
-) -> ChangeDecoder:
+def open_decoder(form: DebeziumFormat, spark: SparkSession, schema: str, open_up_to: int | None) -> Decoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
     envelope = events(unscaled=form.decimals == "precise", flattened=form.flattened)
-    return ChangeDecoder(schemas.read_ddl(spark, schema), envelope)
+    decoder = ChangeDecoder(schemas.read_ddl(spark, schema), envelope)
+    return (
+        decoder
+        if form.avro is None
+        else avro_events.open_decoder(decoder, form.avro, spark, schema, open_up_to)
+    )
 
 
 def events(*, unscaled: bool = True, flattened: bool = False) -> ChangeEnvelope:

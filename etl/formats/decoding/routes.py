@@ -214,7 +214,7 @@ def decoder_of_route(spark: SparkSession, query: RouteSettings) -> Decoder:
     if query.source.null_payload_deletes:
         made = TombstoneDecoder(made)
     made = with_rules(spark, made, query.rules)
-    readable = query.format.NAMES_FIELDS
+    readable = query.format.names_fields
     return redact.RedactingDecoder(made, query.redact, readable=readable) if query.redact else made
 
 

@@ -40,11 +40,22 @@ from pyspark.sql.types import (
 from ...record.errors import StartError
 from ..base import ORDER
 
-POSITION = StructType([StructField(name, StringType()) for name in ("position", "time", "lane")])
-"""Type of ``_position`` in the input and the result of a transform with ``latest_by``: a transform passes it on."""
+POSITION = StructType(
+    [
+        *(StructField(name, StringType()) for name in ("position", "time", "lane", "change")),
+        StructField("at", TimestampType()),
+    ]
+)
+"""Type of ``_position`` in the input and the result of a transform with ``latest_by``: a transform passes it on.
+
+``change`` identifies what the record says, in :data:`CHANGE_WIDTH` characters: records of the same change have the same.
+"""
 
 _TIME, _LANE, _PLACE = 17, 16, 64
 _TAIL = _TIME + _LANE + _PLACE
+CHANGE_WIDTH = _LANE + _PLACE
+"""Characters of the identity of a change: its lane and place."""
+
 _STREAM = "1"
 """First character of a time of a stream's record; that of a backfilled file's line is lower."""
 _DIGITS = 56
@@ -77,19 +88,21 @@ def with_position(records: DataFrame) -> DataFrame:
     place = F.when(F.col("_shard").isNull(), F.regexp_extract("_id", r"^[^/]+/\d+/(\d+)", 1)).otherwise("")
     file = F.col("_id").contains(":/")
     micros = F.greatest(F.coalesce(F.expr("unix_micros(_arrived_at)"), F.lit(0)), F.lit(0))
-    lane = F.xxhash64("_source", "_shard", F.when(F.col("_shard").isNull(), F.col("_key")))
+    hashed = F.xxhash64("_source", "_shard", F.when(F.col("_shard").isNull(), F.col("_key")))
+    position = F.concat(F.lpad("_position", _DIGITS, "0"), F.lpad(place, _PLACE - _DIGITS, "0"))
+    time = F.concat(F.when(file, "0").otherwise(_STREAM), F.lpad(micros.cast("string"), _TIME - 1, "0"))
+    lane = F.lpad(F.hex(hashed), _LANE, "0")
+    parts = (position, time, lane, F.concat(lane, position), F.timestamp_micros(micros))
     return records.withColumn(
-        "_position",
-        F.struct(
-            F.concat(F.lpad("_position", _DIGITS, "0"), F.lpad(place, _PLACE - _DIGITS, "0")).alias(
-                "position"
-            ),
-            F.concat(
-                F.when(file, "0").otherwise(_STREAM), F.lpad(micros.cast("string"), _TIME - 1, "0")
-            ).alias("time"),
-            F.lpad(F.hex(lane), _LANE, "0").alias("lane"),
-        ),
+        "_position", F.struct(*(part.alias(name) for part, name in zip(parts, POSITION.names, strict=True)))
     )
+
+
+def parts_of(order: Column) -> tuple[Column, Column, Column]:
+    """Return time, lane and position of an order without a first part."""
+    ends = (1, _TIME), (_TIME + 1, _LANE), (_TIME + _LANE + 1, _PLACE)
+    time, lane, position = (F.substring(order, *at) for at in ends)
+    return time, lane, position
 
 
 def order_prefix(schema: StructType, column: str | None, name: str) -> Column:

@@ -11,6 +11,7 @@ from pyspark.sql.types import (
     ArrayType,
     DataType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -50,6 +51,17 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str, order: str | None =
         A column of the key or order is missing or of a wrong type, or a name that begins with ``_`` is not one of the
         landing table.
     """
+    theirs = users_columns(rows, key, name)
+    held = F.struct(*(F.col(f"`{f.name}`") for f in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
+    known = rows.select("*", result_identity(rows.schema, key).alias("_result"), held.alias("_row"))
+    prefix = order_prefix(rows.schema, order, name)
+    result = latest_of_each(known.drop("_id").withColumnRenamed("_result", "_id"), prefix)
+    # Without a column that decides, keys of several lanes are counted.
+    return result.select("_id", "_row.*", ORDER, (F.col("_lanes") & F.lit(order is None)).alias("_lanes"))
+
+
+def users_columns(rows: DataFrame, key: tuple[str, ...], name: str) -> list[StructField]:
+    """Return the user's own columns of rows with a key; parameters and errors as in :func:`newest`."""
     lacking = [c for c in key if c not in rows.columns]
     if lacking:
         raise StartError(f"transform {name}: its result lacks {', '.join(lacking)}, named in latest_by")
@@ -65,12 +77,7 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str, order: str | None =
             f"transform {name}: {', '.join(copies)} is a copy of _position, which only orders records with latest_by; the "
             "offset or sequence number is the last part of _id"
         )
-    held = F.struct(*(F.col(f"`{f.name}`") for f in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
-    known = rows.select("*", result_identity(rows.schema, key).alias("_result"), held.alias("_row"))
-    prefix = order_prefix(rows.schema, order, name)
-    result = latest_of_each(known.drop("_id").withColumnRenamed("_result", "_id"), prefix)
-    # Without a column that decides, keys of several lanes are counted.
-    return result.select("_id", "_row.*", ORDER, (F.col("_lanes") & F.lit(order is None)).alias("_lanes"))
+    return theirs
 
 
 def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:

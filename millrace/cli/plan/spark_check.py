@@ -46,6 +46,8 @@ def check_on_spark(environment: Environment, sized: Plan) -> list[str]:
     for route in (
         route for each in settings for query in each["queries"] for route in query.get("routes", ())
     ):
+        if route["format"].get("avro"):
+            route["format"] |= {"avro": None}
         if route["format"].get("registry"):
             # No server is asked; the schemas of writers do not change the columns.
             route["format"] |= {"framing": "none", "registry": None, "subject": None}

@@ -10,6 +10,7 @@ from millrace.config.checks import transforms as check_transforms
 from millrace.config.checks.transforms import Modules
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import Finding, Path
+from millrace.config.formats.changes import CHANGE
 from millrace.config.formats.ddl import Kind
 from millrace.config.model import Environment
 from millrace.config.queries import (
@@ -18,12 +19,14 @@ from millrace.config.queries import (
     DirectRoute,
     Enrichment,
     LandQuery,
+    LatestBy,
     Payload,
     RouteName,
     RouteQuery,
     Watermark,
     WritesSink,
 )
+from millrace.config.sinks import KINDS
 
 _TEXT, _TIME = Kind("string"), Kind("timestamp")
 ENVELOPE: Mapping[str, Kind] = {
@@ -147,6 +150,8 @@ def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Module
         if known is not None:
             known = {**known, **{name: Kind("unknown") for name in enrichment.columns}}
     words = _words(read) | _words(joined) | {name for each in end.enrich for name in each.columns}
+    if isinstance(end, DeriveQuery) and end.latest_by is not None and end.latest_by.history:
+        yield from _history(path, end, end.latest_by, read)
     for place, name in _results(end):
         if name in words or (read is None and end.transform is None):
             continue
@@ -161,13 +166,31 @@ def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Module
             )
 
 
+def _history(path: Path, end: DeriveQuery, latest: LatestBy, read: Columns | None) -> Iterator[Finding]:
+    here = (*path, "latest_by")
+    if read is not None and CHANGE.name not in read:
+        yield Finding(
+            (*here, "history"),
+            "true",
+            f"nothing: {end.source} has no changes of a database (formats debezium and dms)",
+        )
+    if latest.order is not None:
+        yield Finding(
+            (*here, "order"), latest.order, "nothing beside history, whose order is that of the changes"
+        )
+    if end.sink.replaces and not end.sink.in_catalog:
+        kinds = ", ".join(kind for kind, each in KINDS.items() if each.in_catalog and each.replaces)
+        yield Finding((*path, "sink", "kind"), end.sink.kind, f"with history a table of the lake: {kinds}")
+
+
 def _results(end: WritesSink) -> Iterator[tuple[Path, str]]:
     """Yield the columns of the result that a query names, with their places."""
     if isinstance(end, DeriveQuery):
         latest = end.latest_by
         for position, name in enumerate(latest.key if latest is not None else ()):
-            # Written as a list, as a rule, where no order is named.
-            yield ("latest_by", *(("key",) if latest is not None and latest.order else ()), position), name
+            # Written as a list, as a rule, where nothing else is named.
+            named = latest is not None and (latest.order or latest.history)
+            yield ("latest_by", *(("key",) if named else ()), position), name
         if latest is not None and latest.order is not None:
             yield ("latest_by", "order"), latest.order
         for position, name in enumerate(end.state.key if end.state is not None else ()):

@@ -9,6 +9,7 @@ from millrace.config.document.explain import nearest
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.formats import PayloadFormat
 from millrace.config.formats.changes import ChangeFormat
+from millrace.config.formats.debezium import DebeziumFormat
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, Landing, Route, RouteQuery, Routing
 
@@ -51,6 +52,10 @@ def _changes(path: Path, route: Route) -> Iterator[Finding]:
     if not isinstance(route.format, ChangeFormat):
         yield Finding(
             (*path, "changes_of"), route.changes_of, f"nothing: {route.format.kind} has no changes of tables"
+        )
+    elif isinstance(route.format, DebeziumFormat) and route.format.payload == "avro":
+        yield Finding(
+            (*path, "changes_of"), route.changes_of, "nothing with payload avro: a stream for each table"
         )
     if route.decompress_up_to is not None:
         yield Finding(

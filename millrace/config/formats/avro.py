@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -19,24 +19,12 @@ from millrace.etl.launch import formats as launch
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class AvroFormat(FormatConfig):
-    """One Avro datum; `schema` is the reader's, an .avsc file."""
+JARS: Mapping[str, str] = {"avro": "a job with Avro needs"}
 
-    reading = FormatDocumentation(
-        "`.avsc`, a record",
-        "Spark's `from_avro`",
-        "a record of nulls",
-        "an incomplete datum, or one with bytes after it",
-    )
-    suffix = ".avsc"
-    jars: ClassVar[Mapping[str, str]] = {"avro": "a job with Avro needs"}
 
-    kind: Literal["avro"]
-    framing: Literal["none", "confluent", "glue"] = Field(
-        default="none",
-        description="The header that a registry's serializer puts before the datum.",
-        examples=["confluent"],
-    )
+class WritersSchemas(FormatConfig):
+    """Keys that say where the schemas of a framing's ids are."""
+
     writers: str | None = Field(
         default=None,
         description="Folder below pipelines/ with the writers' schemas; the name of each file is the id of its "
@@ -57,6 +45,48 @@ class AvroFormat(FormatConfig):
         """True without a registry, whose server is usually a company's own."""
         return self.registry is None
 
+    def check_writers(self, path: Path, framing: str, root: FilePath) -> Iterator[Finding]:
+        """Check that exactly one source of the schemas is given, and the files of a folder."""
+        if framing == "glue" and self.registry is not None:
+            yield Finding(
+                (*path, "registry"), self.registry, "nothing with framing glue: give its schemas as writers"
+            )
+        elif (self.writers is None) == (self.registry is None):
+            value = MISSING if self.writers is None else self.writers
+            others = "writers" if framing == "glue" else "either writers or registry"
+            yield Finding(
+                (*path, "writers"), value, f"with framing {framing}: {others}, for the ids' schemas"
+            )
+        if (self.registry is None) != (self.subject is None):
+            missing = "subject" if self.subject is None else "registry"
+            yield Finding((*path, missing), MISSING, "required: registry and subject go together")
+        if self.writers is not None:
+            yield from _folder((*path, "writers"), self.writers, framing, root)
+
+
+class AvroFormat(WritersSchemas):
+    """One Avro datum; `schema` is the reader's, an .avsc file."""
+
+    reading = FormatDocumentation(
+        "`.avsc`, a record",
+        "Spark's `from_avro`",
+        "a record of nulls",
+        "an incomplete datum, or one with bytes after it",
+    )
+    suffix = ".avsc"
+
+    kind: Literal["avro"]
+    framing: Literal["none", "confluent", "glue"] = Field(
+        default="none",
+        description="The header that a registry's serializer puts before the datum.",
+        examples=["confluent"],
+    )
+
+    @property
+    def jars(self) -> Mapping[str, str]:
+        """Return Spark's Avro."""
+        return JARS
+
     def settings(self) -> launch.AvroFormat:
         """Return its keys."""
         return launch.AvroFormat(self.framing, self.writers, self.registry, self.subject)
@@ -68,9 +98,7 @@ class AvroFormat(FormatConfig):
             allowed = "only with framing: without, a datum names no schema"
             yield from refuse_keys(path, self, ("writers", "registry", "subject"), allowed)
             return
-        yield from self._sources(path)
-        if self.writers is not None:
-            yield from self._writers((*path, "writers"), self.writers, use.root)
+        yield from self.check_writers(path, self.framing, use.root)
 
     def check_text(self, use: FormatUse, text: str) -> Iterator[Finding]:
         """Check that the reader's schema is one of a record."""
@@ -81,38 +109,6 @@ class AvroFormat(FormatConfig):
         """Return the fields of the reader's record; nested types have only their names."""
         record = json.loads(schema.read_text(encoding="utf-8"))
         return tuple(_field(each) for each in record["fields"] if isinstance(each, dict) and "type" in each)
-
-    def _sources(self, path: Path) -> Iterator[Finding]:
-        """Check that exactly one source of the writers' schemas is given."""
-        if self.framing == "glue" and self.registry is not None:
-            yield Finding(
-                (*path, "registry"), self.registry, "nothing with framing glue: give its schemas as writers"
-            )
-        elif (self.writers is None) == (self.registry is None):
-            value = MISSING if self.writers is None else self.writers
-            others = "writers" if self.framing == "glue" else "either writers or registry"
-            yield Finding(
-                (*path, "writers"), value, f"with framing {self.framing}: {others}, for the ids' schemas"
-            )
-        if (self.registry is None) != (self.subject is None):
-            missing = "subject" if self.subject is None else "registry"
-            yield Finding((*path, missing), MISSING, "required: registry and subject go together")
-
-    def _writers(self, path: Path, writers: str, root: FilePath) -> Iterator[Finding]:
-        folder = (root / writers).resolve()
-        if not folder.is_relative_to((root / "pipelines").resolve()) or not is_folder(folder):
-            yield Finding(path, writers, "a folder below pipelines/ that exists")
-            return
-        files = sorted(folder.glob("*.avsc"))
-        if not files:
-            yield Finding(path, writers, "a folder with schemas by their ids, such as 17.avsc")
-        for file in files:
-            by_uuid = self.framing == "glue"
-            if not (_UUID.fullmatch(file.stem) if by_uuid else file.stem.isdecimal()):
-                wanted = "a UUID in lower case" if by_uuid else "a number, such as 17.avsc"
-                yield Finding(path, f"{writers}/{file.name}", f"the schema's id as its name: {wanted}")
-            elif problem := _not_avro(file.read_text(encoding="utf-8", errors="replace")):
-                yield Finding(path, f"{writers}/{file.name}", f"an Avro schema: {problem}")
 
 
 _LOGICAL = {
@@ -140,6 +136,23 @@ def _field(field: Mapping[str, Any]) -> ddl.Field:
     return ddl.Field(str(field.get("name")), ddl.Kind(_PLAIN.get(name, name)), len(kinds_left) < len(kinds))
 
 
+def _folder(path: Path, writers: str, framing: str, root: FilePath) -> Iterator[Finding]:
+    folder = (root / writers).resolve()
+    if not folder.is_relative_to((root / "pipelines").resolve()) or not is_folder(folder):
+        yield Finding(path, writers, "a folder below pipelines/ that exists")
+        return
+    files = sorted(folder.glob("*.avsc"))
+    if not files:
+        yield Finding(path, writers, "a folder with schemas by their ids, such as 17.avsc")
+    for file in files:
+        by_uuid = framing == "glue"
+        if not (_UUID.fullmatch(file.stem) if by_uuid else file.stem.isdecimal()):
+            wanted = "a UUID in lower case" if by_uuid else "a number, such as 17.avsc"
+            yield Finding(path, f"{writers}/{file.name}", f"the schema's id as its name: {wanted}")
+        elif problem := _not_avro(file.read_text(encoding="utf-8", errors="replace")):
+            yield Finding(path, f"{writers}/{file.name}", f"an Avro schema: {problem}")
+
+
 def _not_avro(text: str) -> str | None:
     try:
         schema = json.loads(text)
@@ -147,19 +160,5 @@ def _not_avro(text: str) -> str | None:
         return f"not JSON: {error}"
     if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
         return "not a record with fields"
-    wrong = ", ".join(_wrong_decimals(schema))
+    wrong = ", ".join(launch.wrong_decimals(schema))
     return f"at most 38 digits, and a scale no larger than the precision: {wrong}" if wrong else None
-
-
-def _wrong_decimals(part: Any) -> Iterator[str]:
-    """Yield the decimals that no column holds, as ``etl.formats.avro_schemas`` refuses them."""
-    if isinstance(part, list):
-        for each in part:
-            yield from _wrong_decimals(each)
-    elif isinstance(part, dict):
-        precision, scale = part.get("precision", 0), part.get("scale", 0)
-        if part.get("logicalType") == "decimal" and part.get("type") in ("bytes", "fixed"):
-            fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
-            if not (fits and 1 <= precision <= 38):
-                yield f"decimal({precision},{scale})"
-        yield from _wrong_decimals([value for key, value in part.items() if key != "default"])

@@ -70,8 +70,6 @@ class FormatConfig(Model, ABC):
         Whether records pass through Python, which needs memory in addition to the heap.
     in_firehose
         Whether Amazon Data Firehose can also write it to a table.
-    jars
-        Groups of jars that decode it and that no engine has on its class path, each with the reason in words.
     decoding
         CPU time of decoding a record as a multiple of JSON's: 1 over the rates that
         ``python -m tests.performance.formats`` prints (100,000 flights, three rounds, 2026-11-23), at the slow end.
@@ -83,7 +81,6 @@ class FormatConfig(Model, ABC):
     suffix: ClassVar[str] = ".ddl"
     in_python: ClassVar[bool] = False
     in_firehose: ClassVar[bool] = False
-    jars: ClassVar[Mapping[str, str]] = {}
     decoding: ClassVar[float] = 1.0
     deletes: ClassVar[bool] = False
 
@@ -93,6 +90,11 @@ class FormatConfig(Model, ABC):
     def is_public(self) -> bool:
         """True if a job outside of any VPC can decode it."""
         return True
+
+    @property
+    def jars(self) -> Mapping[str, str]:
+        """Groups of jars that decode it and that no engine has on its class path, each with the reason in words."""
+        return {}
 
     def check(self, use: FormatUse) -> Iterable[Finding]:
         """Yield findings about its keys that the model cannot check."""

@@ -9,7 +9,7 @@ from millrace.config.formats import ddl
 from millrace.config.formats.base import FormatConfig
 from millrace.config.formats.json import JsonFormat
 
-_CHANGE = ddl.Field(
+CHANGE = ddl.Field(
     "_change",
     ddl.Kind(
         "struct",
@@ -33,7 +33,7 @@ class ChangeFormat(FormatConfig):
 
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
         """Return the fields of a row, and the change."""
-        return (*ddl.parse(schema.read_text(encoding="utf-8")), _CHANGE)
+        return (*ddl.parse(schema.read_text(encoding="utf-8")), CHANGE)
 
     def misfits(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
         """Yield what JSON cannot hold."""

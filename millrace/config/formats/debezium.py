@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
 
+from millrace.config.document.problems import Finding, refuse_keys
 from millrace.config.formats import ddl
-from millrace.config.formats.base import FormatDocumentation
+from millrace.config.formats.avro import JARS, WritersSchemas
+from millrace.config.formats.base import FormatDocumentation, FormatUse
 from millrace.config.formats.changes import ChangeFormat
 from millrace.etl.launch import formats as launch
 
 
-class DebeziumFormat(ChangeFormat):
+class DebeziumFormat(WritersSchemas, ChangeFormat):
     """One change event of Debezium; `schema` describes a row of the table."""
 
     reading = FormatDocumentation(
@@ -24,10 +26,15 @@ class DebeziumFormat(ChangeFormat):
     )
 
     kind: Literal["debezium"]
-    payload: Literal["json"] = Field(
+    payload: Literal["json", "avro"] = Field(
         default="json",
-        description="Serialization of the events, with or without Connect's schema wrapper.",
+        description="Serialization of the events: json with or without Connect's schema wrapper, or avro with a registry's header.",
         examples=["json"],
+    )
+    framing: Literal["confluent", "glue"] = Field(
+        default="confluent",
+        description="With payload avro, the header that the registry's converter puts before the event.",
+        examples=["glue"],
     )
     decimals: Literal["precise", "string", "double"] = Field(
         default="precise",
@@ -41,9 +48,24 @@ class DebeziumFormat(ChangeFormat):
         examples=[True],
     )
 
+    @property
+    def jars(self) -> Mapping[str, str]:
+        """Return Spark's Avro, if it is needed."""
+        return JARS if self.payload == "avro" else {}
+
+    def check(self, use: FormatUse) -> Iterator[Finding]:
+        """Check that the keys of Avro are consistent."""
+        path = (*use.path, "format")
+        if self.payload == "avro":
+            yield from self.check_writers(path, self.framing, use.root)
+            return
+        keys = ("writers", "registry", "subject", *({"framing"} & self.model_fields_set))
+        yield from refuse_keys(path, self, keys, "only with payload: avro")
+
     def settings(self) -> launch.DebeziumFormat:
         """Return its keys."""
-        return launch.DebeziumFormat(self.payload, self.decimals, self.flattened)
+        avro = launch.AvroFormat(self.framing, self.writers, self.registry, self.subject)
+        return launch.DebeziumFormat(avro if self.payload == "avro" else None, self.decimals, self.flattened)
 
     def advise(self, fields: Sequence[ddl.Field]) -> Iterator[str]:
         """Tell of times whose numbers have no unit."""

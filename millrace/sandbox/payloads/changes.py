@@ -15,7 +15,9 @@ from pyspark.sql.types import DataType, DateType, StructType
 
 from millrace.config.formats.changes import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
+from millrace.etl.formats.decoding.times import UNITS
 from millrace.sandbox.payloads import PayloadBreaker, Payloads, to_plain_value
+from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.schemas import ddl
 from millrace.sandbox.schemas.traffic_values import Values
 
@@ -25,13 +27,21 @@ KEYS = 100
 _STEP = 37
 """Has no divisor in common with :data:`KEYS`, so that every key comes once in a hundred records."""
 
-_UNITS = {"seconds": 0, "milliseconds": 3, "microseconds": 6, "nanoseconds": 9}
-
 Operation = Literal["insert", "update", "delete"]
 
 
 def payloads(form: ChangeFormat, path: Path, name: str = "public.traffic") -> Payloads:
-    """Return the writers of events of a table; the first field that is NOT NULL is the key."""
+    """Return the writers of events of a table; the first field that is NOT NULL is the key.
+
+    Raises
+    ------
+    SandboxError
+        Events in Avro.
+    """
+    if isinstance(form, DebeziumFormat) and form.payload == "avro":
+        raise SandboxError(
+            "events of Debezium in Avro cannot be generated; give a file of records with --from or --sample"
+        )
     schema = ddl.read(path)
     place = name.rpartition(".")[::2]
     table = _Table(next((f.name for f in schema if not f.nullable), schema.fieldNames()[0]))
@@ -89,7 +99,7 @@ def _wire(form: DebeziumFormat, kind: DataType, comment: str, value: Any) -> Any
         return None if value is None else (value - date(1970, 1, 1)).days
     if (
         isinstance(value, datetime)
-        and (digits := _UNITS.get(comment.lower().removeprefix("epoch "))) is not None
+        and (digits := UNITS.get(comment.lower().removeprefix("epoch "))) is not None
     ):
         return int(value.timestamp()) * 10**digits
     if isinstance(value, Decimal) and form.decimals == "precise":

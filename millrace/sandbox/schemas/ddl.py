@@ -108,9 +108,15 @@ def read(path: Path) -> StructType:
 def write(schema: StructType) -> str:
     """Write a schema, one field a line; fields may be nested."""
     lines = (
-        f"{_name(f.name)} {kind_text(f.dataType)}{'' if f.nullable else ' NOT NULL'}" for f in schema.fields
+        f"{_name(f.name)} {kind_text(f.dataType)}{'' if f.nullable else ' NOT NULL'}{_comment(f)}"
+        for f in schema.fields
     )
     return ",\n".join(lines) + "\n"
+
+
+def _comment(field: StructField) -> str:
+    text = str(field.metadata.get("comment", "")).replace("'", "\\'")
+    return f" COMMENT '{text}'" if text else ""
 
 
 def kind_text(kind: DataType) -> str:

@@ -89,4 +89,6 @@ def _held(query: WritesSink, *, iceberg: bool) -> bool:
 
 def _follows(query: WritesSink) -> bool:
     """Return whether a query adds a row for each record."""
-    return not (isinstance(query, DeriveQuery) and (query.state is not None or bool(query.key)))
+    if not isinstance(query, DeriveQuery) or not query.key:
+        return not isinstance(query, DeriveQuery) or query.state is None
+    return query.latest_by is not None and query.latest_by.history

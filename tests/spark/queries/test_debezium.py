@@ -1,18 +1,16 @@
 """A database, its connector, and the table that is kept of it: PostgreSQL, Debezium and a broker, all real.
 
-Two sessions change rows at once while the connector makes its snapshots and is killed. The judge is PostgreSQL's own table.
+Two sessions change rows at once while the connector makes its snapshots and is killed. The judges are PostgreSQL's own table, and of
+the history what its triggers log.
 """
-
-# ruff: noqa: S608 - statements of a test
 
 from __future__ import annotations
 
 import random
-import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -31,71 +29,24 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.kafka import Kafka
-from tests import debezium, postgres
+from tests import changed_orders, debezium, postgres
+from tests.changed_orders import DDL, session, transactions
 from tests.spark.batches import Events, frame, lander
 from tests.spark.queries import test_order
 
 Names = Callable[[str], Table]
 Record = tuple[Any, ...]
 TOPIC, PARTITIONS = "shop.public.orders", 3
-TABLE = """
-create table signals (id text primary key, type text, data text);
-create table orders (
-  id bigint primary key, code text not null, n int, price numeric(9,2), day date, at timestamp, seen timestamptz, raw bytea, note text
-);
-alter table orders replica identity full;
-create unique index on orders (code);
-"""
-DDL = (
-    "id BIGINT NOT NULL, code STRING NOT NULL, n INT, price DECIMAL(9,2), day DATE, "
-    "at TIMESTAMP COMMENT 'epoch microseconds', seen TIMESTAMP, raw BINARY, note STRING"
-)
-SNAPSHOT = """
-insert into signals values ('s{0}', 'execute-snapshot', '{{"data-collections": ["public.orders"], "type": "incremental"}}');
-"""
 
 
-def transactions(seed: int, number: int) -> Iterator[str]:
-    """Yield statements that change some of 60 rows, keys too, in transactions of up to five changes."""
-    choose = random.Random(seed)
-    for place in range(number):
-        yield "begin;"
-        for nth in range(choose.randint(1, 5)):
-            key, fate = choose.randrange(60), choose.random()
-            code = f"'c{seed}-{place}-{nth}'"
-            if fate < 0.35:
-                values = (
-                    f"{key}, {code}, {place}, {choose.randrange(-(10**6), 10**6)} / 100.0, "
-                    f"date '1960-01-01' + {choose.randrange(40_000)}, timestamp '2024-02-29 23:59:59.123456' + interval '{place} s', "
-                    f"now(), '\\x00ff{place % 256:02x}', repeat(md5('{place}'), {choose.choice((1, 300))})"
-                )
-                yield (
-                    f"insert into orders values ({values}) on conflict (id) do update set code = excluded.code, n = excluded.n, "
-                    "price = excluded.price, day = excluded.day, at = null;"
-                )
-            elif fate < 0.6:
-                yield f"update orders set n = n + 1, code = {code} where id = {key};"
-            elif fate < 0.75:
-                # A change of the key; the row keeps its code.
-                yield f"update orders set id = {100 + choose.randrange(60)} + {1000 * seed} where id = {key};"
-            elif fate < 0.95:
-                yield f"delete from orders where id in ({key}, {100 + key} + {1000 * seed});"
-            else:
-                yield f"update orders set note = null, price = null where id = {key};"
-        yield choose.choice(("commit;", "commit;", "commit;", "rollback;"))
+@dataclass(frozen=True)
+class Recording:
+    """Messages, PostgreSQL's rows at the end, and each row's intervals from a time on, after the first snapshot."""
 
-
-def session(database: postgres.Postgres, statements: str) -> None:
-    """Run statements in a session of their own; of two that wait for each other, PostgreSQL ends one."""
-    address = f"postgresql://{postgres.USER}@127.0.0.1:{database.port}/{postgres.DATABASE}"
-    subprocess.run(
-        [database.programs / "psql", "-Xq", address],
-        input=statements,
-        text=True,
-        env={"PGPASSWORD": postgres.PASSWORD},
-        capture_output=True,
-        check=True,
-    )
+    records: list[Record]
+    rows: list[list[str]]
+    intervals: Mapping[int, list[changed_orders.Interval]]
+    since: int
 
 
 def commits(records: list[Record]) -> Iterator[list[Record]]:
@@ -131,7 +82,7 @@ class Tape:
         """Insert a row, and wait for its message, the last one of all messages to the end of each partition."""
         self.marks += 1
         code = f"mark-{self.marks}"
-        self.database.run(f"insert into orders values (-{self.marks}, '{code}')")
+        self.database.run(f"insert into orders values (-{self.marks}, '{code}')")  # noqa: S608 - a number
         until, seen = time.monotonic() + 120, False
         while not seen or (last and self.pending()):
             assert time.monotonic() < until, f"{len(self.records)} messages, and not {code}"
@@ -155,16 +106,16 @@ def as_record(message: Message) -> Record:
 
 
 @pytest.fixture(scope="module")
-def recorded(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Record], list[list[str]]]:
-    """Messages of a connector that was killed twice, and PostgreSQL's rows at the end."""
+def recorded(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """What a connector that was killed twice has sent, and the database says."""
     for topic in (TOPIC, "shop.public.signals"):
         broker.create_topic(topic, PARTITIONS)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "tape"})
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
     with postgres.running() as database, closing(consumer):
         database.stop()
-        database.start("wal_level=logical")
-        database.run(TABLE)
+        database.start(*changed_orders.SETTINGS)
+        database.run(changed_orders.TABLE)
         session(database, "\n".join(transactions(9, 50)))
         settings = {
             "table.include.list": "public.orders,public.signals",
@@ -173,7 +124,7 @@ def recorded(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[l
         connector = debezium.Connector(
             tmp_path_factory.mktemp("connect"), broker.bootstrap, database, settings
         )
-        tape, over = Tape(consumer, database), threading.Event()
+        tape, over, since = Tape(consumer, database), threading.Event(), 0
 
         def write(seed: int) -> None:
             part = 0
@@ -190,7 +141,8 @@ def recorded(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[l
                     # The first may be a row of the first snapshot.
                     tape.mark()
                     tape.mark()
-                    database.run(SNAPSHOT.format(number))
+                    since = since or changed_orders.clock(database)
+                    database.run(changed_orders.SNAPSHOT.format(number))
                     tape.mark()
                     if not number:
                         database.run("truncate orders")
@@ -208,7 +160,7 @@ def recorded(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[l
             "select id, code, n, price, day, to_char(at, 'YYYY-MM-DD HH24:MI:SS.US'), extract(epoch from seen)::text, "
             "encode(raw, 'hex'), md5(note) from orders order by id"
         )
-    return tape.records, rows
+        return Recording(tape.records, rows, changed_orders.logged(database), since)
 
 
 @pytest.mark.slow
@@ -216,28 +168,34 @@ def recorded(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[l
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("key", ["id", "code"])
 def test_the_table_is_postgresqls(
-    spark: SparkSession,
-    table: Names,
-    tmp_path: Path,
-    recorded: tuple[list[Record], list[list[str]]],
-    key: str,
+    spark: SparkSession, table: Names, tmp_path: Path, recorded: Recording, key: str
 ) -> None:
-    records, expected = recorded
-    landing, out = table("landing"), table("latest")
+    landing, out, history = table("landing"), table("latest"), table("history")
     decoder = ChangeDecoder(schemas.parse_schema(spark, DDL, "test.ddl"), events.events())
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
     tables.ensure(spark, landing, land.table_schema(decoder.schema))
-    what = {**test_order.query(landing, out, "none"), "latest_by": [key], "transform": None}
-    for number, commit in enumerate(commits(records)):
+    for number, commit in enumerate(commits(recorded.records)):
         write(frame(spark, commit), number)
-    for dies in (1, None):
-        test_order.played(spark, what, tmp_path, dies=dies)
+    for target in (out, history):
+        named = {"latest_by": [key], "transform": None, "history": target is history}
+        for dies in (1, None):
+            test_order.played(
+                spark,
+                {**test_order.query(landing, target, "none"), **named},
+                tmp_path / target.name,
+                dies=dies,
+            )
     landed = spark.table(str(landing))
     assert landed.where("_error IS NOT NULL").select("_error").distinct().collect() == []
     done = Counter(row[0] for row in landed.select(F.col("_change")["operation"]).collect())
     assert all(done[each] for each in ("insert", "update", "delete", "snapshot", "truncate", "control")), done
-    assert shown(spark.table(str(out))) == expected
-    assert len(expected) > 100
+    assert shown(spark.table(str(out))) == recorded.rows
+    assert len(recorded.rows) > 100
+    versions = spark.table(str(history))
+    assert shown(versions.where("_valid_to IS NULL")) == recorded.rows
+    kept = changed_orders.kept(row.asDict() for row in versions.collect())
+    assert changed_orders.differences(kept, recorded.intervals, recorded.since) == {}
+    assert sum(map(len, kept.values())) > 1000
 
 
 def shown(rows: DataFrame) -> list[list[str]]:

@@ -190,6 +190,11 @@ ROWS = {
 """),
         f"{BOTH}.routes.clicks.format", "debezium", "the format of the other routes of clicks: dms", None,
     ),
+    "a table of a format that shows none before it is decoded": (
+        *routed("{source: orders,", "{source: orders, changes_of: shop.orders, #!\n            format: {kind: debezium, payload: avro, "
+        "registry: 'https://r.example', subject: s},\n           "), f"{BOTH}.routes.orders.changes_of",
+        "shop.orders", "nothing with payload avro: a stream for each table", None,
+    ),
     "a table of a format without tables": (
         *routed("{source: orders,", "{source: orders, changes_of: shop.orders, #!\n           "), f"{BOTH}.routes.orders.changes_of",
         "shop.orders", "nothing: json has no changes of tables", None,

@@ -112,6 +112,14 @@ ROWS = {
         SCHEMA, _with("click.avsc", "{kind: avro, writers: pipelines/shop/schemas/named} #!"),
         f"{LAND}.format.writers", "pipelines/shop/schemas/named", "only with framing", None,
     ),
+    "schemas of Avro for events in JSON": (
+        SCHEMA, _with("click.ddl", "{kind: debezium, framing: glue} #!"), f"{LAND}.format.framing", "glue",
+        "only with payload: avro", None,
+    ),
+    "events in Avro without schemas": (
+        SCHEMA, _with("click.ddl", "{kind: debezium, payload: avro} #!"), f"{LAND}.format.writers", "(missing)",
+        "either writers or registry", None,
+    ),
     "a registry without a subject": (
         SCHEMA, _with("click.avsc", "{kind: avro, framing: confluent, registry: 'https://registry.example'} #!"),
         f"{LAND}.format.subject", "(missing)", "go together", None,
@@ -201,6 +209,7 @@ GOOD_FORMATS = {
     ),
     "avro in Glue's framing": ("click.avsc", "{kind: avro, framing: glue, writers: pipelines/shop/uuids}"),
     "protobuf": ("order.desc", "{kind: protobuf, message: shop.Order}"),
+    "debezium in avro": ("click.ddl", "{kind: debezium, payload: avro, writers: pipelines/shop/ids}"),
 }
 
 

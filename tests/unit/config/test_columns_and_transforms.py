@@ -127,6 +127,21 @@ def test_a_column_that_is_not_there_is_told_where_it_is_named(
     assert hint is None or hint in (problem.hint or "")
 
 
+def test_a_history_is_one_of_changes_in_their_order_and_in_the_lake(project: Path) -> None:
+    changes = GOOD.replace(SCHEMA, SCHEMA + "        format: {kind: debezium}\n", 1)
+    history = "        latest_by: {key: [page], history: true}\n"
+    (project / "environments/shop.yaml").write_text(changes.replace(SINK, SINK + history))
+    load("shop", root=project)
+    refused = "        sink: {kind: dynamodb, table: counts}\n        dead_letters: refused\n" + history
+    wrong = GOOD.replace(SINK, refused.replace("true", "true, order: at"))
+    told = {each.key: (each.value, each.allowed) for each in problems(project, wrong)}
+    assert told == {
+        f"{DERIVE}.latest_by.history": ("true", "nothing: clicks_landed has no changes of a database (formats debezium and dms)"),
+        f"{DERIVE}.latest_by.order": ("at", "nothing beside history, whose order is that of the changes"),
+        f"{DERIVE}.sink.kind": ("dynamodb", "with history a table of the lake: iceberg"),
+    }  # fmt: skip
+
+
 def test_columns_of_routes_of_avro_and_of_protobuf_are_known(project: Path) -> None:
     folder = project / "pipelines/shop/schemas"
     (folder / "scan.avsc").write_text(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 schema_app = typer.Typer(invoke_without_command=True)
 
-Format = Literal["json", "csv", "avro"]
+Format = Literal["json", "csv", "avro", "debezium", "dms"]
 
 
 schema_app.command("check")(check)
@@ -117,7 +120,10 @@ def infer(
         ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Schema file to write: .ddl, or .avsc.")
+        Path | None,
+        typer.Option(
+            help="Schema file to write: .ddl, or .avsc. With debezium and dms a folder, which gets a file for each table."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     kafka: KafkaAddress = None,
@@ -138,33 +144,87 @@ def infer(
       millrace schema infer flights --env local --sample 500
 
       millrace schema infer --file orders.csv --out pipelines/shop/schemas/order.ddl
+
+      millrace schema infer shop --env dev --format debezium --out pipelines/shop/schemas
     """
     from millrace.sandbox.schemas import ddl
+    from millrace.sandbox.schemas.changes import files, from_changes
 
     if (stream is None) == (file is None):
         raise typer.BadParameter("give either STREAM and --env, or --file")
     if stream is not None and env is None:
         raise typer.BadParameter(f"--env is missing: give the environment of {stream}")
-    _check_out(out, force=force)
     delimiter = _one_character(delimiter)
     form = form or _format_of(file)
+    changes = form in ("debezium", "dms")
+    if not changes:
+        _check_out(out, force=force)
     if form == "avro":
         text, result = _avro(file, out)
+        found = {"": _Proposal(result, text, out)}
     else:
         payloads, names, delimiter = _sampled(
             stream, env, file, sample, form, delimiter, columns, kafka=kafka, kinesis=kinesis, aws=aws
         )
-        result = _inferred(payloads, form, names, delimiter, null, required=required, narrow=narrow)
-        text = ddl.write(result.schema)
-    if out is not None:
-        with report_write_errors("--out", out):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text(text, encoding="utf-8")
+        if form == "debezium" or form == "dms":
+            tables = from_changes(payloads, form, required=required, narrow=narrow)
+            places = {
+                table: None if out is None else out / name for table, name in files(list(tables)).items()
+            }
+        else:
+            tables = {"": _inferred(payloads, form, names, delimiter, null, required=required, narrow=narrow)}
+            places = {"": out}
+        found = {
+            table: _Proposal(each, ddl.write(each.schema), places[table]) for table, each in tables.items()
+        }
+    for each in found.values() if changes else ():
+        _check_out(each.out, force=force)
+    for each in found.values():
+        _write(each)
     if as_json:
-        typer.echo(json.dumps({**_as_json(result), "schema": text, "out": None if out is None else str(out)}))
+        shown = {table: each.as_json() for table, each in found.items()}
+        typer.echo(json.dumps({"tables": shown} if changes else shown[""]))
         return
-    _show(result)
-    typer.echo(f"\n{text}" if out is None else f"\nwrote {out}", nl=out is not None)
+    for table, each in found.items():
+        if changes:
+            show(Text(f"\n{table}", style="bold"))
+        _show(each.result)
+        typer.echo(f"\n{each.text}" if each.out is None else f"\nwrote {each.out}", nl=each.out is not None)
+    if out is not None and len(found) > 1:
+        typer.echo(_routes(found, stream or "STREAM", form))
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """A schema, and the file that gets it."""
+
+    result: Inferred
+    text: str
+    out: Path | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **_as_json(self.result),
+            "schema": self.text,
+            "out": None if self.out is None else str(self.out),
+        }
+
+
+def _write(proposal: _Proposal) -> None:
+    if proposal.out is not None:
+        with report_write_errors("--out", proposal.out):
+            proposal.out.parent.mkdir(parents=True, exist_ok=True)
+            proposal.out.write_text(proposal.text, encoding="utf-8")
+
+
+def _routes(found: Mapping[str, _Proposal], stream: str, form: str) -> str:
+    """Return the routes of a query for tables, as the environment file has them."""
+    lines = (
+        f"  {re.sub('[^a-z0-9_]', '_', table.rpartition('.')[2].lower())}: "
+        f"{{source: {stream}, changes_of: {table}, format: {{kind: {form}}}, schema: {each.out}}}"
+        for table, each in found.items()
+    )
+    return "\n".join(["", "routes:", *lines])
 
 
 def _check_out(out: Path | None, *, force: bool) -> None:

@@ -1,0 +1,182 @@
+"""Change events in Avro, as Debezium's connectors write them through Kafka Connect, against the same events in JSON.
+
+The schemas are those of Debezium's guide (``documentation/modules/ROOT/pages/configuration/avro.adoc`` and ``connectors/postgresql.adoc``)
+in the form that Confluent's ``AvroData`` gives them: names and parameters of Connect beside Avro's types. fastavro writes the datums.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from millrace.etl.formats.base import open_decoder
+from millrace.etl.launch.formats import AvroFormat, DebeziumFormat
+from tests.spark.change_events import Event, postgres, unscaled
+
+DDL = """id BIGINT NOT NULL, paid BOOLEAN, price DECIMAL(10,2), day DATE, at TIMESTAMP COMMENT 'epoch microseconds', zoned TIMESTAMP,
+note STRING, tags ARRAY<STRING>, image BINARY"""
+ROW: Event = {
+    "id": 1, "paid": True, "price": Decimal("-12.34"), "day": 19723, "at": 1700000000123456, "zoned": "2024-01-01T10:00:00Z",
+    "note": "é 1.50", "tags": ["a", None], "image": b"\0\1",
+}  # fmt: skip
+VALUES: Event = {
+    **ROW, "day": date(2024, 1, 1), "at": datetime(2023, 11, 14, 22, 13, 20, 123456), "zoned": datetime(2024, 1, 1, 10),
+}  # fmt: skip
+
+
+def optional(kind: Any, **more: Any) -> dict[str, Any]:
+    return {"type": ["null", {"type": kind, **more}], "default": None}
+
+
+def connect(name: str) -> dict[str, Any]:
+    return {"connect.version": 1, "connect.name": name}
+
+
+DECIMAL = {
+    "scale": 2, "precision": 10, "logicalType": "decimal", **connect("org.apache.kafka.connect.data.Decimal"),
+    "connect.parameters": {"scale": "2", "connect.decimal.precision": "10"},
+}  # fmt: skip
+COLUMNS: dict[str, dict[str, Any]] = {
+    "id": {"type": "long"},
+    "paid": optional("boolean"),
+    "price": optional("bytes", **DECIMAL),
+    "day": optional("int", **connect("io.debezium.time.Date")),
+    "at": optional("long", **connect("io.debezium.time.MicroTimestamp")),
+    "zoned": optional("string", **connect("io.debezium.time.ZonedTimestamp")),
+    "note": optional("string"),
+    "tags": optional("array", items=["null", "string"]),
+    "image": optional("bytes"),
+}
+SNAPSHOT = {
+    "type": "string",
+    "connect.parameters": {"allowed": "true,last,false,incremental"},
+    **connect("io.debezium.data.Enum"),
+}
+
+
+def envelope(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Schema of the events of a table."""
+    row = {"type": "record", "name": "Value", "connect.name": "shop.public.orders.Value"}
+    row["fields"] = [{"name": name, **kind} for name, kind in columns.items()]  # type: ignore[assignment]
+    texts = {name: {"type": "string"} for name in ("version", "connector", "name", "db", "schema", "table")}
+    source = {
+        **texts, "ts_ms": {"type": "long"}, "snapshot": {"type": [SNAPSHOT, "null"], "default": "false"},
+        "sequence": optional("string"), **{name: optional("long") for name in ("txId", "lsn", "xmin")},
+    }  # fmt: skip
+    block = {
+        "id": {"type": "string"},
+        "total_order": {"type": "long"},
+        "data_collection_order": {"type": "long"},
+    }
+
+    def record(name: str, namespace: str, fields: dict[str, Any]) -> dict[str, Any]:
+        whole = [{"name": name, **kind} for name, kind in fields.items()]
+        return {"type": "record", "name": name, "namespace": namespace, "fields": whole}
+
+    fields = {
+        "before": {"type": ["null", row], "default": None},
+        "after": {"type": ["null", "Value"], "default": None},
+        "source": {"type": record("Source", "io.debezium.connector.postgresql", source)},
+        "transaction": {"type": ["null", record("block", "event", block)], "default": None},
+        "op": {"type": "string"},
+        "ts_ms": optional("long"),
+    }
+    return {**record("Envelope", "shop.public.orders", fields), "connect.name": "shop.public.orders.Envelope"}
+
+
+NEWER = {name: kind for name, kind in COLUMNS.items() if name != "tags"} | {"added": optional("double")}
+SCHEMAS = {7: envelope(COLUMNS), 300: envelope(NEWER)}
+
+
+def datum(identity: int, event: Event) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(SCHEMAS[identity]), event)
+    return b"\0" + identity.to_bytes(4, "big") + out.getvalue()
+
+
+def as_json(event: Event) -> bytes:
+    """The event as Connect's JsonConverter writes it."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(each) for name, each in value.items()}
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode()
+        return unscaled(str(value)) if isinstance(value, Decimal) else value
+
+    return json.dumps(plain(event)).encode()
+
+
+def decoded(spark: SparkSession, home: Path, form: DebeziumFormat, payloads: list[bytes | None]) -> list[Row]:
+    file = home / "row.ddl"
+    file.write_text(DDL)
+    rows = [
+        (n, None if p is None else bytearray(p), bytearray(b"\0\0\0\0\1\2")) for n, p in enumerate(payloads)
+    ]
+    frame = spark.createDataFrame(rows, "n INT, payload BINARY, _key BINARY")
+    decoder = open_decoder(form, spark, str(file))
+    found = decoder.decode(frame)
+    assert found.columns == ["n", "_key", *decoder.schema.names, "_bytes", "_stage", "_error"]
+    return sorted(found.collect(), key=lambda row: row["n"])
+
+
+@pytest.fixture
+def avro(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DebeziumFormat:
+    folder = tmp_path / "shopwriters"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    for identity, schema in SCHEMAS.items():
+        (folder / f"{identity}.avsc").write_text(json.dumps(schema))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return DebeziumFormat(AvroFormat("confluent", "shopwriters", None, None), "precise", False)
+
+
+def test_events_in_avro_are_those_in_json(spark: SparkSession, tmp_path: Path, avro: DebeziumFormat) -> None:
+    other = {**ROW, "paid": False, "price": Decimal("99999999.99"), "note": None, "image": b""}
+    events = [
+        postgres("c", 10, 5, after=ROW),
+        postgres("u", 20, 15, before=ROW, after=other),
+        postgres("r", 30, None, "true", after=other),
+        postgres("d", 40, 35, before=other),
+        postgres("t", 50, 45),
+    ]
+    events[0]["transaction"] = {"id": "555:10", "total_order": 1, "data_collection_order": 1}
+    plain = DebeziumFormat(None, "precise", False)
+    wanted = decoded(spark, tmp_path, plain, [as_json(each) for each in events])
+    found = decoded(spark, tmp_path, avro, [datum(7, each) for each in events])
+    assert found == wanted
+    assert {name: found[0][name] for name in VALUES} == VALUES
+    assert (found[0]["_change"]["transaction"], found[1]["_change"]["before"]["paid"]) == ("555:10", True)
+    assert [row["_stage"] for row in found] == [None, None, None, "delete", "truncate"]
+
+
+def test_each_writers_schema_reads_its_own_and_what_is_none_is_a_dead_letter(
+    spark: SparkSession, tmp_path: Path, avro: DebeziumFormat
+) -> None:
+    newer = {name: value for name, value in ROW.items() if name != "tags"} | {"added": 1.5}
+    good = datum(300, postgres("c", 10, 5, after=newer))
+    text = datum(7, postgres("c", 10, 5, after=ROW)).replace("é".encode(), b"\xff\xfe")
+    bad: dict[bytes, tuple[str, str]] = {
+        good[:-1]: ("decode", "not one datum of the schema"),
+        good + b"\0": ("decode", "unexpected bytes after the datum"),
+        b"\0\0\0\0\7" + good[5:]: ("decode", ""),
+        b"\0\0\0\0\x08" + good[5:]: ("schema", "unknown schema id: 8"),
+        b"\1" + good[1:]: ("decode", "no header of confluent framing"),
+        text: ("decode", "a text in it is not UTF-8"),
+        b"": ("decode", "empty"),
+    }
+    first, null, *letters = decoded(spark, tmp_path, avro, [good, None, *bad])
+    assert {name: first[name] for name in VALUES} == {**VALUES, "tags": None}
+    assert (null["_stage"], null["_error"], null["_change"]["operation"]) == ("control", None, "control")
+    for row, (payload, (stage, error)) in zip(letters, bad.items(), strict=True):
+        assert (bytes(row["_bytes"]), row["_stage"], row["_change"]) == (payload, stage, None), row
+        assert error in row["_error"]

@@ -1,0 +1,162 @@
+"""History of rows: what the table shows at any time is what a plain list of the commits says, whatever came late, twice or again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from millrace.etl.queries import land
+from millrace.etl.record import tables
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks.delivery.versions import changed
+from millrace.etl.sinks.iceberg_history import IcebergHistorySink
+from tests.spark.batches import EPOCH, Events, frame, lander
+from tests.spark.change_ledger import DDL, Ledger
+from tests.spark.queries import test_order
+from tests.spark.queries.test_change_order import __name__ as transforms
+from tests.spark.queries.test_change_order import decoder_of
+
+Names = Callable[[str], Table]
+COLUMNS = (
+    "_id STRING, _order STRING, _is_delete BOOLEAN, _hash LONG, _valid_from TIMESTAMP, _valid_to TIMESTAMP"
+)
+NAMES = [each.split()[0] for each in COLUMNS.split(", ")]
+
+
+def shown(rows: Iterable[Row], key: str, at: datetime) -> dict[Any, Any]:
+    """Rows of a time, by their key, as the recipe reads them."""
+    visible = [
+        row
+        for row in rows
+        if row["_valid_from"].astimezone(at.tzinfo) <= at
+        and (row["_valid_to"] is None or at < row["_valid_to"].astimezone(at.tzinfo))
+    ]
+    found = {row[key]: (row["id"], row["n"]) for row in visible}
+    assert len(found) == len(visible), f"two rows of a key at {at}"
+    return found
+
+
+def committed(ledger: Ledger, key: str, at: datetime) -> dict[Any, Any]:
+    """Rows of a time, by the list of commits: the last change of a row whose time had come."""
+    rows: dict[int, Any] = {}
+    for number, begun, row in ledger.log_of_changes:
+        if begun <= at:
+            rows[number] = row
+    return {row["id" if key == "id" else "code"]: (row["id"], row["n"]) for row in rows.values() if row}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("connector", "key", "seed"),
+    [
+        ("postgresql", "id", 5),
+        pytest.param("postgresql", "k", 6, marks=pytest.mark.slow),
+        pytest.param("mysql", "id", 7, marks=pytest.mark.slow),
+        pytest.param("dms", "id", 5, marks=pytest.mark.slow),
+    ],
+)
+def test_the_rows_of_any_time_are_those_of_the_database(
+    spark: SparkSession, table: Names, tmp_path: Path, connector: str, key: str, seed: int
+) -> None:
+    ledger = Ledger(seed, connector).play(160)
+    landing, out = table("landing"), table("history")
+    decoder = decoder_of(spark, DDL, connector)
+    write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
+    tables.ensure(spark, landing, land.table_schema(decoder.schema))
+    named = {
+        "latest_by": [key],
+        "history": True,
+        "transform": None if key == "id" else f"{transforms}:by_code",
+    }
+    what = {**test_order.query(landing, out, "none"), **named}
+    commits = ledger.commits()
+    for number, commit in enumerate(commits):
+        write(frame(spark, commit), number)
+        if number % 2 == 0 or number == len(commits) - 1:
+            test_order.played(spark, what, tmp_path, dies=number if number == 2 else None)
+    rows = spark.table(str(out)).collect()
+    for at in sorted({each[1] for each in ledger.log_of_changes}):
+        assert shown(rows, key, at) == committed(ledger, key, at)
+    now = {row[key] for row in rows if row["_valid_to"] is None}
+    assert now == {row["id" if key == "id" else "code"] for row in ledger.rows.values()}
+    kept = {(row["id"], row["n"], row["_valid_from"].timestamp()) for row in rows if not row["_is_delete"]}
+    assert kept >= {(number, row["n"], at.timestamp()) for number, at, row in ledger.log_of_changes if row}
+    assert all(ledger.done[each] for each in ("insert", "update", "delete", "truncate", "restart"))
+
+
+def at(second: int) -> datetime:
+    return EPOCH + timedelta(seconds=second)
+
+
+def test_random_versions_in_any_batches_show_the_last_of_those_whose_time_had_come(
+    spark: SparkSession,
+) -> None:
+    """Times go back, values repeat, two lanes meet, and some versions delete every key."""
+    choose = random.Random(3)
+    given = []
+    for place in range(150):
+        key, lane = choose.choice(("k1", "k2", "k3", "")), choose.choice("ab") * 16
+        value = None if not key or choose.random() < 0.2 else choose.randrange(3)
+        time, position = f"1{choose.randrange(40):016d}", f"{place:064d}"
+        given.append(
+            (
+                f"{key} {lane}{position}",
+                f"{time}{lane}{position}",
+                value is None,
+                value,
+                at(choose.randrange(60)),
+                None,
+            )
+        )
+    table: dict[str, Row] = {}
+    left = choose.sample(given, len(given))
+    while left:
+        # A third comes once more with a later batch.
+        batch, left = left[:25], left[25:]
+        left += [each for each in batch if left and choose.random() < 0.3]
+        new, stored = (
+            spark.createDataFrame(rows, COLUMNS)
+            for rows in (batch, [tuple(r[n] for n in NAMES) for r in table.values()])
+        )
+        every = any(each[0].startswith(" ") for each in batch)
+        values = {each[0]: each for each in batch}
+        for row in changed(new, stored, every=every).collect():
+            known = values.get(row["_id"]) or tuple(table[row["_id"]])
+            table[row["_id"]] = Row(*NAMES)(known[0], row["_order"], *known[2:5], row["_valid_to"])
+    assert len(table) == len(given)
+    for key in ("k1", "k2", "k3"):
+        mine = [each for each in given if each[0].split(" ")[0] in (key, "")]
+        latest: dict[str, str] = {}
+        line = []
+        for each in mine:
+            lane = each[0][-80:-64]
+            latest[lane] = max(latest.get(lane, ""), each[1][:17])
+            line.append((latest[lane], each[0][-80:], each))
+        line.sort(key=lambda each: each[:2])
+        for second in range(61):
+            here = [each[2] for each in line if each[2][4] <= at(second)]
+            wanted = [] if not here or here[-1][2] else [here[-1][3]]
+            shown_ = [
+                row["_hash"] for row in table.values()
+                if row["_id"].split(" ")[0] == key and row["_valid_from"].replace(tzinfo=UTC) <= at(second)
+                and (row["_valid_to"] is None or at(second) < row["_valid_to"].replace(tzinfo=UTC))
+            ]  # fmt: skip
+            assert shown_ == wanted, (key, second)
+
+
+def test_a_table_of_current_rows_gets_no_history(spark: SparkSession, table: Names) -> None:
+    out = table("current")
+    tables.ensure(spark, out, spark.range(0).schema, time=None)
+    with pytest.raises(StartError, match="it has no history, as it lacks _valid_from: name another table"):
+        IcebergHistorySink(out).prepare(
+            spark, spark.range(0).withColumn("_valid_from", F.current_timestamp()).schema
+        )
