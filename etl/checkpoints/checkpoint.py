@@ -36,12 +36,9 @@ class Checkpoint:
     """Entry of the batch that was read last; Spark does not change an entry after it is written."""
     _made: list[tuple[str, int]] = field(default_factory=list, repr=False, compare=False)
 
-    def batch(self, spark: SparkSession, number: int) -> BatchId | None:
-        """Return the id under which commits name a batch; None where the checkpoint has no id."""
-        try:
-            run, created = self.id_and_creation_time(spark)
-        except FileNotFoundError:
-            return None
+    def batch(self, spark: SparkSession, number: int) -> BatchId:
+        """Return the id under which commits name a batch; errors as in :meth:`id_and_creation_time`."""
+        run, created = self.id_and_creation_time(spark)
         return BatchId(run, number, self.source, created)
 
     def id_and_creation_time(self, spark: SparkSession) -> tuple[str, int]:

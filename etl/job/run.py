@@ -111,7 +111,7 @@ def _read(
     tables.ensure(spark, table, table_schema(decoder.schema), report=report)
     handler: Lander | DirectBatchWriter
     if isinstance(query, LandSettings):
-        handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, report, read.guard)
+        handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, report, read.guards)
     else:
         ends = direct_routes(spark, job, query, table, binds, report)
         handler = DirectBatchWriter(
@@ -119,7 +119,7 @@ def _read(
             decoder,
             ends,
             IcebergSink(table),
-            read.guard.replayed,
+            read.guards.replayed,
             read.checkpoint,
             report,
             data_rules.counts(query.routes),
@@ -159,7 +159,7 @@ def _derive(
     begun = start_with_all_files(spark, rows, checkpoint, query.name)
     for name in begun:
         report.emit(
-            "begun_with_everything",
+            "started_from_full_table",
             query=query.name,
             table=name,
             at=batch_accounts.iso_text(batch_accounts.now()),

@@ -24,6 +24,7 @@ from ..checkpoints.initial_snapshot import newest_complete_snapshot
 from ..record import batch_accounts
 from ..record.batch_accounts import Reporter
 from ..record.envelope import ERASED
+from ..record.snapshots import commit_time
 from ..record.tables import Table
 
 MOST_SNAPSHOTS = 5_000
@@ -247,11 +248,6 @@ class Expiry(TableTask):
 
 
 _EPOCH = datetime.fromtimestamp(0, tz=UTC)
-
-
-def commit_time(snapshot: Any) -> datetime:
-    """Return the commit time of a snapshot."""
-    return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ..record.commits import source_digest
 from ..record.query import Reached
 from ..record.tables import Table
 from ..sources.base import LegGuard, ReplayedLeg, SourceContext, reader_of
-from ..sources.source_union import SourceUnion, union
+from ..sources.leg_guards import LegGuards, union
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class OpenedSources:
         Rows of all legs, in the envelope's shape.
     checkpoint
         Checkpoint of the query.
-    guard
-        Guard of all legs.
+    guards
+        Guards of all legs.
     reopen
         Opens all legs again, with the limits and secrets of that time.
     watch
@@ -39,7 +39,7 @@ class OpenedSources:
 
     rows: DataFrame
     checkpoint: Checkpoint
-    guard: SourceUnion
+    guards: LegGuards
     reopen: Callable[[], DataFrame]
     watch: Callable[[], None] | None
     fix_end: Callable[[], Reached] | None
@@ -103,7 +103,11 @@ def open_sources(
         return lambda batch: all(reached(batch) for reached in ends)
 
     known = [fixer for fixer in fixers if fixer is not None]
-    union_ = SourceUnion(tuple(replayed), tuple(guards))
     return OpenedSources(
-        reopen(), whole, union_, reopen, watch, fix_end if len(known) == len(fixers) else None
+        reopen(),
+        whole,
+        LegGuards(tuple(replayed), tuple(guards)),
+        reopen,
+        watch,
+        fix_end if len(known) == len(fixers) else None,
     )

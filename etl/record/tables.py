@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from . import batch_accounts, schema_evolution
 from .batch_accounts import Reporter
 from .errors import JVM_ERRORS, StartError, causes, describe
+from .snapshots import load_table
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -99,8 +100,7 @@ class Table:
 
     def metadata(self, spark: SparkSession) -> Any:
         """Load the table as Iceberg's Java object."""
-        jvm: Any = spark._jvm
-        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, str(self))
+        return load_table(spark, str(self))
 
 
 def ensure(

@@ -22,7 +22,7 @@ from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import StartError
-from ..record.lookup_bounds import LookUpBound
+from ..record.look_ups import LookUp
 from ..record.tables import Table
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import BackfillPart, Parts, reader_of
@@ -107,7 +107,7 @@ class LandingBackfiller:
                 raise
             return self._append(records, OverflownTimesDecoder(self.decoder), part.bound)
 
-    def _append(self, records: DataFrame, decoder: Decoder, bound: LookUpBound) -> AppendResult:
+    def _append(self, records: DataFrame, decoder: Decoder, bound: LookUp) -> AppendResult:
         return self.sink.append(
             decoder.decode(with_hash_and_landing_time(records)), bound, F.count("_error").alias("bad")
         )

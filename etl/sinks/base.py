@@ -41,7 +41,7 @@ from ..record.batch_accounts import Reporter
 from ..record.commits import BatchId
 from ..record.envelope import CARRIED, IDENTITY
 from ..record.errors import SinkError, StartError
-from ..record.lookup_bounds import LookUp
+from ..record.look_ups import LookUps
 
 STAGE = "sink"
 """Stage of a dead letter that was decoded and transformed, but refused by the sink."""
@@ -116,8 +116,8 @@ class BatchPlace:
         As in :class:`~etl.record.commits.BatchId`.
     properties
         Properties of the commit, for a sink with a history.
-    lookup
-        Finds the rows of the batch that a table may hold already; None if they cannot be bounded.
+    look_ups
+        Find the rows of the batch that a table may hold already; None if they cannot be bounded.
     """
 
     run: str
@@ -129,7 +129,7 @@ class BatchPlace:
     route: str = ""
     source: str = field(default="", compare=False)
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
-    lookup: LookUp | None = field(default=None, compare=False, repr=False)
+    look_ups: LookUps | None = field(default=None, compare=False, repr=False)
 
     @property
     def batch_id(self) -> BatchId:
@@ -152,7 +152,7 @@ class BatchPlace:
 
 
 def batch_place(
-    spark: SparkSession, checkpoint: Checkpoint, batch: int, *, lookup: LookUp | None = None
+    spark: SparkSession, checkpoint: Checkpoint, batch: int, *, look_ups: LookUps | None = None
 ) -> BatchPlace:
     """Return the identity of a batch, from its checkpoint.
 
@@ -160,14 +160,14 @@ def batch_place(
     ----------
     batch
         Spark's batch number.
-    lookup
+    look_ups
         As in :class:`BatchPlace`.
     """
     run, created = checkpoint.id_and_creation_time(spark)
     offsets = (checkpoint.batch_start(spark, batch), checkpoint.batch_end(spark, batch))
     start, end = ("" if each is None else json.dumps(each, sort_keys=True) for each in offsets)
     return BatchPlace(
-        run, batch, start, end, checkpoint.location, created, source=checkpoint.source, lookup=lookup
+        run, batch, start, end, checkpoint.location, created, source=checkpoint.source, look_ups=look_ups
     )
 
 

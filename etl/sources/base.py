@@ -19,10 +19,9 @@ from ..launch.sources import Source
 from ..metrics.background_writer import BackgroundWriter
 from ..record.batch_accounts import Reporter
 from ..record.errors import LossError
-from ..record.lookup_bounds import LookUpBound
+from ..record.look_ups import LookUp
 from ..record.query import Query, Reached
 from ..record.tables import Table
-from .arrival_ranges import Range
 from .identity_check import Identity as Identity
 
 Follower = BackgroundWriter[Mapping[str, Any]]
@@ -113,10 +112,6 @@ class ReplayedLeg:
     sources: tuple[Source, ...]
     checkpoint: Checkpoint
 
-    def offsets(self, spark: SparkSession, batch_id: int) -> tuple[Any, Any]:
-        """Return start and end of a batch, from Spark's log; None where unknown."""
-        return self.checkpoint.batch_start(spark, batch_id), self.checkpoint.batch_end(spark, batch_id)
-
 
 class LegGuard(ABC):
     """Guard of a leg that does not replay; it checks the source before and after each batch.
@@ -166,10 +161,10 @@ class LegGuard(ABC):
         yield from ()
 
     @abstractmethod
-    def arrival_range_levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
-        """Yield ranges of arrival of the batch's records, from the likeliest to all that the source keeps.
+    def look_ups(self, begun: datetime) -> Iterator[LookUp]:
+        """Yield look-ups of the batch's records among the rows of this source, the tightest first.
 
-        The caller takes the next one only if the one before was wrong.
+        The caller takes the next one only if a record was outside the one before.
 
         Parameters
         ----------
@@ -218,7 +213,7 @@ class BackfillPart:
 
     name: str
     records: DataFrame
-    bound: LookUpBound
+    bound: LookUp
     around: Callable[[], DataFrame | None] | None = None
 
 

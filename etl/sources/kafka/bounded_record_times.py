@@ -22,7 +22,7 @@ from ...launch.sources import KafkaSource, group_sources
 from ...record import batch_accounts, envelope, hadoop_files
 from ...record.batch_accounts import Reporter
 from ...record.query import Query
-from ..source_union import union
+from ..leg_guards import union
 from . import connection
 from .range_reader import LATEST, Ranges, Reader, is_time_overflow
 from .topics import batch_options, to_envelope

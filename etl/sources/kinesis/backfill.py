@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
-from ...record.lookup_bounds import LookUpBound
+from ...record.look_ups import LookUp
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps
 from .closed_shards import AGGREGATE, COLUMNS
 from .tail import StreamTail
@@ -44,7 +44,7 @@ def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
             yield BackfillPart(
                 batch_accounts.iso_text(since),
                 records,
-                LookUpBound((F.col("_source") == source.name) & within),
+                LookUp((F.col("_source") == source.name) & within),
             )
 
     return parts

@@ -18,10 +18,11 @@ from ...checkpoints.checkpoint import Checkpoint
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts
 from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartError
+from ...record.look_ups import LookUp
 from ...record.tables import Table
-from .. import arrival_ranges
-from ..arrival_ranges import Range
 from ..base import LegGuard, missing_records_error
+from . import arrival_ranges
+from .arrival_ranges import Range
 from .closed_shards import SPLIT_AGGREGATE, Positions, Records, to_envelope
 
 SLACK = timedelta(seconds=10)
@@ -107,22 +108,26 @@ class KinesisGuard(LegGuard):
     _batch: int | None = field(default=None)
     _entries: tuple[Positions, Positions] = field(default=(_NOWHERE, _NOWHERE))
 
-    def arrival_range_levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
-        """See :meth:`etl.sources.base.LegGuard.arrival_range_levels`.
+    def look_ups(self, begun: datetime) -> Iterator[LookUp]:
+        """See :meth:`etl.sources.base.LegGuard.look_ups`.
 
         A shard is read forward, so a batch is seldom older than the one before, and mostly shortly after that one's
         records. The write itself checks this: a second read of a Kinesis batch would return other records.
         """
         self._begun = begun
-        if self.oldest is not None:
-            recent = ((self.round_down_to_step(self.oldest), None),)
-            likely = self._likely()
-            if likely not in (None, recent):
-                assert likely is not None
-                yield likely
-                self.further, self._right = 2 * self.further, 0
-            yield recent
-        yield ((self.round_down_to_step(begun - timedelta(seconds=self.source.retention_seconds)), None),)
+        since = self.oldest or begun - timedelta(seconds=self.source.retention_seconds)
+        recent: tuple[Range, ...] = ((self.round_down_to_step(since), None),)
+        likely = self._likely()
+        if likely is not None and likely != recent:
+            yield self._arrived_in(likely)
+            # While a backlog is read, batches go further than expected: each would look through everything.
+            self.further, self._right = 2 * self.further, 0
+        yield self._arrived_in(recent)
+
+    def _arrived_in(self, ranges: tuple[Range, ...]) -> LookUp:
+        mine = F.col("_source") == self.source.name
+        inside, outside = arrival_ranges.arrived_within(ranges), arrival_ranges.arrived_outside(ranges)
+        return LookUp(mine & inside, mine & outside)
 
     def _likely(self) -> tuple[Range, ...] | None:
         if not self.steps or self._read_since is None:

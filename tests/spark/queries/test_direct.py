@@ -21,7 +21,7 @@ from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayTo
 from millrace.etl.record import commits, tables
 from millrace.etl.record.batch_accounts import row_count
 from millrace.etl.record.envelope import CARRIED
-from millrace.etl.record.lookup_bounds import LookUpBound
+from millrace.etl.record.look_ups import LookUp
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.delivery.python_tasks import RowsCountedInPlan, through_rdd
@@ -106,12 +106,10 @@ def forget(pipe: Pipeline) -> None:
 
 
 class NoLookUp(IcebergSink):
-    def append(
-        self, batch: DataFrame, bound: LookUpBound | None, *figures: Column, **more: Any
-    ) -> AppendResult:
-        assert bound is None
-        assert not more["added"]
-        return super().append(batch, bound, *figures, **more)
+    def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+        assert look_up.rows is None
+        assert not look_up.commits
+        return super().append(batch, look_up, *figures, **more)
 
 
 @pytest.fixture
@@ -271,7 +269,7 @@ def test_a_corrected_letter_goes_on_to_the_sink_once(pipe: Pipeline, tmp_path: P
     pipe.batch(0, 0, [good(1), BAD])
     corrected = tmp_path / "corrected.jsonl"
     corrected.write_text('{"id":"flights-topic/0/1","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":2}"}\n')
-    onward = ReplayToSinks(pipe.director.lanes)
+    onward = ReplayToSinks(pipe.director.routes)
     replayer = Replayer("direct-flights", "flights", pipe.letters, pipe.decoder, pipe.events.reporter, onward)
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("direct-flights", (), str(corrected))) == 0

@@ -278,7 +278,7 @@ def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
     result, told_ = counted(), Counter(each["event"] for each in events)
     assert (len(result), set(result.values())) == (15, {60}), result
     assert told_["batch"] >= 3, "no batch has all of them"
-    assert told_["begun_with_everything"] == 1
+    assert told_["started_from_full_table"] == 1
     # Later the watermark moves: a window that it has passed counts no more.
     for number, more in ((3, rows[900:]), (4, [(f"{rows[30][0]}-late", *rows[30][1:])])):
         write(frame(spark, more), number)

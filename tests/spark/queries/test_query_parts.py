@@ -17,7 +17,7 @@ from millrace.etl.queries.land import Lander
 from millrace.etl.record.commits import source_digest
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.source_union import SourceUnion
+from millrace.etl.sources.leg_guards import LegGuards
 from tests.faults import jobs
 from tests.spark.batches import Events
 
@@ -111,11 +111,11 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
     first, second = run.build(spark, job(tmp_path, land, direct), {}, Events().reporter)
     lander, director = (innermost(query.handle) for query in (first, second))
     assert isinstance(lander, Lander)
-    assert isinstance(lander.guard, SourceUnion)
+    assert isinstance(lander.guards, LegGuards)
     assert isinstance(director, DirectBatchWriter)
     # Commits name what is read, by which a second owner of a table is known.
     assert lander.checkpoint.source == director.checkpoint.source != ""
-    for legs in (lander.guard.replayed, director.replayed):
+    for legs in (lander.guards.replayed, director.replayed):
         result = [[each.name for each in leg.sources] for leg in legs]
         assert result == [["gifts", "orders"], ["web"], ["bags"]]
         assert [leg.checkpoint.place for leg in legs] == [0, 1, 2]

@@ -30,7 +30,7 @@ from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
-from millrace.etl.sources.source_union import SourceUnion
+from millrace.etl.sources.leg_guards import LegGuards
 from tests.spark.batches import EPOCH, Events, frame
 
 Names = Callable[[str], Table]
@@ -186,7 +186,7 @@ class Landing:
         )
         places = [Checkpoint(str(self.folder), place) for place in range(3)]
         guard = KinesisGuard(SHOP, places[2], self.table)
-        legs = SourceUnion((ReplayedLeg((FLIGHTS,), places[0]), ReplayedLeg((WEB,), places[1])), (guard,))
+        legs = LegGuards((ReplayedLeg((FLIGHTS,), places[0]), ReplayedLeg((WEB,), places[1])), (guard,))
         return land.Lander(query, self.router, IcebergSink(self.table), places[0], self.events.reporter, legs)
 
     def log(self, batch: int, flights: int, web: dict[str, int], shop: int | None) -> None:
@@ -275,8 +275,8 @@ def test_a_topic_of_any_age_does_not_widen_the_bound_of_a_stream(landing: Landin
     old[6] = EPOCH - timedelta(days=400)
     landing.write(frame(landing.spark, [tuple(old), record("shop", "acme-shop", 73, click(73))]), 1)
     assert landing.accounts() == (2, 0, 2, 2, 0)
-    legs = landing.write.guard
-    assert isinstance(legs, SourceUnion)
+    legs = landing.write.guards
+    assert isinstance(legs, LegGuards)
     assert legs.streams[0].oldest == EPOCH + timedelta(seconds=73)
     # The minutes of the last batch, since the oldest of it, all that the stream keeps, and everything.
     assert len([*legs.bounds(batch_accounts.now())]) == 4

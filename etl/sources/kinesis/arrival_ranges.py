@@ -10,11 +10,12 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import reduce
 from itertools import pairwise
+from operator import or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ..record.envelope import timestamp_literal
+from ...record.look_ups import older_than
 
 MOST_RANGES = 8
 """Most ranges of a bound: each is a comparison for each row, and another number of them changes the generated code."""
@@ -23,7 +24,7 @@ Steps = tuple[int, int | None]
 """Steps since 1970: from the first to the second, which is excluded; None for no end."""
 
 Range = tuple[datetime, datetime | None]
-"""From a time to another one, which is excluded; None for no end."""
+"""From a time to another one, which is excluded; None for no end, as only the last of some ranges has."""
 
 
 def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...]:
@@ -67,20 +68,19 @@ def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Ste
 def arrived_within(ranges: Sequence[Range]) -> Column:
     """Return a condition: rows arrived in one of some ranges. Iceberg evaluates it on a file's metadata."""
     arrived = F.col("_arrived_at")
-
-    def one(begin: datetime, end: datetime | None) -> Column:
-        since = arrived >= F.lit(begin)
-        return since if end is None else since & (arrived < F.lit(end))
-
-    return reduce(lambda a, b: a | b, (one(*each) for each in ranges))
+    return reduce(
+        or_,
+        (
+            arrived >= F.lit(begin) if end is None else (arrived >= F.lit(begin)) & (arrived < F.lit(end))
+            for begin, end in ranges
+        ),
+    )
 
 
 def arrived_outside(ranges: Sequence[Range]) -> Column:
     """Return a condition: records arrived in none of some ordered ranges. Its times are outside the generated code."""
-    arrived = F.col("_arrived_at")
-    result = arrived < timestamp_literal(ranges[0][0])
+    result = older_than("_arrived_at", ranges[0][0])
     for (_, end), (begin, _) in pairwise(ranges):
         assert end is not None, "only the last range has no end"
-        result |= (arrived >= timestamp_literal(end)) & (arrived < timestamp_literal(begin))
-    last = ranges[-1][1]
-    return result if last is None else result | (arrived >= timestamp_literal(last))
+        result |= older_than("_arrived_at", begin) & ~older_than("_arrived_at", end)
+    return result
