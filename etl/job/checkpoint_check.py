@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from ..checkpoints import manifest
 from ..checkpoints.checkpoint import Checkpoint
@@ -20,8 +19,8 @@ from ..formats.schemas import read_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..launch.start_position import start_time
 from ..record import hadoop_files
-from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
+from ..record.job_run import JobRun
 from ..record.query import Query
 from ..sources import identity_check
 from ..sources.identity_check import StreamIdentities
@@ -29,26 +28,12 @@ from .lease import FOLDER
 
 
 class CheckpointManifests:
-    """Manifests of a job's queries.
+    """Manifests of a job's queries."""
 
-    Parameters
-    ----------
-    report
-        Gets an event for each adopted checkpoint and for each consequence of a change.
-    binds
-        Names and values of ``--bind``, with which the sources look up their ids.
-    """
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        job: JobSettings,
-        report: Reporter,
-        binds: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self._spark, self._job, self._report, self._binds = spark, job, report, binds
+    def __init__(self, run: JobRun) -> None:
+        self._run, self._spark, self._job, self._report = run, run.spark, run.job, run.report
         self._origins: dict[str, StreamIdentities] = {}
-        self._folder = f"{job.checkpoints}/{FOLDER}"
+        self._folder = f"{run.job.checkpoints}/{FOLDER}"
         self._old: dict[str, Manifest | None] = {}
         self._new: dict[str, Manifest] = {}
 
@@ -146,9 +131,7 @@ class CheckpointManifests:
 
     def _check_origins(self, query: QuerySettings, begun: bool) -> None:
         url = f"{self._folder}/{query.name}.sources.json"
-        identities = identity_check.stream_identities(
-            self._spark, self._job, query, self._binds, url, self._report, begun=begun
-        )
+        identities = identity_check.stream_identities(self._run, query, url, begun=begun)
         if identities is not None:
             identities.check_at_start()
             self._origins[query.name] = identities

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..launch.settings import JobSettings
+from ..launch.settings import DirectSettings, JobSettings, LandSettings
 from ..launch.sources import Source, group_sources
 from ..record.commits import source_digest
+from ..record.job_run import JobRun
 from ..record.query import Reached
 from ..record.tables import Table
 from ..sources.base import LegGuard, ReplayedLeg, SourceContext, reader_of
@@ -51,42 +52,30 @@ def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
     return source_digest([(each.position_source(job), each.own_name, each.part) for each in ordered])
 
 
-def open_sources(
-    spark: SparkSession,
-    job: JobSettings,
-    name: str,
-    sources: Sequence[Source],
-    table: Table,
-    binds: Mapping[str, str],
-    partitions: int | None,
-) -> OpenedSources:
+def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table) -> OpenedSources:
     """Open the sources of a query.
 
     Parameters
     ----------
-    sources
-        Sources of the query, each once.
     table
         Table in which streams are landed; their guards read it.
-    partitions
-        Fewest tasks of a batch of a leg that can be split.
 
     Raises
     ------
     StartError
         As in :meth:`etl.sources.base.SourceReader.open`.
     """
-    whole = Checkpoint(f"{job.checkpoints}/{name}", source=sources_digest(job, sources))
+    digest = sources_digest(run.job, query.sources)
+    whole = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=digest)
     replayed: list[ReplayedLeg] = []
     guards: list[LegGuard] = []
     openers: list[Callable[[], DataFrame]] = []
     watch: Callable[[], None] | None = None
     fixers: list[Callable[[], Reached] | None] = []
-    for place, sources_of_leg in enumerate(group_sources(sources)):
+    for place, sources_of_leg in enumerate(group_sources(query.sources)):
         # All legs share one log and one cache of it: an entry is read once.
         checkpoint = replace(whole, place=place)
-        context = SourceContext(spark, job, name, binds, checkpoint, table, partitions)
-        leg = reader_of(sources_of_leg).open(context)
+        leg = reader_of(sources_of_leg).open(SourceContext(run, checkpoint, table, query.repartition))
         if leg.guard is None:
             replayed.append(ReplayedLeg(sources_of_leg, checkpoint))
         else:

@@ -35,12 +35,11 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.decoding.rows import holds_for_all
 from ..launch import typed_json
-from ..launch.connections import Connection
 from ..launch.sinks import SinkSettings
-from ..record.batch_accounts import Reporter
 from ..record.commits import BatchId
 from ..record.envelope import CARRIED, IDENTITY
 from ..record.errors import SinkError, StartError
+from ..record.job_run import JobRun
 from ..record.look_ups import LookUps
 
 STAGE = "sink"
@@ -373,38 +372,18 @@ def refuse_nothing(letters: DataFrame) -> None:
     raise SinkError(f"the sink refused {letters.count()} rows, but the query has no table of dead letters")
 
 
-@dataclass(frozen=True)
-class JobContext:
-    """Data of the job and the query that a sink may use.
-
-    Attributes
-    ----------
-    connections
-        Connections to Kafka, by name.
-    binds
-        Such as endpoints of local servers.
-    catalog
-        Catalog of the lake's tables.
-    key
-        Columns that identify a row, which a later one replaces; empty where rows are records.
-    report
-        Gets an event for each alteration of a table.
-    """
-
-    connections: Mapping[str, Connection]
-    binds: Mapping[str, str]
-    catalog: str = ""
-    key: tuple[str, ...] = ()
-    report: Reporter | None = None
-
-
-def open_sink(settings: SinkSettings, context: JobContext) -> Sink:
+def open_sink(settings: SinkSettings, run: JobRun, key: tuple[str, ...] = ()) -> Sink:
     """Make the sink; nothing is created or called yet, unless an implementation says so.
+
+    Parameters
+    ----------
+    key
+        Columns that identify a row, which a later one replaces; empty where rows are records. A sink of the lake needs it.
 
     Raises
     ------
     StartError
         The settings name something that the job does not have.
     """
-    sink: Sink = typed_json.module_of(settings).open_sink(settings, context)
+    sink: Sink = typed_json.module_of(settings).open_sink(settings, run, key)
     return sink

@@ -14,9 +14,10 @@ from pyspark.sql.types import StructType
 
 from ..launch.sinks import DynamoDbSinkSettings
 from ..record.errors import StartError
+from ..record.job_run import JobRun
 from ..services import aws
 from ..services.backoff import Backoff
-from .base import ORDER, Again, BatchPlace, JobContext, Refuse, WriteCounts, check_map_keys, version_of
+from .base import ORDER, Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
 from .delivery import python_tasks
 from .delivery.dynamodb_items import ItemForm
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
@@ -188,9 +189,9 @@ class ResultWriter(ItemWriter):
         super().close()
 
 
-def open_sink(settings: DynamoDbSinkSettings, context: JobContext) -> DynamoDbSink:
+def open_sink(settings: DynamoDbSinkSettings, run: JobRun, _key: tuple[str, ...]) -> DynamoDbSink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`."""
-    return DynamoDbSink(settings, context.binds.get("dynamodb.endpoint"))
+    return DynamoDbSink(settings, run.binds.get("dynamodb.endpoint"))
 
 
 def _writer(

@@ -18,9 +18,10 @@ from ..record.batch_accounts import ObservedFigures, Reporter, row_count, values
 from ..record.commits import CommitFence, Commits
 from ..record.envelope import IDENTITY
 from ..record.errors import JVM_ERRORS, ConflictError, LossError, causes, whole_text
+from ..record.job_run import JobRun
 from ..record.look_ups import OUTSIDE, LookUp, OutsideBoundError, everything
 from ..record.tables import Table
-from .base import Again, BatchPlace, JobContext, Refuse, Sink, WriteCounts
+from .base import Again, BatchPlace, Refuse, Sink, WriteCounts
 from .iceberg_keyed import KeyedIcebergSink
 
 OTHER_PAYLOAD = "millrace: another payload has the identity of "
@@ -48,12 +49,12 @@ HASH = "_hash"
 """Column with a hash of the payload, in tables that have one."""
 
 
-def open_sink(settings: IcebergSinkSettings, context: JobContext) -> Sink:
+def open_sink(settings: IcebergSinkSettings, run: JobRun, key: tuple[str, ...]) -> Sink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`; with a key, rows replace each other."""
-    table = Table.of(context.catalog, settings.table)
-    if context.key:
-        return KeyedIcebergSink(table, key=context.key, report=context.report)
-    return IcebergSink(table, report=context.report)
+    table = run.table(settings.table)
+    if key:
+        return KeyedIcebergSink(table, key=key, report=run.report)
+    return IcebergSink(table, report=run.report)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ..launch.settings import Connection
 from ..launch.sinks import KafkaSinkSettings
 from ..record.batch_accounts import ObservedFigures
 from ..record.errors import NoAnswerError, SinkError, StartError
+from ..record.job_run import JobRun
 from ..services.backoff import Backoff
 from ..sources.kafka import login
 from ..sources.kafka.connection import CachedOptions, admin, bind, bootstrap_servers, with_resolved_brokers
@@ -23,7 +24,6 @@ from .base import (
     ORDER,
     Again,
     BatchPlace,
-    JobContext,
     Refuse,
     WriteCounts,
     check_map_keys,
@@ -45,7 +45,7 @@ DELIVERY_MILLISECONDS = 180_000
 """Longest time in which the producer retries a message to a busy broker before the batch fails."""
 
 
-def open_sink(settings: KafkaSinkSettings, context: JobContext) -> KafkaSink:
+def open_sink(settings: KafkaSinkSettings, run: JobRun, _key: tuple[str, ...]) -> KafkaSink:
     """Make the sink; looks up only the brokers of an MSK cluster.
 
     Raises
@@ -53,7 +53,7 @@ def open_sink(settings: KafkaSinkSettings, context: JobContext) -> KafkaSink:
     StartError
         The cluster's brokers are unknown.
     """
-    connection = bind(settings.connection, context.connections[settings.connection], context.binds)
+    connection = bind(settings.connection, run.job.connections[settings.connection], run.binds)
     return KafkaSink(settings, with_resolved_brokers(connection))
 
 

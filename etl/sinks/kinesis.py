@@ -16,11 +16,12 @@ from pyspark.sql.types import StructType
 
 from ..launch.sinks import KinesisSinkSettings
 from ..record.errors import SinkError, StartError
+from ..record.job_run import JobRun
 from ..services import aws
 from ..services.aws import UnknownOutcomeError
 from ..services.backoff import Backoff
 from ..sources.kinesis.tail import QUIET_SECONDS, StreamTail
-from .base import Again, BatchPlace, JobContext, Refuse, WriteCounts, check_map_keys
+from .base import Again, BatchPlace, Refuse, WriteCounts, check_map_keys
 from .delivery import python_tasks
 from .delivery.end_positions import TASK_RETRIED, EndPositions
 from .delivery.python_tasks import (
@@ -121,9 +122,9 @@ class RecordWriter(RequestWriter):
         return left
 
 
-def open_sink(settings: KinesisSinkSettings, context: JobContext) -> KinesisSink:
+def open_sink(settings: KinesisSinkSettings, run: JobRun, _key: tuple[str, ...]) -> KinesisSink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`."""
-    return KinesisSink(settings, context.binds.get("kinesis.endpoint"))
+    return KinesisSink(settings, run.binds.get("kinesis.endpoint"))
 
 
 def _writer(tail: StreamTail, max_record_bytes: int, once: bool) -> RecordWriter:

@@ -16,15 +16,16 @@ from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
 from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
+from ..record.job_run import JobRun
 from ..record.look_ups import LookUp, OutsideBoundError, older_than
-from .base import Again, BatchPlace, JobContext, Refuse, WriteCounts
+from .base import Again, BatchPlace, Refuse, WriteCounts
 from .delivery.folder_manifest import FOLDER, FolderManifests, Manifest, files_in, name_of
 from .iceberg import separating_own_errors
 
 _SHAPE = "_schema.txt"
 
 
-def open_sink(settings: ParquetSinkSettings, _context: JobContext) -> ParquetSink:
+def open_sink(settings: ParquetSinkSettings, _run: JobRun, _key: tuple[str, ...]) -> ParquetSink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`."""
     return ParquetSink(settings)
 

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from ..checkpoints.checkpoint import Checkpoint
 from ..launch import typed_json
 from ..launch.launch_document import BackfillRequest
-from ..launch.settings import JobSettings, QuerySettings
+from ..launch.settings import QuerySettings
 from ..launch.sources import Source
 from ..metrics.background_writer import BackgroundWriter
-from ..record.batch_accounts import Reporter
 from ..record.errors import LossError
+from ..record.job_run import JobRun
 from ..record.look_ups import LookUp
 from ..record.query import Query, Reached
 from ..record.tables import Table
@@ -37,10 +37,6 @@ class SourceContext:
 
     Attributes
     ----------
-    query
-        Name of the query.
-    binds
-        Names and values of ``--bind``.
     checkpoint
         Checkpoint of the query, at the leg's position.
     table
@@ -49,10 +45,7 @@ class SourceContext:
         Fewest tasks of a batch; None lets the source decide.
     """
 
-    spark: SparkSession
-    job: JobSettings
-    query: str
-    binds: Mapping[str, str]
+    run: JobRun
     checkpoint: Checkpoint
     table: Table
     partitions: int | None
@@ -276,34 +269,14 @@ class SourceReader(ABC, Generic[Kind]):
         """
 
     @abstractmethod
-    def identity(
-        self,
-        spark: SparkSession,
-        job: JobSettings,
-        query: QuerySettings,
-        binds: Mapping[str, str],
-    ) -> Identity:
+    def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the ids that distinguish its leg from others of the same names."""
 
-    def with_batch_handlers(
-        self,
-        query: Query,
-        job: JobSettings,
-        settings: QuerySettings,
-        binds: Mapping[str, str],
-        report: Reporter,
-    ) -> Query:
+    def with_batch_handlers(self, run: JobRun, query: Query, settings: QuerySettings) -> Query:
         """Add the handlers that sources of this kind need around each batch."""
         return query
 
-    def commit_listener(
-        self,
-        spark: SparkSession,
-        job: JobSettings,
-        query: str,
-        binds: Mapping[str, str],
-        report: Reporter,
-    ) -> Follower | None:
+    def commit_listener(self, run: JobRun, query: str) -> Follower | None:
         """Return the follower that is notified of each batch after its commit; None for none.
 
         Raises
@@ -314,7 +287,7 @@ class SourceReader(ABC, Generic[Kind]):
         return None
 
     @abstractmethod
-    def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
+    def backfill(self, run: JobRun, query: str) -> Parts:
         """Return the reader of a range of time.
 
         Raises

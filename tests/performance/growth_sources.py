@@ -18,6 +18,7 @@ from millrace.etl.queries.query_parts import enrich_then_transform
 from millrace.etl.record import envelope
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.commits import ALONE, BATCH, RUN
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.sources.kinesis import stream as kinesis_source
 from tests.performance.growth_bench import PER_FILE, Bench, Built, Step, kafka, kinesis, now
 from tests.performance.growth_tables import (
@@ -128,9 +129,8 @@ class Numbering(Case):
         return decoder.decode(envelope.with_hash_and_landing_time(rows))
 
     def composed(self, rows: DataFrame) -> DataFrame:
-        report = Reporter("growth", mock.MagicMock())
-        job, name = self.query.job, self.query.settings.name
-        return enrich_then_transform(self.bench.spark, job, name, self.query.end, report)(rows)
+        run = JobRun(self.bench.spark, self.query.job, {}, Reporter("growth", mock.MagicMock()))
+        return enrich_then_transform(run, self.query.settings.name, self.query.end)(rows)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from millrace.etl.launch import settings
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import iceberg_keyed
 from millrace.etl.sinks.delivery.kept_deletes import KeptDeletes
@@ -71,7 +72,7 @@ def played(
     said = io.StringIO()
     report = Reporter("order", said)
     job = settings.parse(jobs.settings("order", [what], str(home / "checkpoints"), None))
-    built = run.build(spark, job, {}, report)
+    built = run.build(JobRun(spark, job, {}, report))
 
     def killed(batch: DataFrame, number: int) -> None:
         built[0].handle(batch, number)

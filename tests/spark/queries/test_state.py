@@ -22,6 +22,7 @@ from millrace.etl.maintenance import table_services
 from millrace.etl.metrics.ages import ArrivalTimes
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import SinkError, StartError
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.look_ups import LookUp
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
@@ -124,7 +125,7 @@ class Pipeline:
         return parse(jobs.settings("flights", [query], str(self.folder), None))
 
     def query(self) -> Query:
-        [query] = run.build(self.spark, self.settings(), {}, self.events.reporter)
+        [query] = run.build(JobRun(self.spark, self.settings(), {}, self.events.reporter))
         return query
 
     def derive(self, handle: Callable[[DataFrame, int], None] | None = None) -> None:
