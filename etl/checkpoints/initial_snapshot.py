@@ -299,10 +299,6 @@ def _is_there(spark: SparkSession, url: str) -> bool:
         return isinstance(json.loads(hadoop_files.read_text(spark, url)), dict)
     except (FileNotFoundError, ValueError):
         return False
-    except OSError as error:
-        if hadoop_files.is_corrupt(error):
-            return False
-        raise
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import monotonic, sleep
+from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ..formats.decoding.routes import rows_of_route
-from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings
+from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, QuerySettings
 from ..launch.sinks import SinkSettings
 from ..metrics import ages
 from ..record import batch_accounts, envelope
@@ -16,7 +18,7 @@ from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..record.tables import Table
 from ..sinks.base import Sink, open_sink
-from . import derive
+from . import derive, spark_settings
 from .derive import EnrichThenTransform
 from .direct import DirectRoute
 from .enrich import ReferenceTable
@@ -26,6 +28,30 @@ LANDING_SECONDS = 600.0
 """Longest wait of a job's start for a table that another job lands: one deployment starts both."""
 
 LOOK_SECONDS = 5.0
+
+Found = TypeVar("Found", bound=QuerySettings)
+
+
+def find_query(run: JobRun, asked: str, name: str, what: str, have: Iterable[Found]) -> Found:
+    """Find the query of a command, in a session that is prepared for it.
+
+    Parameters
+    ----------
+    asked, what
+        Command and kind of query, for messages.
+    have
+        Queries to which the command applies.
+
+    Raises
+    ------
+    StartError
+        None has this name.
+    """
+    spark_settings.prepare(run.spark, run.job)
+    by_name = {query.name: query for query in have}
+    if name not in by_name:
+        raise StartError(f"{asked}: the job has no such {what}; it has: {', '.join(by_name) or 'none'}")
+    return by_name[name]
 
 
 def await_landing_table(run: JobRun, query: str, name: str) -> None:

@@ -16,7 +16,8 @@ from ..formats.base import Decoder
 from ..formats.decoding.routes import decoder_of_route as decoder_of
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import LandSettings, RouteSettings
-from ..queries import land, spark_settings
+from ..queries import land
+from ..queries.query_parts import find_query
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
 from ..record.envelope import with_hash_and_landing_time
@@ -127,14 +128,9 @@ def landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBackfill
         missing or has another schema.
     """
     spark = run.spark
-    spark_settings.prepare(spark, run.job)
-    have = {q.name: q for q in run.job.queries if isinstance(q, LandSettings) and q.routes[0].name is None}
-    if request.query not in have:
-        raise StartError(
-            f"--backfill {request.query} --from {request.origin}: the job has no such land query; it has: "
-            f"{', '.join(have) or 'none'}"
-        )
-    query = have[request.query]
+    have = [q for q in run.job.queries if isinstance(q, LandSettings) and q.routes[0].name is None]
+    asked = f"--backfill {request.query} --from {request.origin}"
+    query = find_query(run, asked, request.query, "land query", have)
     [route] = query.routes
     parts = _parts(run, query.name, route, request)
     table = run.table(query.table)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ..formats.decoding import routes
 from ..launch.settings import DeriveSettings, LandSettings
-from ..queries import land, spark_settings
+from ..queries import land
 from ..queries.direct import ReplayToSinks
 from ..queries.query_parts import (
     batch_transform_and_schema,
     direct_routes,
     enrich_then_transform,
+    find_query,
     open_derived_stream,
     prepare_sink,
     source_table,
@@ -32,15 +33,8 @@ def replayer(run: JobRun, name: str) -> Replayer | RefusedRowReplayer:
     StartError
         No such query, or a table of dead letters that is missing or has another schema.
     """
-    spark_settings.prepare(run.spark, run.job)
-    have = {
-        q.name: q for q in run.job.queries if not isinstance(q, DeriveSettings) or q.dead_letters is not None
-    }
-    if name not in have:
-        raise StartError(
-            f"--replay {name}: the job has no such query with dead letters; it has: {', '.join(have) or 'none'}"
-        )
-    query = have[name]
+    have = [q for q in run.job.queries if not isinstance(q, DeriveSettings) or q.dead_letters is not None]
+    query = find_query(run, f"--replay {name}", name, "query with dead letters", have)
     if isinstance(query, DeriveSettings):
         return _refused(run, query)
     decoder = routes.query_decoder(run.spark, query.routes)
@@ -68,13 +62,8 @@ def backfiller(run: JobRun, name: str) -> Backfiller:
     StartError
         No such query, a query that cannot be split by time, or a sink with another schema.
     """
-    spark_settings.prepare(run.spark, run.job)
-    have = {q.name: q for q in run.job.queries if isinstance(q, DeriveSettings)}
-    if name not in have:
-        raise StartError(
-            f"--backfill {name}: the job has no such derive query; it has: {', '.join(have) or 'none'}"
-        )
-    query = have[name]
+    derived = [q for q in run.job.queries if isinstance(q, DeriveSettings)]
+    query = find_query(run, f"--backfill {name}", name, "derive query", derived)
     if query.state is not None:
         raise StartError(
             f"--backfill {name}: the query keeps state, so its results depend on records outside any time range; give "

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..launch.sinks import DynamoDbSinkSettings
-from ..record.errors import StartError
+from ..record.errors import SinkError, StartError
 from ..record.job_run import JobRun
 from ..services import aws
 from ..services.backoff import Backoff
@@ -78,7 +78,7 @@ class ItemWriter(RequestWriter):
             self.written += len(taken)
         except ClientError as error:
             if aws.error_code(error) not in _OF_AN_ITEM:
-                raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
+                raise SinkError(f"DynamoDB table {self.table}: {error}") from error
             # One item can fail a request of many; single requests show which one. Items that the table
             # already has are put again, unchanged.
             for record, item in taken:
@@ -103,7 +103,7 @@ class ItemWriter(RequestWriter):
             )
         except ClientError as error:
             if aws.error_code(error) not in _OF_AN_ITEM:
-                raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
+                raise SinkError(f"DynamoDB table {self.table}: {error}") from error
             yield record, str(error)
         else:
             self.backoff.reset_after_write()
@@ -179,7 +179,7 @@ class ResultWriter(ItemWriter):
             if aws.error_code(error) == "ConditionalCheckFailedException":
                 return False
             if aws.error_code(error) not in _OF_AN_ITEM:
-                raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
+                raise SinkError(f"DynamoDB table {self.table}: {error}") from error
             return error
         return True
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -160,19 +159,6 @@ class KafkaSink:
         why = F.coalesce(unstorable(rows), self._reason(size))
         return dead_letters_of(rows, why).where(F.col("_error").isNotNull())
 
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        """Sign in to the brokers with the cached secret of the last batch, or read it again after a failed batch."""
-        try:
-            self._entry.options()
-            yield
-        except (StartError, NoAnswerError) as error:
-            self._entry.forget()
-            raise SinkError(f"Kafka topic {self.settings.topic} cannot be written: {error}") from error
-        except BaseException:
-            self._entry.forget()
-            raise
-
     def write(
         self,
         rows: DataFrame,
@@ -191,8 +177,16 @@ class KafkaSink:
         same each time (``docs/design/sinks.md#kafka-and-kinesis``). A topic that is compacted by the default key keeps
         one message for each identity.
         """
-        with self._entered():
+        try:
+            # With the cached secret of the last batch; it is read again after a failed batch.
+            self._entry.options()
             return self._write(rows, place, refuse, again)
+        except (StartError, NoAnswerError) as error:
+            self._entry.forget()
+            raise SinkError(f"Kafka topic {self.settings.topic} cannot be written: {error}") from error
+        except BaseException:
+            self._entry.forget()
+            raise
 
     def _write(
         self, rows: DataFrame, place: BatchPlace | None, refuse: Refuse, again: Again | None

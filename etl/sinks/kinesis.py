@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
@@ -82,7 +83,7 @@ class RecordWriter(RequestWriter):
             while waiting:
                 waiting = self._put(waiting)
         except ClientError as error:
-            raise aws.refusal_error(f"Kinesis stream {self.tail.stream}", error) from error
+            raise SinkError(f"Kinesis stream {self.tail.stream}: {error}") from error
         yield from ()
 
     def _put(self, waiting: list[Entry]) -> list[Entry]:
@@ -203,11 +204,8 @@ class KinesisSink:
         return self._marks.write(rows, place, again, waits, self._now, send)
 
     def _now(self) -> str:
-        client = self._tail.client()
-        try:
+        with closing(self._tail.client()) as client:
             return self._tail.now(client).isoformat()
-        finally:
-            client.close()
 
     def _send_lacking(self, refuse: Refuse, rows: DataFrame, since: str | None) -> WriteCounts:
         """Put the rows that the stream does not hold since a time; all of them if there is none."""

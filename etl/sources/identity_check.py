@@ -52,12 +52,7 @@ class IdentityFile:
 
     def text(self) -> str:
         """Return it as JSON."""
-        streams = {name: {"into": ids.into, "ids": dict(ids.ids)} for name, ids in self.streams.items()}
-        return json.dumps(
-            {"version": FORMAT, "checkpoint": dict(self.checkpoint), "streams": streams},
-            indent=1,
-            sort_keys=True,
-        )
+        return json.dumps({"version": FORMAT, **typed_json.write(self)}, indent=1, sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> IdentityFile:

@@ -240,7 +240,9 @@ class KinesisGuard(LegGuard):
     def _entry(self, spark: SparkSession, batch: int) -> Positions:
         try:
             return Positions.of(self.checkpoint.batch_end(spark, batch) if batch >= 0 else None)
-        except ValueError:
+        except ValueError as error:
+            if isinstance(error, OSError):
+                raise
             return Positions(frozenset(), {}, frozenset(), known=False)
 
     def _check_limits(self) -> None:
