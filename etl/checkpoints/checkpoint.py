@@ -72,8 +72,6 @@ class Checkpoint:
             The offset, decoded from JSON; None where it is not known, as for the first
             batch of a checkpoint.
         """
-        if batch - 1 in self._last:
-            return parse_offset(self._last[batch - 1], self.place)
         return None if batch == 0 else self.batch_end(spark, batch - 1)
 
     def batch_end(self, spark: SparkSession, batch: int) -> Any:

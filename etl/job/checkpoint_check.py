@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -174,7 +173,7 @@ class CheckpointManifests:
                 f"query {query.name}: {url} sets a start time, but a derive query always starts with all landed "
                 "records; delete the file"
             )
-        self._report.emit("begins_at", query=query.name, at=_told(at, moment))
+        self._report.emit("begins_at", query=query.name, at=at if moment is None else moment.isoformat())
         routes: Any = tuple(dataclasses.replace(r, source=_from(r.source, at)) for r in query.routes)
         return dataclasses.replace(query, routes=routes)
 
@@ -221,7 +220,3 @@ def _from(source: Any, start: str) -> Any:
             source, start=start, reading=dataclasses.replace(reading, start_offsets=None)
         )
     return dataclasses.replace(source, start=start)
-
-
-def _told(start: str, moment: datetime | None) -> str:
-    return start if moment is None else moment.isoformat()

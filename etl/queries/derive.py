@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -295,10 +295,10 @@ class Deriver:
     checkpoint: Checkpoint
     report: Reporter
     _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
-    _deletes: KeptDeletes = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        self._deletes = KeptDeletes(f"{self.checkpoint.location}/deletes")
+    @cached_property
+    def _deletes(self) -> KeptDeletes:
+        return KeptDeletes(f"{self.checkpoint.location}/deletes")
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.

@@ -14,7 +14,7 @@ from ..record.commits import source_digest
 from ..record.job_run import JobRun
 from ..record.query import Reached
 from ..record.tables import Table
-from ..sources.base import LegGuard, ReplayedLeg, SourceContext, reader_of
+from ..sources.base import Leg, ReplayedLeg, SourceContext, reader_of
 from ..sources.leg_guards import LegGuards, union
 
 
@@ -67,36 +67,26 @@ def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table
     """
     digest = sources_digest(run.job, query.sources)
     whole = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=digest)
-    replayed: list[ReplayedLeg] = []
-    guards: list[LegGuard] = []
-    openers: list[Callable[[], DataFrame]] = []
-    watch: Callable[[], None] | None = None
-    fixers: list[Callable[[], Reached] | None] = []
+    legs: list[tuple[ReplayedLeg, Leg]] = []
     for place, sources_of_leg in enumerate(group_sources(query.sources)):
         # All legs share one log and one cache of it: an entry is read once.
-        checkpoint = replace(whole, place=place)
-        leg = reader_of(sources_of_leg).open(SourceContext(run, checkpoint, table, query.repartition))
-        if leg.guard is None:
-            replayed.append(ReplayedLeg(sources_of_leg, checkpoint))
-        else:
-            guards.append(leg.guard)
-        watch = watch or leg.watch
-        openers.append(leg.open)
-        fixers.append(leg.fix_end)
+        log = ReplayedLeg(sources_of_leg, replace(whole, place=place))
+        context = SourceContext(run, log.checkpoint, table, query.repartition)
+        legs.append((log, reader_of(sources_of_leg).open(context)))
+    opened = [leg for _, leg in legs]
+    guards = LegGuards(
+        tuple(log for log, leg in legs if leg.guard is None),
+        tuple(leg.guard for leg in opened if leg.guard is not None),
+    )
+    watch = next((leg.watch for leg in opened if leg.watch is not None), None)
+    fixers = [leg.fix_end for leg in opened if leg.fix_end is not None]
 
     def reopen() -> DataFrame:
-        return union([opener() for opener in openers])
+        return union([leg.open() for leg in opened])
 
     def fix_end() -> Reached:
-        ends = [fixer() for fixer in known]
+        ends = [fixer() for fixer in fixers]
         return lambda batch: all(reached(batch) for reached in ends)
 
-    known = [fixer for fixer in fixers if fixer is not None]
-    return OpenedSources(
-        reopen(),
-        whole,
-        LegGuards(tuple(replayed), tuple(guards)),
-        reopen,
-        watch,
-        fix_end if len(known) == len(fixers) else None,
-    )
+    fixed = fix_end if len(fixers) == len(opened) else None
+    return OpenedSources(reopen(), whole, guards, reopen, watch, fixed)

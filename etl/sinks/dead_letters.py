@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,11 +28,11 @@ class DeadLetters:
 
     table: Table
     query: str
-    _sink: IcebergSink = field(init=False, repr=False)
     _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        self._sink = IcebergSink(self.table)
+    @cached_property
+    def _sink(self) -> IcebergSink:
+        return IcebergSink(self.table)
 
     def prepare(self, spark: SparkSession) -> None:
         """Make the table, or check an existing one.

@@ -21,8 +21,7 @@ from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartE
 from ...record.look_ups import LookUp
 from ...record.tables import Table
 from ..base import LegGuard, missing_records_error
-from . import arrival_ranges
-from .arrival_ranges import Range
+from .arrival_ranges import Steps, arrived_in, ranges_after
 from .closed_shards import SPLIT_AGGREGATE, Positions, Records, to_envelope
 
 SLACK = timedelta(seconds=10)
@@ -116,35 +115,21 @@ class KinesisGuard(LegGuard):
         """
         self._begun = begun
         since = self.oldest or begun - timedelta(seconds=self.source.retention_seconds)
-        recent: tuple[Range, ...] = ((self.round_down_to_step(since), None),)
-        likely = self._likely()
-        if likely is not None and likely != recent:
-            yield self._arrived_in(likely)
-            # While a backlog is read, batches go further than expected: each would look through everything.
-            self.further, self._right = 2 * self.further, 0
-        yield self._arrived_in(recent)
-
-    def _arrived_in(self, ranges: tuple[Range, ...]) -> LookUp:
-        mine = F.col("_source") == self.source.name
-        inside, outside = arrival_ranges.arrived_within(ranges), arrival_ranges.arrived_outside(ranges)
-        return LookUp(mine & inside, mine & outside)
-
-    def _likely(self) -> tuple[Range, ...] | None:
-        if not self.steps or self._read_since is None:
-            return None
-        result = arrival_ranges.ranges_after(self.steps, self.further, self._step(self._read_since - SLACK))
-        return tuple((self._at(begin), None if end is None else self._at(end)) for begin, end in result)
+        recent: tuple[Steps, ...] = ((self._step(since - SLACK), None),)
+        if self.steps and self._read_since is not None:
+            likely = ranges_after(self.steps, self.further, self._step(self._read_since - SLACK))
+            if likely != recent:
+                yield arrived_in(self.source.name, likely, self._at)
+                # While a backlog is read, batches go further than expected: each would look through everything.
+                self.further, self._right = 2 * self.further, 0
+        # Full steps: batches with the same bound share Spark's generated code.
+        yield arrived_in(self.source.name, recent, self._at)
 
     def _step(self, moment: datetime) -> int:
         return int(moment.timestamp() // self.step_seconds)
 
     def _at(self, step: int) -> datetime:
         return datetime.fromtimestamp(step * self.step_seconds, tz=UTC)
-
-    def round_down_to_step(self, moment: datetime) -> datetime:
-        """Return the full step before a time: batches with the same bound share Spark's generated code."""
-        since = (moment - SLACK).timestamp()
-        return datetime.fromtimestamp(since - since % self.step_seconds, tz=UTC)
 
     @property
     def same_identity_refusal(self) -> str | None:

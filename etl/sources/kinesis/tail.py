@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ...services import aws
 from ...services.backoff import Backoff
 from . import closed_shards
-from .closed_shards import Shard, list_shards, pages
+from .closed_shards import list_shards, pages
 
 SLACK = timedelta(seconds=5)
 """Subtracted from a time: the answer's clock has whole seconds, and a stream's servers have different clocks."""
@@ -65,11 +65,8 @@ class StreamTail:
 
     def shards(self, client: Any) -> list[str]:
         """Return the ids of all shards, including closed ones, which hold the records before a split or merge."""
-        return [shard.id for shard in self.list_shards(client)]
-
-    def list_shards(self, client: Any) -> list[Shard]:
-        """Return all shards, open and closed."""
-        return aws.call_until_answered(lambda: list_shards(client, self.stream), Backoff(self._what))
+        shards = aws.call_until_answered(lambda: list_shards(client, self.stream), Backoff(self._what))
+        return [shard.id for shard in shards]
 
     def held_identities(self, spark: SparkSession, since: str) -> DataFrame | None:
         """Return the identities of the stream's records since a time; persisted, and the caller must unpersist them.
