@@ -59,8 +59,10 @@ def main(arguments: Sequence[str]) -> int:
         try:
             document = _read(spark, options.document)
             job = launch.read_document(document, options)
-            _check_archive(spark, json.loads(document))
-            region = launch.region(document)
+            content = json.loads(document)
+            _check_archive(spark, content)
+            # None in tests of the sandbox.
+            region = content.get("region")
             if region is not None:
                 # AWS clients read these variables; no engine documents that it sets them.
                 os.environ.setdefault("AWS_REGION", region)
@@ -71,7 +73,6 @@ def main(arguments: Sequence[str]) -> int:
             console = Console(sys.stdout)
             report = Reporter(job.job, console)
             run = JobRun(spark, job, options.binds, report)
-            name = launch.deployed_name(document, job)
             others = {"spark": SparkMetrics(spark).write}
             followers = {
                 query.name: follower
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
                 for source in query.sources
                 if (follower := reader_of((source,)).commit_listener(run, query.name)) is not None
             }
-            monitor = open_monitor(name, run, console, region, others, followers)
+            monitor = open_monitor(content.get("name") or job.job, run, console, region, others, followers)
             ending.callback(monitor.close)
             hold = _lease(run)
             unsupervised = ending.enter_context(ExitStack())

@@ -33,7 +33,7 @@ from ..sinks.base import STAGE, Again, BatchPlace, Sink, WriteCounts, batch_plac
 from ..sinks.delivery.python_tasks import CountedRows
 from ..sources.base import ReplayedLeg
 from ..sources.leg_guards import offsets_of
-from ..sources.offsets import OffsetRange, in_few_tasks
+from ..sources.offsets import MOST_PARTITIONS, OffsetRange, in_few_tasks
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import Overlap, overlap_with_derived_table, overlap_with_landing_table
 
@@ -54,8 +54,10 @@ def commit_properties(query: str, offsets: OffsetRange | None) -> Mapping[str, s
     offsets
         Offsets of the batch; None where unknown.
     """
-    text = None if offsets is None else offsets.as_property()
-    return {QUERY: query} | ({} if text is None else {RANGE: text})
+    if offsets is None or len(offsets.end) > MOST_PARTITIONS:
+        return {QUERY: query}
+    ends = {"start": offsets.start, "end": offsets.end}
+    return {QUERY: query, RANGE: json.dumps(ends, sort_keys=True, separators=(",", ":"))}
 
 
 @dataclass(frozen=True)

@@ -220,11 +220,9 @@ class KinesisGuard(LegGuard):
 
     def _begin_of(self, spark: SparkSession, batch: int) -> Positions:
         """Return the positions at the start of a batch."""
-        return self._entry(spark, batch - 1 if self.ends_planned else batch)
-
-    def _entry(self, spark: SparkSession, batch: int) -> Positions:
+        entry = batch - 1 if self.ends_planned else batch
         try:
-            return Positions.of(self.checkpoint.batch_end(spark, batch) if batch >= 0 else None)
+            return Positions.of(self.checkpoint.batch_end(spark, entry) if entry >= 0 else None)
         except ValueError as error:
             if isinstance(error, OSError):
                 raise
@@ -252,18 +250,16 @@ class KinesisGuard(LegGuard):
             return None
         # A set is passed outside Spark's generated code, which is then the same for every batch; as text it
         # is one call into the JVM. Names of streams and numbers contain no quotes.
-        wanted = [i for p in sorted(positions.values()) for i in self._identities(p)]
+        # The identity of the record, and that of the first record in it if it was an aggregate.
+        wanted = [
+            f"{self.source.stream}/{p}{first}" for p in sorted(positions.values()) for first in ("", "/1")
+        ]
         wanted += [str(n) for n in range(FEWEST_IN_SET - len(wanted))]
         # As a set: if executors are lost, rows of the look-up are counted more than once.
         condition = (
             f"CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN substring_index(_id, '/', 2) END"
         )
         return F.expr(f"size(collect_set({condition}))")
-
-    def _identities(self, position: str) -> tuple[str, str]:
-        """Return a record's identity, and that of the first record in it if it was an aggregate."""
-        record = f"{self.source.stream}/{position}"
-        return record, f"{record}/1"
 
     def _check_landed(self, spark: SparkSession, batch_id: int, positions: Mapping[str, str]) -> None:
         """Check, at the start of a run, that the last records of the last batch have landed; their arrival bounds the look-up."""

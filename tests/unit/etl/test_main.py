@@ -100,7 +100,6 @@ def started(session: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any,
 
     def begin(build: Any, supervise: Any) -> Lease:
         nothing: Any = SimpleNamespace(close=lambda: None, start=lambda: None, stop=lambda: None)
-        monkeypatch.setattr(launch_document, "deployed_name", lambda *_: "shop")
         monkeypatch.setattr(main, "Console", lambda _: io.StringIO())
         monkeypatch.setattr(main, "SparkMetrics", lambda _: SimpleNamespace(write=None))
         monkeypatch.setattr(main, "open_monitor", lambda *_: nothing)
