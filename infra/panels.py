@@ -9,7 +9,7 @@ from millrace.config.aws.names import Names
 from millrace.config.model import MskCluster
 from millrace.config.sources.metrics import StreamMetrics
 from millrace.sizing.alarms.alarms import BATCH_SHARE
-from millrace.sizing.alarms.metrics import BY_NAME, namespace, reporters
+from millrace.sizing.alarms.metrics import BY_NAME, namespace, reporting_queries
 from millrace.sizing.model import JobPlan, Plan
 
 _PARTS = {
@@ -176,7 +176,7 @@ def _job_series(names: Names, job: JobPlan, metric: str, statistic: str, label: 
     space = namespace(names.job(job.name))
     if not BY_NAME[metric].per_query:
         yield Series(label or job.name, space, metric, dimensions, statistic)
-    for query in reporters(BY_NAME[metric], names.environment, job.name):
+    for query in reporting_queries(BY_NAME[metric], names.environment, job.name):
         yield Series(f"{query} {label}".rstrip(), space, metric, dimensions | {"query": query}, statistic)
 
 

@@ -21,10 +21,10 @@ from ..record.job_run import JobRun
 from ..services import aws
 from ..services.aws import UnknownOutcomeError
 from ..services.backoff import Backoff
-from ..sources.kinesis.tail import QUIET_SECONDS, StreamTail
 from .base import Again, BatchPlace, Refuse, WriteCounts, check_map_keys
 from .delivery import python_tasks
 from .delivery.end_positions import TASK_RETRIED, EndPositions
+from .delivery.kinesis_tail import QUIET_SECONDS, StreamTail
 from .delivery.python_tasks import (
     Entry,
     Record,

@@ -141,7 +141,7 @@ METRICS = (
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
-def reporters(metric: Metric, environment: Environment, job: str) -> tuple[str, ...]:
+def reporting_queries(metric: Metric, environment: Environment, job: str) -> tuple[str, ...]:
     """Return the queries of a job that report a metric; none for a metric of the job itself.
 
     Parameters

@@ -12,7 +12,7 @@ from millrace.config.platform import Observability
 from millrace.etl.metrics import cloudwatch
 from millrace.sizing import plan
 from millrace.sizing.alarms.alarm_stacks import MOST_IN_A_STACK, alarm_stacks
-from millrace.sizing.alarms.metrics import BY_NAME, METRICS, metric_count, reporters
+from millrace.sizing.alarms.metrics import BY_NAME, METRICS, metric_count, reporting_queries
 from millrace.sizing.prices_and_limits import limits
 from tests.unit.sizing.conftest import Loader, text
 
@@ -22,12 +22,12 @@ ROOT = Path(__file__).parents[3]
 def test_what_a_query_reads_decides() -> None:
     environment = load("local", root=ROOT)
     kafka, kinesis = ("land-flights", "flights-weather"), ("land-departures", "enrich-departures")
-    assert reporters(BY_NAME["RecordAge"], environment, "flights") == kafka
-    assert reporters(BY_NAME["BacklogRecords"], environment, "flights") == kafka[:1]
-    assert reporters(BY_NAME["BacklogRecords"], environment, "departures") == ()
-    assert reporters(BY_NAME["LimitedBatches"], environment, "departures") == kinesis[:1]
-    assert reporters(BY_NAME["StateRows"], environment, "flights") == ()
-    assert reporters(BY_NAME["Starts"], environment, "flights") == ()
+    assert reporting_queries(BY_NAME["RecordAge"], environment, "flights") == kafka
+    assert reporting_queries(BY_NAME["BacklogRecords"], environment, "flights") == kafka[:1]
+    assert reporting_queries(BY_NAME["BacklogRecords"], environment, "departures") == ()
+    assert reporting_queries(BY_NAME["LimitedBatches"], environment, "departures") == kinesis[:1]
+    assert reporting_queries(BY_NAME["StateRows"], environment, "flights") == ()
+    assert reporting_queries(BY_NAME["Starts"], environment, "flights") == ()
 
 
 @pytest.mark.parametrize("name", environments(ROOT))
