@@ -53,7 +53,7 @@ AREAS = {
         ),
     ),
     "fence": Area(
-        ("etl/job/lease_fence.py", "etl/record/commits.py"),
+        ("etl/job/lease_fence.py", "etl/commits/batch_commits.py"),
         (
             "unit/etl/test_lease_fence.py",
             "spark/sinks/test_two_writers.py",

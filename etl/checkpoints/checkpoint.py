@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ..commits.batch_commits import BatchId
 from ..record import hadoop_files
-from ..record.commits import BatchId
 from ..record.hadoop_files import read_text
 
 
@@ -26,7 +26,7 @@ class Checkpoint:
     place
         Position of the source among those of the query.
     source
-        :func:`~etl.record.commits.source_digest` of what the query reads; empty if commits do not name it.
+        :func:`~etl.commits.batch_commits.source_digest` of what the query reads; empty if commits do not name it.
     """
 
     location: str

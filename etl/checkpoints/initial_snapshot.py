@@ -26,10 +26,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ..commits.snapshots import added_files, history_of
 from ..record import hadoop_files
 from ..record.errors import LossError, RestartQueryError, StartError
 from ..record.query import Query
-from ..record.snapshots import added_files, history_of, load_table
+from ..record.tables import load_table
 from .checkpoint import Checkpoint
 
 

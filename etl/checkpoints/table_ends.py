@@ -6,8 +6,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ..commits.snapshots import added_files, history_of
 from ..record.query import Reached
-from ..record.snapshots import added_files, history_of, load_table
+from ..record.tables import load_table
 from .checkpoint import Checkpoint
 from .initial_snapshot import all_files, table_streams
 

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 from ..checkpoints import table_ends
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
+from ..commits.batch_commits import source_digest
 from ..formats.decoding import data_rules, routes
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
 from ..queries import derive, spark_settings
@@ -27,7 +28,6 @@ from ..queries.query_parts import (
     source_table,
 )
 from ..record import batch_accounts, tables
-from ..record.commits import source_digest
 from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..record.query import Query

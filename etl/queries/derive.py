@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
+from ..commits.snapshots import added_files, commit_time, history_of
 from ..formats.changes.decoder import TRUNCATE
 from ..formats.decoding.routes import DELETE, rows_of_route
 from ..formats.decoding.rows import misfits
@@ -24,8 +26,6 @@ from ..record import batch_accounts
 from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
 from ..record.envelope import CARRIED, timestamp_literal
 from ..record.errors import StartError, describe
-from ..record.look_ups import History, LookUp, OtherWriters, everything, older_than
-from ..record.snapshots import added_files, commit_time, history_of
 from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
 from ..sinks.dead_letters import DeadLetters

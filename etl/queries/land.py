@@ -20,14 +20,14 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..commits.batch_commits import CommitFence, Commits
+from ..commits.look_ups import History, LookUp
 from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
 from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
-from ..record.commits import CommitFence, Commits
 from ..record.errors import LossError
-from ..record.look_ups import History, LookUp
 from ..record.projection import Projection
 from ..record.tables import nullable
 from ..sinks.iceberg import AppendResult, IcebergSink

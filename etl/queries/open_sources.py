@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..commits.batch_commits import source_digest
 from ..launch.settings import DirectSettings, JobSettings, LandSettings
 from ..launch.sources import Source, group_sources
-from ..record.commits import source_digest
 from ..record.job_run import JobRun
 from ..record.query import Reached
 from ..record.tables import Table

@@ -13,7 +13,6 @@ from pyspark.sql.types import StructField, StructType
 from . import batch_accounts, schema_evolution
 from .batch_accounts import Reporter
 from .errors import JVM_ERRORS, StartError, causes, describe
-from .snapshots import load_table
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -101,6 +100,12 @@ class Table:
     def metadata(self, spark: SparkSession) -> Any:
         """Load the table as Iceberg's Java object."""
         return load_table(spark, str(self))
+
+
+def load_table(spark: SparkSession, table: str) -> Any:
+    """Return a table as Iceberg's Java object, with its current metadata."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
 
 
 def ensure(

@@ -13,10 +13,10 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ..commits.look_ups import LookUp
 from ..launch.launch_document import BackfillRequest
 from ..record import envelope
 from ..record.errors import StartError, describe
-from ..record.look_ups import LookUp
 from ..sources.base import BackfillPart, Parts
 
 LARGEST_BYTES = 256 * 1024 * 1024

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ..commits.look_ups import LookUp
 from ..formats.base import Decoder
 from ..formats.decoding.routes import decoder_of_route as decoder_of
 from ..launch.launch_document import BackfillRequest
@@ -23,7 +24,6 @@ from ..record.batch_accounts import Reporter
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import StartError
 from ..record.job_run import JobRun
-from ..record.look_ups import LookUp
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import BackfillPart, Parts, reader_of
 from ..sources.kafka.bounded_record_times import OverflownTimesDecoder

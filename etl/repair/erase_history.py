@@ -8,8 +8,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import read_states
+from ..commits.snapshots import commit_time, history_of
 from ..maintenance.table_services import call, first_row, sql_timestamp
-from ..record.snapshots import commit_time, history_of
 from ..record.tables import Table
 
 MARK = "millrace.erasure"

@@ -14,12 +14,12 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ..commits.look_ups import LookUp
 from ..formats.base import Decoder
 from ..launch.launch_document import ReplayRequest
 from ..record import batch_accounts, envelope, hadoop_files
 from ..record.batch_accounts import ReplayAccounts, Reporter
 from ..record.errors import AccountsError, StartError
-from ..record.look_ups import LookUp
 from ..record.tables import Table
 from ..sinks.iceberg import IcebergSink
 

@@ -15,11 +15,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from ..commits.look_ups import everything
 from ..formats.decoding.routes import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts, Reporter
 from ..record.envelope import CARRIED
-from ..record.look_ups import everything
 from ..record.tables import Table, nullable
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink

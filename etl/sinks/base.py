@@ -33,14 +33,14 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..commits.batch_commits import BatchId
+from ..commits.look_ups import LookUps
 from ..formats.decoding.rows import holds_for_all
 from ..launch import typed_json
 from ..launch.sinks import SinkSettings
-from ..record.commits import BatchId
 from ..record.envelope import CARRIED, IDENTITY
 from ..record.errors import SinkError, StartError
 from ..record.job_run import JobRun
-from ..record.look_ups import LookUps
 
 STAGE = "sink"
 """Stage of a dead letter that was decoded and transformed, but refused by the sink."""
@@ -112,7 +112,7 @@ class BatchPlace:
     route
         Query and route, for a query with several routes: each has its own commits.
     source
-        As in :class:`~etl.record.commits.BatchId`.
+        As in :class:`~etl.commits.batch_commits.BatchId`.
     properties
         Properties of the commit, for a sink with a history.
     look_ups

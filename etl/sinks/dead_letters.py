@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..record.look_ups import History, LookUp, OtherWriters, everything, older_than
+from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
 from ..record.tables import Table
 from .base import LETTER, BatchPlace, Refuse, refuse_nothing
 from .iceberg import IcebergSink

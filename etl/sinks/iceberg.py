@@ -12,14 +12,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ..commits.batch_commits import CommitFence, Commits
+from ..commits.look_ups import OUTSIDE, LookUp, OutsideBoundError, everything
 from ..launch.sinks import IcebergSinkSettings
 from ..record import tables
 from ..record.batch_accounts import ObservedFigures, Reporter, row_count, values_of
-from ..record.commits import CommitFence, Commits
 from ..record.envelope import IDENTITY
 from ..record.errors import JVM_ERRORS, ConflictError, LossError, causes, whole_text
 from ..record.job_run import JobRun
-from ..record.look_ups import OUTSIDE, LookUp, OutsideBoundError, everything
 from ..record.tables import Table
 from .base import Again, BatchPlace, Refuse, Sink, WriteCounts
 from .iceberg_keyed import KeyedIcebergSink

@@ -11,13 +11,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ..commits.look_ups import LookUp, OutsideBoundError, older_than
 from ..launch.sinks import ParquetSinkSettings
 from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
 from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
 from ..record.job_run import JobRun
-from ..record.look_ups import LookUp, OutsideBoundError, older_than
 from .base import Again, BatchPlace, Refuse, WriteCounts
 from .delivery.folder_manifest import FOLDER, FolderManifests, Manifest, files_in, name_of
 from .iceberg import separating_own_errors

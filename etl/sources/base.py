@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..commits.look_ups import LookUp
 from ..launch import typed_json
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import QuerySettings
@@ -19,7 +20,6 @@ from ..launch.sources import Source
 from ..metrics.background_writer import BackgroundWriter
 from ..record.errors import LossError
 from ..record.job_run import JobRun
-from ..record.look_ups import LookUp
 from ..record.query import Query, Reached
 from ..record.tables import Table
 from .identity_check import Identity as Identity

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..record.look_ups import LookUp
+from ..commits.look_ups import LookUp
 from .base import LegGuard, ReplayedLeg, missing_records_error
 from .offsets import OffsetRange, any_of
 

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.commits.batch_commits import ALONE, BATCH, RUN
 from millrace.etl.formats.decoding import routes as route
 from millrace.etl.queries.query_parts import enrich_then_transform
 from millrace.etl.record import envelope
 from millrace.etl.record.batch_accounts import Reporter
-from millrace.etl.record.commits import ALONE, BATCH, RUN
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.sources.kinesis import stream as kinesis_source
 from tests.performance.growth_bench import PER_FILE, Bench, Built, Step, kafka, kinesis, now

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.decoding.data_rules import with_rules
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
@@ -25,7 +26,6 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.envelope import HEADERS
-from millrace.etl.record.look_ups import LookUp
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg

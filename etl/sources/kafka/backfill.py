@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ...commits.look_ups import LookUp
 from ...launch.connections import Connection
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KafkaSource
 from ...record import batch_accounts, envelope
-from ...record.look_ups import LookUp
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps
 from ..offsets import offset_bound
 from .connection import connection_options, sign_in

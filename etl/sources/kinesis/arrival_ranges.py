@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from ...record.look_ups import LookUp, older_than
+from ...commits.look_ups import LookUp, older_than
 from ..offsets import any_of
 
 MOST_RANGES = 8

@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ...commits.look_ups import LookUp
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
-from ...record.look_ups import LookUp
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps
 from .closed_shards import AGGREGATE, COLUMNS
 from .stream_reader import StreamReader

@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...checkpoints.checkpoint import Checkpoint
+from ...commits.look_ups import LookUp
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts
 from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartError
-from ...record.look_ups import LookUp
 from ...record.tables import Table
 from ..base import LegGuard, missing_records_error
 from .arrival_ranges import Steps, arrived_in, ranges_after

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.commits.batch_commits import BatchId, Commits
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import DeriveSettings, EnrichmentSettings
 from millrace.etl.launch.sinks import IcebergSinkSettings
@@ -25,7 +26,6 @@ from millrace.etl.queries import derive
 from millrace.etl.queries.derive import Deriver, EnrichThenTransform, earliest_landing_time, load_transform
 from millrace.etl.queries.enrich import ReferenceTable
 from millrace.etl.record import tables
-from millrace.etl.record.commits import BatchId, Commits
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.launch_document import ReplayRequest
@@ -21,7 +22,6 @@ from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayTo
 from millrace.etl.record import commits, tables
 from millrace.etl.record.batch_accounts import row_count
 from millrace.etl.record.envelope import CARRIED
-from millrace.etl.record.look_ups import LookUp
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.delivery.python_tasks import RowsCountedInPlan, through_rdd

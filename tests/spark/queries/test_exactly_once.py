@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.maintenance.table_services import call
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
-from millrace.etl.record.look_ups import LookUp
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import dead_letters
 from millrace.etl.sinks.base import LETTER, BatchPlace

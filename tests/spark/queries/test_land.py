@@ -13,10 +13,10 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.commits.look_ups import LookUp, OutsideBoundError, older_than
 from millrace.etl.queries import land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.look_ups import LookUp, OutsideBoundError, older_than
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis import missed_records_guard as kinesis_guard

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from millrace.etl.commits.batch_commits import source_digest
 from millrace.etl.job import run
 from millrace.etl.launch.settings import parse
 from millrace.etl.queries import query_parts
 from millrace.etl.queries.direct import DirectBatchWriter
 from millrace.etl.queries.land import Lander
-from millrace.etl.record.commits import source_digest
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table

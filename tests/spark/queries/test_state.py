@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.job import run
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch.settings import JobSettings, parse
@@ -23,7 +24,6 @@ from millrace.etl.metrics.ages import ArrivalTimes
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.look_ups import LookUp
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.delivery.result_keys import newest, result_identity

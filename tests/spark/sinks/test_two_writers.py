@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.commits.batch_commits import CommitFence
 from millrace.etl.record import tables
-from millrace.etl.record.commits import CommitFence
 from millrace.etl.record.errors import LeaseLostError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink

@@ -14,11 +14,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.base import Decoder
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError, RestartQueryError
-from millrace.etl.record.look_ups import LookUp
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink

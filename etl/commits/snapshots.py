@@ -6,14 +6,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-
-def load_table(spark: SparkSession, table: str) -> Any:
-    """Return a table as Iceberg's Java object, with its current metadata."""
-    jvm: Any = spark._jvm
-    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
-
 
 def history_of(metadata: Any, snapshot: Any) -> Iterator[Any]:
     """Yield a snapshot of a table and those before it, the newest first; nothing for None. It ends where they are expired."""

@@ -13,8 +13,8 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from .envelope import timestamp_literal
-from .tables import Table
+from ..record.envelope import timestamp_literal
+from ..record.tables import Table
 
 OUTSIDE = "millrace: a record lies outside the bound of its batch"
 """Message of a task that fails because a bound does not hold; it is recognised in the driver's error."""

@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
-from .errors import ConflictError, LeaseLostError
+from ..record.errors import ConflictError, LeaseLostError
+from ..record.tables import Table
 from .look_ups import AddedRows, History, LookUp, LookUps, OutsideBoundError
 from .snapshots import commit_time, history_of
-from .tables import Table
 
 RUN, BATCH, WRITER, ALONE = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"
 """Properties of a commit: checkpoint, batch number, process, and a flag that no later batch can be in the table."""
