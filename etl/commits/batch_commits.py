@@ -27,7 +27,7 @@ from ..record.tables import Table
 from .look_ups import AddedRows, History, LookUp, LookUps, OutsideBoundError
 from .snapshots import commit_time, history_of
 
-RUN, BATCH, WRITER, ALONE = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"
+RUN, BATCH, WRITER, NOTHING_LATER = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"
 """Properties of a commit: checkpoint, batch number, process, and a flag that no later batch can be in the table."""
 
 SOURCE, CREATED = "millrace.source", "millrace.created"
@@ -163,7 +163,7 @@ class Commits:
         named = {RUN: batch.run, BATCH: str(batch.number), WRITER: self.writer}
         if batch.source:
             named |= {SOURCE: batch.source, CREATED: str(batch.created)}
-        return named | ({ALONE: "true"} if nothing_later else {})
+        return named | ({NOTHING_LATER: "true"} if nothing_later else {})
 
     def _check_since(self, spark: SparkSession, batch: BatchId, base: int | None) -> None:
         """Raise if a rival committed between the look-up and this commit, which had no fence."""
@@ -220,7 +220,7 @@ class Commits:
                 number = int(summary.get(BATCH))
                 if number != batch.number:
                     incomplete = number > batch.number
-                    nothing_later = not incomplete and summary.get(ALONE) == "true"
+                    nothing_later = not incomplete and summary.get(NOTHING_LATER) == "true"
                     break
                 same_batch.append(added)
             else:

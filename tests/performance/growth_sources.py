@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.commits.batch_commits import ALONE, BATCH, RUN
+from millrace.etl.commits.batch_commits import BATCH, NOTHING_LATER, RUN
 from millrace.etl.formats.decoding import routes as route
 from millrace.etl.queries.query_parts import enrich_then_transform
 from millrace.etl.record import envelope
@@ -100,7 +100,7 @@ class Numbering(Case):
         """What the query's commits bear: the table holds its earlier batches, and nobody else's rows."""
         last = Checkpoint(str(self.bench.home / self.label)).batch(self.bench.spark, self.count[0])
         assert last is not None
-        return {RUN: last.run, BATCH: str(last.number), ALONE: "true"}
+        return {RUN: last.run, BATCH: str(last.number), NOTHING_LATER: "true"}
 
     def turn(self) -> int:
         self.count[0] += 1
