@@ -138,8 +138,8 @@ class Commits:
         refused: Exception = OutsideBoundError(f"table {self.table}: no look-up was given")
         for _ in range(MOST_ATTEMPTS):
             history = self.read_history(spark, batch)
-            conflict = isinstance(refused, ConflictError)
-            self._shared = self._shared or (conflict and any(other.run for other in history.others))
+            conflicting = history.others if isinstance(refused, ConflictError) else ()
+            self._shared = self._shared or any(other.run for other in conflicting)
             for look_up in look_ups(history):
                 named = self._properties(batch, nothing_later=look_up.nothing_later)
                 fence = CommitFence(history.base, {**properties, **named}, exclusive=not self._shared)

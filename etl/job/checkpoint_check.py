@@ -76,10 +76,8 @@ class CheckpointManifests:
         """
         origin = self._origins.get(query.name)
         if origin is not None:
-            checks = (origin,) if query.check is None else (query.check, origin)
-            check = partial(identity_check.run_in_order, *checks)
             handle = FirstBatchHandler(query.handle, before=origin.check_before_first_batch)
-            query = dataclasses.replace(query, check=check, handle=handle)
+            query = dataclasses.replace(query, check=partial(origin, query.check), handle=handle)
         new = self._new[query.name]
         if new.state is not None:
             new = self._new[query.name] = dataclasses.replace(new, operators=stateful_operators(query.rows))

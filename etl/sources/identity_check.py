@@ -163,8 +163,10 @@ class StreamIdentities:
         """
         self._compare(self._ask() if self._found is None else self._found)
 
-    def __call__(self) -> None:
-        """Compare while the query runs; errors as in :meth:`check_before_first_batch`."""
+    def __call__(self, before: Callable[[], None] | None = None) -> None:
+        """Compare while the query runs, after another check; errors as in :meth:`check_before_first_batch`."""
+        if before is not None:
+            before()
         if self._kept is not None:  # otherwise nothing was written yet
             self._compare(self._ask(running=True))
 
@@ -265,9 +267,3 @@ def _changes(before: Ids, now: Ids) -> str:
         for what in sorted(before.keys() & now.keys())
         if before[what] != now[what]
     )
-
-
-def run_in_order(*checks: Callable[[], None]) -> None:
-    """Run several checks, one after the other."""
-    for check in checks:
-        check()
