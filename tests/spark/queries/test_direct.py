@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.commits import batch_commits
 from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
@@ -19,7 +20,7 @@ from millrace.etl.maintenance.table_services import call
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks
-from millrace.etl.record import commits, tables
+from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import row_count
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
@@ -211,7 +212,7 @@ def test_a_past_that_is_read_again_in_many_batches_is_doubled_nowhere(
 
     with monkeypatch.context() as earlier:
         if version == "earlier":
-            earlier.setattr(commits, "RUN", "nobody.knows")
+            earlier.setattr(batch_commits, "RUN", "nobody.knows")
         for number in range(2):
             pipe.batch(number, 2 * number, two(number))
         pipe.checkpoint = tmp_path / "reset"

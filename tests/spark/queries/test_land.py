@@ -292,11 +292,11 @@ def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, t
     # Older than the batch before: the whole table.
     sink.attempts.clear()
     ancient = kinesis_rows(range(400, 405), EPOCH)
-    for _ in range(2):
+    for number in (3, 4):
         (guard,) = write.guards.streams
         assert isinstance(guard, kinesis_guard.KinesisGuard)
         guard.oldest, guard.steps = now, ()
-        write(frame(spark, ancient), 3)
+        write(frame(spark, ancient), number)
     assert [each.outside is None for each in sink.attempts] == [False, True] * 2
     assert events.accounts() == (5, 5, 0, 0, 0)
     found = ids(spark, landing)
