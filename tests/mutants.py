@@ -53,7 +53,7 @@ AREAS = {
         ),
     ),
     "fence": Area(
-        ("etl/job/lease_fence.py", "etl/record/commits.py"),
+        ("etl/job/lease_fence.py", "etl/commits/batch_commits.py"),
         (
             "unit/etl/test_lease_fence.py",
             "spark/sinks/test_two_writers.py",
@@ -158,7 +158,6 @@ AREAS = {
 EQUIVALENT = {
     "+            if free or age > LIVE_SECONDS + 1 or _now() - looked >= LIVE_SECONDS:": "a clock that is never equal",
     "+        return values_of(self, timeout=timeout)[ -1]": "a list of one",
-    "+            return LookUpStep(None, alone=True)": "of a query that reads streams only, no later batch asks",
     "+@dataclass(frozen=False)": "whoever changes it is refused by mypy",
     '+        "version": 2,': "of a lease's record, for releases to come",
     "+    def __init__(self, term: str, message: str, seconds: float = 1.0) -> None:": "who leaves it out is not asked",

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ..commits.batch_commits import BatchId
 from ..record import hadoop_files
-from ..record.commits import BatchId
 from ..record.hadoop_files import read_text
 
 
@@ -26,7 +26,7 @@ class Checkpoint:
     place
         Position of the source among those of the query.
     source
-        :func:`~etl.record.commits.source_digest` of what the query reads; empty if commits do not name it.
+        :func:`~etl.commits.batch_commits.source_digest` of what the query reads; empty if commits do not name it.
     """
 
     location: str
@@ -36,12 +36,9 @@ class Checkpoint:
     """Entry of the batch that was read last; Spark does not change an entry after it is written."""
     _made: list[tuple[str, int]] = field(default_factory=list, repr=False, compare=False)
 
-    def batch(self, spark: SparkSession, number: int) -> BatchId | None:
-        """Return the id under which commits name a batch; None where the checkpoint has no id."""
-        try:
-            run, created = self.id_and_creation_time(spark)
-        except FileNotFoundError:
-            return None
+    def batch(self, spark: SparkSession, number: int) -> BatchId:
+        """Return the id under which commits name a batch; errors as in :meth:`id_and_creation_time`."""
+        run, created = self.id_and_creation_time(spark)
         return BatchId(run, number, self.source, created)
 
     def id_and_creation_time(self, spark: SparkSession) -> tuple[str, int]:
@@ -75,8 +72,6 @@ class Checkpoint:
             The offset, decoded from JSON; None where it is not known, as for the first
             batch of a checkpoint.
         """
-        if batch - 1 in self._last:
-            return parse_offset(self._last[batch - 1], self.place)
         return None if batch == 0 else self.batch_end(spark, batch - 1)
 
     def batch_end(self, spark: SparkSession, batch: int) -> Any:

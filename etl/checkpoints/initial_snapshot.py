@@ -21,13 +21,16 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ..commits.snapshots import added_files, history_of
 from ..record import hadoop_files
 from ..record.errors import LossError, RestartQueryError, StartError
 from ..record.query import Query
+from ..record.tables import load_table
 from .checkpoint import Checkpoint
 
 
@@ -47,8 +50,7 @@ def newest_complete_snapshot(metadata: Any, most: int | None = None) -> Any:
         Iceberg's snapshot; None if no known snapshot is an append whose manifests list no deleted file.
     """
     spoiled: set[int] = set()
-    snapshot, looked = metadata.currentSnapshot(), 0
-    while snapshot is not None and (most is None or looked < most):
+    for snapshot in islice(history_of(metadata, metadata.currentSnapshot()), most):
         # One commit wrote a manifest with deleted files; all snapshots from it to the one looked at have this manifest.
         if spoiled:
             spoiled = set() if snapshot.snapshotId() in spoiled else spoiled
@@ -57,8 +59,6 @@ def newest_complete_snapshot(metadata: Any, most: int | None = None) -> Any:
             if not spoiled:
                 return snapshot
             spoiled -= {snapshot.snapshotId()}
-        parent = snapshot.parentId()
-        snapshot, looked = metadata.snapshot(parent) if parent is not None else None, looked + 1
     return None
 
 
@@ -248,27 +248,19 @@ def _has_rest(metadata: Any, start: Any) -> bool:
 
 def _commit_end(metadata: Any, start: Any, end: Any) -> Any:
     """Return the end of the last commit that a batch has whole, or of the one in which it ends; None where unknown."""
-    snapshot = metadata.snapshot(end["snapshot_id"])
-    if snapshot is None or end["position"] >= added_files(snapshot):
+    last = metadata.snapshot(end["snapshot_id"])
+    if last is None or end["position"] >= added_files(last):
         return None
-    own = {**end, "position": added_files(snapshot)}
-    while snapshot.snapshotId() != start["snapshot_id"]:
-        parent = snapshot.parentId()
-        snapshot = None if parent is None else metadata.snapshot(parent)
-        if snapshot is None:
-            break
+    for snapshot in history_of(metadata, last):
         files = added_files(snapshot)
         begun = snapshot.snapshotId() == start["snapshot_id"]
         # Of a first snapshot that is read with all its files, nothing is left here.
         rest = not begun or (start["position"] < files and not start["scan_all_files"])
-        if snapshot.operation() == "append" and files and rest:
+        if snapshot is not last and snapshot.operation() == "append" and files and rest:
             return {**end, "snapshot_id": snapshot.snapshotId(), "position": files}
-    return own
-
-
-def added_files(snapshot: Any) -> int:
-    """Count the files that a snapshot added."""
-    return int(snapshot.summary().getOrDefault("added-data-files", "0"))
+        if begun:
+            break
+    return {**end, "position": added_files(last)}
 
 
 @dataclass
@@ -308,16 +300,6 @@ def _is_there(spark: SparkSession, url: str) -> bool:
         return isinstance(json.loads(hadoop_files.read_text(spark, url)), dict)
     except (FileNotFoundError, ValueError):
         return False
-    except OSError as error:
-        if hadoop_files.is_corrupt(error):
-            return False
-        raise
-
-
-def load_table(spark: SparkSession, table: str) -> Any:
-    """Return a table as Iceberg's Java object, with its current metadata."""
-    jvm: Any = spark._jvm
-    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
 
 
 @dataclass(frozen=True)

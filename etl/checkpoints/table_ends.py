@@ -6,9 +6,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ..commits.snapshots import added_files, history_of
 from ..record.query import Reached
+from ..record.tables import load_table
 from .checkpoint import Checkpoint
-from .initial_snapshot import added_files, all_files, load_table, table_streams
+from .initial_snapshot import all_files, table_streams
 
 
 def fix_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> Reached:
@@ -45,11 +47,8 @@ def fix_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> Rea
 
 def _newest_append(metadata: Any) -> Any:
     """Return the newest snapshot that adds records; None if a table has none. Streams skip compactions and deletes."""
-    snapshot = metadata.currentSnapshot()
-    while snapshot is not None and snapshot.operation() != "append":
-        parent = snapshot.parentId()
-        snapshot = None if parent is None else metadata.snapshot(parent)
-    return snapshot
+    known = history_of(metadata, metadata.currentSnapshot())
+    return next((snapshot for snapshot in known if snapshot.operation() == "append"), None)
 
 
 def _covers(metadata: Any, at: Any, end: Any) -> bool:
@@ -59,7 +58,4 @@ def _covers(metadata: Any, at: Any, end: Any) -> bool:
         return bool(
             at["position"] >= (all_files(metadata, end) if at["scan_all_files"] else added_files(end))
         )
-    while snapshot is not None and snapshot.snapshotId() != end.snapshotId():
-        parent = snapshot.parentId()
-        snapshot = None if parent is None else metadata.snapshot(parent)
-    return snapshot is not None
+    return any(each.snapshotId() == end.snapshotId() for each in history_of(metadata, snapshot))

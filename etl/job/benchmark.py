@@ -19,13 +19,12 @@ from typing import Any, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 
 from ..launch import typed_json
-from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, RouteSettings
+from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, RouteSettings
 from ..launch.sinks import SinkSettings
 from ..record import batch_accounts, hadoop_files
-from ..record.batch_accounts import Reporter
 from ..record.errors import StartError, describe
+from ..record.job_run import JobRun
 from ..record.query import Query
-from ..record.tables import Table
 
 POLL_SECONDS = 0.1
 
@@ -36,7 +35,7 @@ _BATCH = re.compile(r"batch = (\d+)")
 
 Route = TypeVar("Route", bound=RouteSettings)
 
-Opened = Callable[[JobSettings, str, int | None], Query]
+Opened = Callable[[JobRun, str, int | None], Query]
 """Builds a query of a job by name; the number limits the rows that a derive query reads in a batch."""
 
 
@@ -114,14 +113,10 @@ class Benchmark:
     ----------
     opened
         Builds a query.
-    report
-        Gets an event for each run.
     """
 
-    spark: SparkSession
-    job: JobSettings
+    job_run: JobRun
     opened: Opened
-    report: Reporter
     _made: set[str] = field(default_factory=set)
 
     def __call__(self, schedule: Schedule) -> int:
@@ -142,7 +137,7 @@ class Benchmark:
         measured: list[dict[str, Any]] = []
         for run in schedule.runs:
             measured.extend(self._run(chain, run, schedule.topic_partitions))
-            self.report.emit(
+            self.job_run.report.emit(
                 "measured",
                 number=run.number,
                 of=len(schedule.runs),
@@ -151,20 +146,20 @@ class Benchmark:
             )
         outcome = {
             "version": VERSION,
-            "job": self.job.job,
-            "engine": self.job.engine,
+            "job": self.job_run.job.job,
+            "engine": self.job_run.job.engine,
             "begun_at": batch_accounts.iso_text(begun),
             "ended_at": batch_accounts.iso_text(batch_accounts.now()),
-            **describe_machine(self.spark),
+            **describe_machine(self.job_run.spark),
             "runs": measured,
         }
-        hadoop_files.write_text(self.spark, schedule.result, json.dumps(outcome))
-        self.report.emit("benchmarked", result=schedule.result, runs=len(measured))
+        hadoop_files.write_text(self.job_run.spark, schedule.result, json.dumps(outcome))
+        self.job_run.report.emit("benchmarked", result=schedule.result, runs=len(measured))
         return 0
 
     def _chain(self, schedule: Schedule) -> tuple[LandSettings | DirectSettings | DeriveSettings, ...]:
         """Return the queries in their order: each one after the first derives from the first one's table."""
-        have = {q.name: q for q in self.job.queries}
+        have = {q.name: q for q in self.job_run.job.queries}
         unknown = [name for name in schedule.queries if name not in have]
         if unknown:
             raise StartError(f"no query {', '.join(unknown)}; the job has {', '.join(have)}")
@@ -192,17 +187,18 @@ class Benchmark:
         partitions: int,
     ) -> Iterator[dict[str, Any]]:
         job = dataclasses.replace(
-            self.job,
-            checkpoints=f"{self.job.checkpoints}/benchmark-{time.time_ns()}",
+            self.job_run.job,
+            checkpoints=f"{self.job_run.job.checkpoints}/benchmark-{time.time_ns()}",
             queries=tuple(self._fresh(query, run, partitions) for query in chain),
         )
+        fresh = dataclasses.replace(self.job_run, job=job)
         try:
             for query in chain:
-                batches = self._measure(self.opened(job, query.name, run.limit), run)
+                batches = self._measure(self.opened(fresh, query.name, run.limit), run)
                 yield {"query": query.name, **dataclasses.asdict(run), "batches": batches}
         finally:
             self._drop()
-            hadoop_files.delete(self.spark, job.checkpoints)
+            hadoop_files.delete(self.job_run.spark, job.checkpoints)
 
     def _fresh(
         self, query: LandSettings | DirectSettings | DeriveSettings, run: BenchmarkRun, partitions: int
@@ -242,7 +238,7 @@ class Benchmark:
 
     def _drop(self) -> None:
         for name in sorted(self._made):
-            self.spark.sql(f"DROP TABLE IF EXISTS {Table.of(self.job.catalog, name)} PURGE")
+            self.job_run.spark.sql(f"DROP TABLE IF EXISTS {self.job_run.table(name)} PURGE")
 
     def _measure(self, query: Query, run: BenchmarkRun) -> list[dict[str, Any]]:
         done = 0
@@ -278,7 +274,7 @@ class Benchmark:
             running.stop()
         if failure is not None:
             raise StartError(f"query {query.name}: {describe(failure)}")
-        work = task_seconds(self.spark, str(running.runId))
+        work = task_seconds(self.job_run.spark, str(running.runId))
         return [
             {
                 "batch": each["batchId"],

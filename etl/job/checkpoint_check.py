@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from ..checkpoints import manifest
 from ..checkpoints.checkpoint import Checkpoint
@@ -20,8 +18,8 @@ from ..formats.schemas import read_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..launch.start_position import start_time
 from ..record import hadoop_files
-from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
+from ..record.job_run import JobRun
 from ..record.query import Query
 from ..sources import identity_check
 from ..sources.identity_check import StreamIdentities
@@ -29,26 +27,12 @@ from .lease import FOLDER
 
 
 class CheckpointManifests:
-    """Manifests of a job's queries.
+    """Manifests of a job's queries."""
 
-    Parameters
-    ----------
-    report
-        Gets an event for each adopted checkpoint and for each consequence of a change.
-    binds
-        Names and values of ``--bind``, with which the sources look up their ids.
-    """
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        job: JobSettings,
-        report: Reporter,
-        binds: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self._spark, self._job, self._report, self._binds = spark, job, report, binds
+    def __init__(self, run: JobRun) -> None:
+        self._run, self._spark, self._job, self._report = run, run.spark, run.job, run.report
         self._origins: dict[str, StreamIdentities] = {}
-        self._folder = f"{job.checkpoints}/{FOLDER}"
+        self._folder = f"{run.job.checkpoints}/{FOLDER}"
         self._old: dict[str, Manifest | None] = {}
         self._new: dict[str, Manifest] = {}
 
@@ -92,10 +76,8 @@ class CheckpointManifests:
         """
         origin = self._origins.get(query.name)
         if origin is not None:
-            checks = (origin,) if query.check is None else (query.check, origin)
-            check = partial(identity_check.run_in_order, *checks)
             handle = FirstBatchHandler(query.handle, before=origin.check_before_first_batch)
-            query = dataclasses.replace(query, check=check, handle=handle)
+            query = dataclasses.replace(query, check=partial(origin, query.check), handle=handle)
         new = self._new[query.name]
         if new.state is not None:
             new = self._new[query.name] = dataclasses.replace(new, operators=stateful_operators(query.rows))
@@ -146,9 +128,7 @@ class CheckpointManifests:
 
     def _check_origins(self, query: QuerySettings, begun: bool) -> None:
         url = f"{self._folder}/{query.name}.sources.json"
-        identities = identity_check.stream_identities(
-            self._spark, self._job, query, self._binds, url, self._report, begun=begun
-        )
+        identities = identity_check.stream_identities(self._run, query, url, begun=begun)
         if identities is not None:
             identities.check_at_start()
             self._origins[query.name] = identities
@@ -191,7 +171,7 @@ class CheckpointManifests:
                 f"query {query.name}: {url} sets a start time, but a derive query always starts with all landed "
                 "records; delete the file"
             )
-        self._report.emit("begins_at", query=query.name, at=_told(at, moment))
+        self._report.emit("begins_at", query=query.name, at=at if moment is None else moment.isoformat())
         routes: Any = tuple(dataclasses.replace(r, source=_from(r.source, at)) for r in query.routes)
         return dataclasses.replace(query, routes=routes)
 
@@ -238,7 +218,3 @@ def _from(source: Any, start: str) -> Any:
             source, start=start, reading=dataclasses.replace(reading, start_offsets=None)
         )
     return dataclasses.replace(source, start=start)
-
-
-def _told(start: str, moment: datetime | None) -> str:
-    return start if moment is None else moment.isoformat()

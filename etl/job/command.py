@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
@@ -19,18 +19,19 @@ from pyspark.sql import SparkSession
 
 from ..launch import launch_document as launch
 from ..launch.launch_document import BackfillRequest, ReplayRequest, ScriptArguments
-from ..launch.settings import JobSettings
 from ..main import DIGEST, is_original
 from ..metrics.outputs import Console, open_monitor
 from ..metrics.spark import SparkMetrics
 from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
+from ..record.job_run import JobRun
 from ..repair import backfill_landing, commands
 from ..sources.base import reader_of
-from . import benchmark, lease, lease_fence, log_redaction, maintenance_schedule, run
+from . import benchmark, lease, lease_fence, log_redaction, maintenance_schedule
 from .lease import Lease
 from .maintenance_schedule import Maintenance
+from .run import build, open_query
 from .supervise import Retries, Supervisor
 
 _EXCHANGED = (
@@ -58,45 +59,42 @@ def main(arguments: Sequence[str]) -> int:
         try:
             document = _read(spark, options.document)
             job = launch.read_document(document, options)
-            _check_archive(spark, json.loads(document))
-            region = launch.region(document)
+            content = json.loads(document)
+            _check_archive(spark, content)
+            # None in tests of the sandbox.
+            region = content.get("region")
             if region is not None:
                 # AWS clients read these variables; no engine documents that it sets them.
                 os.environ.setdefault("AWS_REGION", region)
                 os.environ.setdefault("AWS_DEFAULT_REGION", region)
-            status = _once(spark, job, options)
+            status = _once(JobRun(spark, job, options.binds, Reporter(job.job)), options)
             if status is not None:
                 return status
             console = Console(sys.stdout)
             report = Reporter(job.job, console)
-            name = launch.deployed_name(document, job)
+            run = JobRun(spark, job, options.binds, report)
             others = {"spark": SparkMetrics(spark).write}
             followers = {
                 query.name: follower
                 for query in job.queries
                 for source in query.sources
-                if (
-                    follower := reader_of((source,)).commit_listener(
-                        spark, job, query.name, options.binds, report
-                    )
-                )
-                is not None
+                if (follower := reader_of((source,)).commit_listener(run, query.name)) is not None
             }
-            monitor = open_monitor(name, job, console, report, options.binds, region, others, followers)
+            monitor = open_monitor(content.get("name") or job.job, run, console, region, others, followers)
             ending.callback(monitor.close)
-            hold = _lease(spark, job, report)
+            hold = _lease(run)
             unsupervised = ending.enter_context(ExitStack())
             if hold is not None:
                 hold.acquire()
                 unsupervised.callback(hold.release)
             try:
-                queries = run.build(spark, job, options.binds, report)
+                queries = build(run)
             except (OSError, CapturedException, Py4JJavaError) as error:
                 # Not an error of the settings: such as a full disk or a service that does not answer.
                 report.report_failure(error)
                 spark.stop()
                 return 1
-            housekeeping = Maintenance(spark, maintenance_schedule.maintenance_tasks(job, report), report)
+            housekeeping = Maintenance(spark, maintenance_schedule.maintenance_tasks(run), report)
             finish = None
             if job.run_every_seconds is not None:
                 done = f"{job.checkpoints}/{lease.FOLDER}/maintenance.json"
@@ -127,53 +125,44 @@ def main(arguments: Sequence[str]) -> int:
         return status
 
 
-def _once(spark: SparkSession, job: JobSettings, given: ScriptArguments) -> int | None:
+def _once(run: JobRun, given: ScriptArguments) -> int | None:
     """Run the requested command instead of the job; return None if there is none."""
-    report = Reporter(job.job)
+    work: Callable[[], int]
     if given.replay is not None:
-        query, work = given.replay.query, partial(_replay, spark, job, given.replay, report, given.binds)
+        query, work = given.replay.query, partial(_replay, run, given.replay)
     elif given.backfill is not None:
-        query, work = (
-            given.backfill.query,
-            partial(_backfill, spark, job, given.backfill, report, given.binds),
-        )
+        query, work = given.backfill.query, partial(_backfill, run, given.backfill)
     elif given.benchmark is not None:
-        schedule = benchmark.read_schedule(spark, given.benchmark)
+        schedule = benchmark.read_schedule(run.spark, given.benchmark)
         query = ", ".join(schedule.queries)
-        opened = partial(run.open_query, spark, binds=given.binds, report=report)
-        work = partial(benchmark.Benchmark(spark, job, opened, report), schedule)
+        work = partial(benchmark.Benchmark(run, open_query), schedule)
     else:
         return None
     try:
         status = work()
     except (AccountsError, CapturedException, OSError, Py4JJavaError, SinkError, NoAnswerError) as error:
-        report.report_failure(error, query=query)
+        run.report.report_failure(error, query=query)
         status = 1
-    spark.stop()
+    run.spark.stop()
     return status
 
 
-def _replay(
-    spark: SparkSession, job: JobSettings, asked: ReplayRequest, report: Reporter, binds: Mapping[str, str]
-) -> int:
-    return commands.replayer(spark, job, asked.query, report, binds)(spark, asked)
+def _replay(run: JobRun, asked: ReplayRequest) -> int:
+    return commands.replayer(run, asked.query)(run.spark, asked)
 
 
-def _backfill(
-    spark: SparkSession, job: JobSettings, asked: BackfillRequest, report: Reporter, binds: Mapping[str, str]
-) -> int:
+def _backfill(run: JobRun, asked: BackfillRequest) -> int:
     if asked.origin is None:
-        return commands.backfiller(spark, job, asked.query, report)(spark, asked)
-    return backfill_landing.landing_backfiller(spark, job, asked, binds, report)(spark, asked)
+        return commands.backfiller(run, asked.query)(run.spark, asked)
+    return backfill_landing.landing_backfiller(run, asked)(run.spark, asked)
 
 
-def _lease(spark: SparkSession, job: JobSettings, report: Reporter) -> Lease | None:
-    run_name = spark.sparkContext.applicationId
+def _lease(run: JobRun) -> Lease | None:
     return lease.lease_of(
-        job.checkpoints,
-        run_name,
-        (os.getpid(), lease_fence.jvm_process(spark)),
-        lambda holder: report.emit("waiting_for_lease", **holder),
+        run.job.checkpoints,
+        run.spark.sparkContext.applicationId,
+        (os.getpid(), lease_fence.jvm_process(run.spark)),
+        lambda holder: run.report.emit("waiting_for_lease", **holder),
     )
 
 

@@ -13,12 +13,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from ..launch.settings import JobSettings, LandSettings
+from ..launch.settings import LandSettings
 from ..maintenance.table_services import Compaction, Expiry, OrphanFileRemoval, Retention, TableTask
 from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import describe
-from ..record.tables import Table
+from ..record.job_run import JobRun
 from ..repair.erase import Erasure
 
 MaintenanceTask = TableTask | Erasure
@@ -103,26 +103,21 @@ class Maintenance:
                 )
 
 
-def maintenance_tasks(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
-    """Return the chores of a job.
-
-    Parameters
-    ----------
-    report
-        Gets an event for each chore that has run.
-    """
+def maintenance_tasks(run: JobRun) -> tuple[MaintenanceTask, ...]:
+    """Return the chores of a job."""
+    job, report = run.job, run.report
     tasks: list[MaintenanceTask] = [Erasure(job, report)]
     if job.dead_letters_kept_seconds is not None:
         keep = timedelta(seconds=job.dead_letters_kept_seconds)
         names = (q.table if isinstance(q, LandSettings) else q.dead_letters for q in job.queries)
-        tables = (Table.of(job.catalog, name) for name in dict.fromkeys(names) if name is not None)
+        tables = (run.table(name) for name in dict.fromkeys(names) if name is not None)
         tasks += (Retention(table, keep, report) for table in tables)
     upkeep = job.upkeep
     if upkeep is None:
         return tuple(tasks)
     # Retention first, expiry last: so the bytes of a deleted dead letter are removed as early as allowed.
     for kept_up in upkeep.tables:
-        table = Table.of(job.catalog, kept_up.table)
+        table = run.table(kept_up.table)
         tasks.append(Compaction(table, upkeep.file_bytes, report))
         tasks.append(Expiry(table, timedelta(seconds=upkeep.snapshots_kept_seconds), kept_up.readers, report))
         tasks.append(OrphanFileRemoval(table, timedelta(seconds=upkeep.orphans_kept_seconds), report))

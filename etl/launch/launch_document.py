@@ -206,28 +206,3 @@ def read_document(text: str, arguments: ScriptArguments) -> JobSettings:
             known = ", ".join(_BINDS)
             raise StartError(f"--bind {name}: neither {known} nor a key of a connection of this job")
     return dataclasses.replace(job, checkpoints=arguments.binds.get("checkpoints", job.checkpoints))
-
-
-def region(text: str) -> str | None:
-    """Return the region of a job; None if the document has none, as in tests of the sandbox.
-
-    Parameters
-    ----------
-    text
-        The document, accepted by :func:`read_document`.
-    """
-    result = json.loads(text).get("region")
-    return None if result is None else str(result)
-
-
-def deployed_name(text: str, job: JobSettings) -> str:
-    """Return the deployed name of a job, which alarms watch; the job's own name if the document has none.
-
-    Parameters
-    ----------
-    text
-        The document, accepted by :func:`read_document`.
-    job
-        Settings that were read from it.
-    """
-    return str(json.loads(text).get("name") or job.job)

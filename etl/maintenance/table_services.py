@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..checkpoints.checkpoint import read_states
 from ..checkpoints.initial_snapshot import newest_complete_snapshot
+from ..commits.snapshots import commit_time
 from ..record import batch_accounts
 from ..record.batch_accounts import Reporter
 from ..record.envelope import ERASED
@@ -30,7 +31,7 @@ MOST_SNAPSHOTS = 5_000
 """Most snapshots, however young: each is an entry of about a kilobyte in the metadata that every commit writes again."""
 
 FEWEST_SNAPSHOTS = 20
-"""Fewest snapshots, however old: a query finds its last commit among them (:mod:`etl.record.commits`)."""
+"""Fewest snapshots, however old: a query finds its last commit among them (:mod:`etl.commits.batch_commits`)."""
 
 _DELETE_FILES = 10
 """Delete files per data file at which it is rewritten: a reader opens all of them."""
@@ -247,11 +248,6 @@ class Expiry(TableTask):
 
 
 _EPOCH = datetime.fromtimestamp(0, tz=UTC)
-
-
-def commit_time(snapshot: Any) -> datetime:
-    """Return the commit time of a snapshot."""
-    return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
 
 
 @dataclass(frozen=True)

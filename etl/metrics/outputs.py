@@ -7,9 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
-from ..record.batch_accounts import LineOutput, Reporter
+from ..launch.settings import DeriveSettings, QuerySettings
+from ..record.batch_accounts import LineOutput
 from ..record.errors import StartError
+from ..record.job_run import JobRun
 from . import cloudwatch
 from .background_writer import BackgroundWriter
 from .jsonlines import JsonLines
@@ -44,10 +45,8 @@ class Console:
 
 def open_monitor(
     name: str,
-    job: JobSettings,
+    run: JobRun,
     console: Console,
-    report: Reporter,
-    binds: Mapping[str, str],
     region: str | None = None,
     others: Mapping[str, Callable[[Sequence[MetricSample]], None]] = MappingProxyType({}),
     followers: Mapping[str, BackgroundWriter[Mapping[str, Any]]] = MappingProxyType({}),
@@ -58,14 +57,10 @@ def open_monitor(
     ----------
     name
         Deployed name of the job.
-    job
-        Its settings, for the sources of its queries.
+    run
+        Source of the events, with the bind ``metrics.file``; the path of the file is an event too.
     console
         Standard output.
-    report
-        Source of the events; it also reports the path of the file.
-    binds
-        Names and values of ``--bind``: ``metrics.file``.
     region
         Region of CloudWatch; None sends nothing there.
     others
@@ -82,16 +77,16 @@ def open_monitor(
         BackgroundWriter(f"metrics-{other}", write) for other, write in others.items()
     ]
     if region is not None:
-        sent = cloudwatch.CloudWatch(name, region, report).write
+        sent = cloudwatch.CloudWatch(name, region, run.report).write
         gathered = cloudwatch.GATHER_SECONDS
         outputs.append(BackgroundWriter("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_urgent))
-    if file := binds.get("metrics.file"):
+    if file := run.binds.get("metrics.file"):
         outputs.append(BackgroundWriter("metrics-file", JsonLines(_file(file), name).write))
-    origins = {query.name: _origin(query) for query in job.queries}
+    origins = {query.name: _origin(query) for query in run.job.queries}
     monitor = Monitor(outputs, origins=origins, followers=followers, others=[console.pipe])
-    report.add_listener(monitor.on_event)
+    run.report.add_listener(monitor.on_event)
     if file:
-        report.emit("metrics", file=file)
+        run.report.emit("metrics", file=file)
     return monitor
 
 

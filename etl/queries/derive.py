@@ -5,9 +5,9 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property, partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
+from ..commits.snapshots import added_files, commit_time, history_of
 from ..formats.changes.decoder import TRUNCATE
 from ..formats.decoding.routes import DELETE, rows_of_route
 from ..formats.decoding.rows import misfits
@@ -22,10 +24,8 @@ from ..launch import typed_json
 from ..launch.settings import DeriveSettings
 from ..record import batch_accounts
 from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
-from ..record.commits import History, OtherWriters
 from ..record.envelope import CARRIED, timestamp_literal
 from ..record.errors import StartError, describe
-from ..record.lookup_bounds import EVERYTHING, LookUpBound, LookUpStep
 from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
 from ..sinks.dead_letters import DeadLetters
@@ -42,8 +42,8 @@ Transform = Callable[[DataFrame], DataFrame]
 ROWS_PER_BATCH = 1_000_000
 """Most rows of a batch from the landing table, by complete files: limits the first batch after a pause."""
 
-SLACKS = (timedelta(seconds=1), timedelta(hours=1))
-"""Subtracted from a bound: first almost nothing, then enough for clock differences of two drivers or two land queries."""
+SLACK = timedelta(hours=1)
+"""Subtracted from a bound: enough for clock differences of two drivers or two land queries."""
 
 RESERVED = ("_written_at", "_attempt", "_refused", "_known", "_known_hash")
 """Columns that sinks add to rows."""
@@ -271,17 +271,14 @@ def earliest_landing_time(landing: Any, start: Any) -> datetime | None:
         None if the table's snapshot has expired, the batch begins with the table's first append, or it reads all files of a
         snapshot (:mod:`etl.checkpoints.initial_snapshot`).
     """
-    snapshot = landing.snapshot(int(start["snapshot_id"])) if start and not start["scan_all_files"] else None
-    if snapshot is None:
+    if not start or start["scan_all_files"]:
         return None
-    finished = start["position"] >= int(snapshot.summary().getOrDefault("added-data-files", "0"))
-    while not (finished and snapshot.operation() == "append"):
-        parent = snapshot.parentId()
-        snapshot = landing.snapshot(parent) if parent is not None else None
-        if snapshot is None:
-            return None
-        finished = True
-    return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
+    begin = landing.snapshot(int(start["snapshot_id"]))
+    for snapshot in history_of(landing, begin):
+        unread = snapshot is begin and start["position"] < added_files(snapshot)
+        if snapshot.operation() == "append" and not unread:
+            return commit_time(snapshot)
+    return None
 
 
 @dataclass
@@ -308,10 +305,10 @@ class Deriver:
     checkpoint: Checkpoint
     report: Reporter
     _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
-    _deletes: KeptDeletes = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        self._deletes = KeptDeletes(f"{self.checkpoint.location}/deletes")
+    @cached_property
+    def _deletes(self) -> KeptDeletes:
+        return KeptDeletes(f"{self.checkpoint.location}/deletes")
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.
@@ -324,8 +321,8 @@ class Deriver:
         begun = batch_accounts.now()
         read = CountedRows(self.sink, row_count("read"))
         lanes = ObservedFigures(F.expr("count_if(_lanes) AS unordered"))
-        looks = partial(self._looks, batch_id)
-        place = batch_place(batch.sparkSession, self.checkpoint, batch_id, lookup=looks)
+        look_ups = partial(self._look_ups, batch_id)
+        place = batch_place(batch.sparkSession, self.checkpoint, batch_id, look_ups=look_ups)
 
         def offered() -> DataFrame:
             return self.compose(read.observe(batch))
@@ -363,33 +360,23 @@ class Deriver:
             **batch_accounts.batch_times(begun, batch_accounts.now()),
         )
 
-    def _looks(
-        self,
-        batch_id: int,
-        spark: SparkSession,
-        table: Table,
-        history: History,
-    ) -> Iterator[LookUpStep]:
+    def _look_ups(self, batch_id: int, history: History) -> list[LookUp]:
         others = self._others.latest_commit(history)
         if others is None:
-            yield LookUpStep(None, alone=True)
-            return
-        since = earliest_landing_time(
-            self.landing.metadata(spark), self.checkpoint.batch_start(spark, batch_id)
-        )
+            return [LookUp(nothing_later=True)]
+        start = self.checkpoint.batch_start(history.spark, batch_id)
+        since = earliest_landing_time(self.landing.metadata(history.spark), start)
+        if since is None:
+            return [everything()]
         state = self.settings.state
         joined = state is not None and state.join is not None
         # The second stream of a join has its own position.
-        if since is not None and not joined and since - SLACKS[-1] > others:
-            # No look-up; a record that was landed before the bound fails the write.
-            yield LookUpStep(LookUpBound(F.lit(False), "_landed_at", others), alone=True)
-        if since is not None:
-            # A joined row has the landing time of its first record, which may have waited in the state for the second.
-            for slack in SLACKS[1:] if joined else SLACKS:
-                bound = LookUpBound.since("_landed_at", since - slack)
-                if joined:
-                    # A row of the second stream alone has no landing time.
-                    late = F.col("_landed_at") < F.lit(since - slack)
-                    bound = replace(bound, outside=late | F.col("_landed_at").isNull())
-                yield LookUpStep(bound, alone=False)
-        yield LookUpStep(EVERYTHING, alone=False)
+        later = not joined and since - SLACK > others
+        begin = others if later else since - SLACK
+        outside = older_than("_landed_at", begin)
+        if joined:
+            # A joined row has the landing time of its first record, which may have waited in the state for the second; a row
+            # of the second stream alone has none.
+            outside |= F.col("_landed_at").isNull()
+        rows = None if later else F.col("_landed_at") >= F.lit(begin)
+        return [LookUp(rows, outside, nothing_later=later), everything()]

@@ -32,11 +32,10 @@ from ..record.errors import AccountsError
 from ..sinks.base import STAGE, Again, BatchPlace, Sink, WriteCounts, batch_place, refuse_nothing
 from ..sinks.delivery.python_tasks import CountedRows
 from ..sources.base import ReplayedLeg
-from ..sources.offsets import OffsetRange, in_few_tasks
-from ..sources.source_union import offsets_of
-from . import offset_overlap
+from ..sources.leg_guards import offsets_of
+from ..sources.offsets import MOST_PARTITIONS, OffsetRange, in_few_tasks
 from .derive import DEAD_LETTER, EnrichThenTransform
-from .offset_overlap import Overlap
+from .offset_overlap import Overlap, overlap_with_derived_table, overlap_with_landing_table
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"
 """Properties of a commit for the audit: the query and the offsets."""
@@ -55,8 +54,10 @@ def commit_properties(query: str, offsets: OffsetRange | None) -> Mapping[str, s
     offsets
         Offsets of the batch; None where unknown.
     """
-    text = None if offsets is None else offsets.as_property()
-    return {QUERY: query} | ({} if text is None else {RANGE: text})
+    if offsets is None or len(offsets.end) > MOST_PARTITIONS:
+        return {QUERY: query}
+    ends = {"start": offsets.start, "end": offsets.end}
+    return {QUERY: query, RANGE: json.dumps(ends, sort_keys=True, separators=(",", ":"))}
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class DirectRoute:
 
     @cached_property
     def _overlap(self) -> Overlap:
-        return offset_overlap.overlap_with_derived_table(self.source)
+        return overlap_with_derived_table(self.source)
 
     def rows(self, good: DataFrame) -> DataFrame:
         """Return the route's rows for the sink, from good records of all routes."""
@@ -93,10 +94,10 @@ class DirectRoute:
             Offsets of all that the query reads; None if the checkpoint does not know them.
         """
         own = f"{self.source}/"
-        lookup = self._overlap.look_up(None if offsets is None else offsets.of(own))
+        look_ups = self._overlap.look_ups(None if offsets is None else offsets.of(own))
         if self.name is None:
             plain = None if offsets is None else offsets.without_prefix(own)
-            return replace(whole, properties=commit_properties(query, plain), lookup=lookup)
+            return replace(whole, properties=commit_properties(query, plain), look_ups=look_ups)
         assert offsets is not None, "Spark writes the end of a batch before it begins"
         route = f"{query}/{self.name}"
         # Of the complete batch: then a table's history also covers batches without a record of the route.
@@ -104,7 +105,7 @@ class DirectRoute:
         notes = f"{whole.notes}/routes/{self.name}"
         properties = commit_properties(route, offsets)
         return replace(
-            whole, start=start, end=end, notes=notes, route=route, properties=properties, lookup=lookup
+            whole, start=start, end=end, notes=notes, route=route, properties=properties, look_ups=look_ups
         )
 
 
@@ -116,8 +117,8 @@ class DirectBatchWriter:
     ----------
     decoder
         Decoder of all its routes.
-    lanes
-        One for each route.
+    routes
+        One for each route of the query.
     letters
         Sink of dead letters: a table in the shape of a landing table with these routes.
     replayed
@@ -128,7 +129,7 @@ class DirectBatchWriter:
 
     query: str
     decoder: Decoder
-    lanes: tuple[DirectRoute, ...]
+    routes: tuple[DirectRoute, ...]
     letters: Sink
     replayed: tuple[ReplayedLeg, ...]
     checkpoint: Checkpoint
@@ -136,10 +137,8 @@ class DirectBatchWriter:
     rules: tuple[Column, ...] = ()
 
     @cached_property
-    def _kept(self) -> Overlap:
-        return offset_overlap.overlap_with_landing_table(
-            source.name for leg in self.replayed for source in leg.sources
-        )
+    def _letters_overlap(self) -> Overlap:
+        return overlap_with_landing_table(source.name for leg in self.replayed for source in leg.sources)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.
@@ -156,20 +155,22 @@ class DirectBatchWriter:
         offsets = offsets_of(spark, self.replayed, batch_id)
         batch = in_few_tasks(batch, offsets)
         place = batch_place(spark, self.checkpoint, batch_id)
-        letters = _Letters(
-            batch, self.decoder, self.letters, replace(place, lookup=self._kept.look_up(offsets))
-        )
-        places = [lane.batch_place(self.query, place, offsets) for lane in self.lanes]
-        figures, done = self._passed(places[0], letters) if len(places) == 1 else self._held(places, letters)
+        of_letters = replace(place, look_ups=self._letters_overlap.look_ups(offsets))
+        letters = _Letters(batch, self.decoder, self.letters, of_letters)
+        places = [route.batch_place(self.query, place, offsets) for route in self.routes]
+        write = self._write_one_route if len(places) == 1 else self._write_cached_routes
+        figures, done = write(places, letters)
         balance = Accounts(figures["read"], done.offered, done.written, figures["bad"], done.refused)
         times = batch_accounts.batch_times(begun, batch_accounts.now(), figures["oldest"])
         fields = {**balance.fields(), **rule_counts(figures), **times}
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
-    def _passed(self, place: BatchPlace, letters: _Letters) -> tuple[Mapping[str, int], WriteCounts]:
+    def _write_one_route(
+        self, places: Sequence[BatchPlace], letters: _Letters
+    ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of one route, read once; a batch with dead letters is read a second time for them."""
-        [lane] = self.lanes
-        read = CountedRows(lane.sink, row_count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
+        [route], [place] = self.routes, places
+        read = CountedRows(route.sink, row_count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
 
         def offered() -> DataFrame:
             decoded = decode_and_observe(
@@ -177,28 +178,30 @@ class DirectBatchWriter:
                 with_hash_and_landing_time(letters.batch),
                 lambda rows, error: read.observe(rows, F.expr(f"count({error}) AS bad"), *self.rules),
             )
-            return lane.rows(decoded.where("_error IS NULL"))
+            return route.rows(decoded.where("_error IS NULL"))
 
-        done = lane.sink.write(offered(), place, letters.refuse, offered)
+        done = route.sink.write(offered(), place, letters.refuse, offered)
         figures = read.values(done)
         if figures["bad"]:
             decoded = self.decoder.decode
             letters.append(
                 lambda: decoded(with_hash_and_landing_time(letters.batch)).where("_error IS NOT NULL")
             )
-        return figures, done if lane.name is None else _together([done])
+        return figures, done if route.name is None else _together([done])
 
-    def _held(self, places: Sequence[BatchPlace], letters: _Letters) -> tuple[Mapping[str, int], WriteCounts]:
+    def _write_cached_routes(
+        self, places: Sequence[BatchPlace], letters: _Letters
+    ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of several routes, decoded once and cached for its readers."""
         held = self.decoder.decode(with_hash_and_landing_time(letters.batch)).persist()
         try:
             figures, there = _counted(held, self.rules)
             good = held.where("_error IS NULL")
             done = []
-            for lane, place in zip(self.lanes, places, strict=True):
-                if lane.name in there:
-                    rows = lane.rows(good)
-                    done.append(lane.sink.write(rows, place, letters.refuse, lambda rows=rows: rows))  # type: ignore[misc]  # of this turn
+            for route, place in zip(self.routes, places, strict=True):
+                if route.name in there:
+                    rows = route.rows(good)
+                    done.append(route.sink.write(rows, place, letters.refuse, lambda rows=rows: rows))  # type: ignore[misc]  # of this turn
             if figures["bad"]:
                 letters.append(lambda: held.where("_error IS NOT NULL"))
         finally:
@@ -296,7 +299,7 @@ def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> 
 class ReplayToSinks:
     """Writer of replayed dead letters that are now good to the sinks of a direct query."""
 
-    lanes: tuple[DirectRoute, ...]
+    routes: tuple[DirectRoute, ...]
 
     def __call__(self, good: DataFrame) -> None:
         """Write rows in a landing table's shape; a sink with identities writes each once.
@@ -306,11 +309,11 @@ class ReplayToSinks:
         AccountsError
             A sink refuses some of them again: they stay dead letters.
         """
-        routed = self.lanes[0].name is not None
+        routed = self.routes[0].name is not None
         there = {row[COLUMN] for row in good.select(COLUMN).distinct().collect()} if routed else {None}
-        for lane in self.lanes:
-            if lane.name in there:
-                lane.sink.write(lane.rows(good), None, _still_refused)
+        for route in self.routes:
+            if route.name in there:
+                route.sink.write(route.rows(good), None, _still_refused)
 
 
 def _still_refused(letters: DataFrame) -> None:

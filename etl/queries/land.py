@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
@@ -19,19 +20,19 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..commits.batch_commits import CommitFence, Commits
+from ..commits.look_ups import History, LookUp
 from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
 from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
-from ..record.commits import AddedRows, CommitFence, Commits, History
 from ..record.errors import LossError
-from ..record.lookup_bounds import LookUpBound, LookUpStep, write_with_first_valid_bound
 from ..record.projection import Projection
 from ..record.tables import nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
+from ..sources.leg_guards import LegGuards, Positions, offsets_of
 from ..sources.offsets import OffsetRange, in_few_tasks
-from ..sources.source_union import SourceUnion, offsets_of
 from .offset_overlap import Overlap, overlap_with_landing_table
 
 MOST_READS = 3
@@ -57,7 +58,7 @@ def table_schema(schema: StructType) -> StructType:
 
 
 @dataclass(frozen=True)
-class Landing:
+class LandedBatch:
     """Result of one action of a batch.
 
     Attributes
@@ -78,8 +79,8 @@ class Lander:
 
     Attributes
     ----------
-    guard
-        Guard of its legs.
+    guards
+        Guards of its legs.
     """
 
     settings: LandSettings
@@ -87,8 +88,8 @@ class Lander:
     sink: IcebergSink
     checkpoint: Checkpoint
     report: Reporter
-    guard: SourceUnion
-    _blind: bool = False
+    guards: LegGuards
+    _positions_unreadable: bool = False
     _commits: Commits = field(init=False, repr=False)
     _overlap: Overlap = field(init=False, repr=False)
     _identified: Projection | None = field(default=None, repr=False)
@@ -96,7 +97,7 @@ class Lander:
     def __post_init__(self) -> None:
         self._commits = Commits(self.sink.table)
         self._overlap = overlap_with_landing_table(
-            source.name for leg in self.guard.replayed for source in leg.sources
+            source.name for leg in self.guards.replayed for source in leg.sources
         )
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -114,37 +115,30 @@ class Lander:
         LossError
             Records were lost unread, or may have been.
         """
-        positions = self.guard.check_before_batch(batch.sparkSession, batch_id)
-        if self.guard.has_unreadable_positions and not self._blind:
-            self._blind = True
-            self.report.emit("unguarded", query=self.settings.name, batch=batch_id)
-        for stream in self.guard.streams:
-            for rows in stream.skipped_records(batch.sparkSession):
-                self._land(rows, batch_id, {})
+        spark, streams = batch.sparkSession, self.guards.streams
+        positions = [guard.check_before_batch(spark, batch_id) for guard in streams]
+        if not self._positions_unreadable and any(guard.has_unreadable_positions for guard in streams):
+            self._positions_unreadable = True
+            self.report.emit("positions_unreadable", query=self.settings.name, batch=batch_id)
+        for guard in streams:
+            for rows in guard.skipped_records(spark):
+                self._land(rows, batch_id, [])
         self._land(batch, batch_id, positions)
 
-    def _land(self, batch: DataFrame, batch_id: int, positions: Mapping[str, str]) -> None:
+    def _land(self, batch: DataFrame, batch_id: int, positions: Positions) -> None:
         spark = batch.sparkSession
         which = self.checkpoint.batch(spark, batch_id)
-        offsets = offsets_of(spark, self.guard.replayed, batch_id) if self.guard.replayed else None
-        if not self.guard.streams:
+        offsets = offsets_of(spark, self.guards.replayed, batch_id) if self.guards.replayed else None
+        if not self.guards.streams:
             batch = in_few_tasks(batch, offsets)
         # An identity that the table holds more than once looks like a second read, unless the count is distinct.
         for distinct in (False, *[True] * (MOST_READS - 1)):
             begun = batch_accounts.now()
-
-            def attempt(history: History, begun: datetime = begun, distinct: bool = distinct) -> Landing:
-                held = self._held(spark, history, offsets)
-                fence = self._commits.fence(history, which, alone=held.alone)
-
-                def write(bound: LookUpBound | None) -> Landing:
-                    return self._write(batch, bound, positions, history.again, fence, distinct)
-
-                return write_with_first_valid_bound(self._bounds(held.bound, begun), write)
-
-            done = self._commits.write(spark, which, attempt)
+            look_ups = partial(self._look_ups, offsets, begun)
+            write = partial(self._write, batch, positions, distinct)
+            done = self._commits.write(spark, which, look_ups, write)
             self._report(done, batch_id, begun)
-            self.guard.check_after_batch(positions, done.held)
+            self.guards.check_after_batch(positions, done.held)
             if done.whole:
                 return
             # The first and the repeated read end at different records; the connector continues after
@@ -155,39 +149,26 @@ class Lander:
             "batch, so it is not committed; start the job again, and the batch is read again"
         )
 
-    def _report(self, done: Landing, batch_id: int, begun: datetime) -> None:
+    def _report(self, done: LandedBatch, batch_id: int, begun: datetime) -> None:
         oldest = done.figures["oldest"]
         fields = {
             **done.balance.land_figures(),
             **data_rules.rule_counts(done.figures),
             **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
         }
-        self.guard.note_arrivals(done.figures)
+        self.guards.note_arrivals(done.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
-    def _held(self, spark: SparkSession, history: History, offsets: OffsetRange | None) -> LookUpStep:
-        """Return the part of the replaying legs that the table may hold; for other legs it is unknown before the read."""
-        if not self.guard.replayed:
-            return LookUpStep(None, alone=False)
-        return self._overlap.of(spark, self.sink.table, history, offsets)
-
-    def _bounds(self, replayed: LookUpBound | None, begun: datetime) -> Iterator[LookUpBound | None]:
-        if not self.guard.streams:
-            yield replayed
-            return
-        yield from self.guard.bounds(begun, None if replayed is None else replayed.rows)
+    def _look_ups(self, offsets: OffsetRange | None, begun: datetime, history: History) -> Iterable[LookUp]:
+        # Before a batch is read, nothing is known of the legs that do not replay.
+        replayed = self._overlap.look_up(offsets, history) if self.guards.replayed else LookUp()
+        return self.guards.look_ups(begun, replayed) if self.guards.streams else [replayed]
 
     def _write(
-        self,
-        batch: DataFrame,
-        bound: LookUpBound | None,
-        positions: Mapping[str, str],
-        again: Sequence[AddedRows],
-        fence: CommitFence,
-        distinct: bool,
-    ) -> Landing:
+        self, batch: DataFrame, positions: Positions, distinct: bool, look_up: LookUp, fence: CommitFence
+    ) -> LandedBatch:
         # Sources that replay return the same records in a second read.
-        read = ObservedFigures(row_count("read")) if self.guard.streams else None
+        read = ObservedFigures(row_count("read")) if self.guards.streams else None
         rows = (
             self._apart(batch, read)
             if read
@@ -195,21 +176,20 @@ class Lander:
         )
         appended: AppendResult = self.sink.append(
             rows,
-            bound,
+            look_up,
             F.expr("count(_error) AS bad"),
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
             *data_rules.counts(self.settings.routes),
-            of_offered=self.guard.figures(),
-            held=self.guard.count_held_positions(positions),
+            of_offered=self.guards.figures(),
+            held=self.guards.count_held_positions(positions),
             beside=[read] if read else (),
-            added=again,
             fence=fence,
             distinct=distinct,
             tasks=self.settings.repartition,
         )
         whole = read is None or appended.figures["read"] == appended.offered
         balance = Accounts.of_landing(appended.offered, appended.written, appended.figures["bad"])
-        return Landing(appended.figures, balance, appended.held, whole)
+        return LandedBatch(appended.figures, balance, appended.held, whole)
 
     def _apart(self, batch: DataFrame, read: ObservedFigures) -> DataFrame:
         """Read and decode a batch that does not replay, and make the identity of each record unique.
@@ -227,7 +207,8 @@ class Lander:
         spread = decoded.repartition(tasks, "_id")
         if self._identified is None:
             others = [F.col(f"`{name}`") for name in decoded.columns if name not in ("_id", _CONTENT)]
-            refused = self.guard.same_identity_refusal
+            refusals = (guard.same_identity_refusal for guard in self.guards.streams)
+            refused = next(filter(None, refusals), None)
             self._identified = Projection(
                 lambda: [(_numbered() if refused is None else _unlike(refused)).alias("_id"), *others]
             )

@@ -1,7 +1,7 @@
 """Overlap of a batch's offsets with the records that a table already holds.
 
 Mostly there is none: a batch is a fixed range of offsets, the run's last commit names an earlier one
-(:mod:`etl.record.commits`), and no other writer has landed any. Other records at or after a batch's offsets were written
+(:mod:`etl.commits.batch_commits`), and no other writer has landed any. Other records at or after a batch's offsets were written
 by another checkpoint (also one that was reset) or by a backfill. Their end is determined once by reading
 positions, and later from the commits that others add. A batch after that end needs no look-up, and neither do
 the following ones, in this process and the next: the commit records it (``millrace.alone``).
@@ -13,20 +13,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..record.commits import History
-from ..record.lookup_bounds import LookUp, LookUpBound, LookUpStep
-from ..record.tables import Table
+from ..commits.look_ups import History, LookUp, LookUps
 from ..sinks.iceberg import may_match_files
 from ..sources.offsets import MOST_PARTITIONS, OffsetRange, Range, any_of, offset_bound
 
 Ends = Mapping[str, int]
 """By partition, as in a batch's offsets (``stream/partition``): the offset from which on a table holds no records."""
-
-EndsOf = Callable[[DataFrame, Collection[str]], Ends | None]
-"""Reads the ends of some partitions, maybe of more, from rows of a table; None if they cannot be determined."""
 
 
 @dataclass
@@ -36,78 +31,67 @@ class Overlap:
     Parameters
     ----------
     ends_of
-        Reads the ends of the query's partitions from its rows.
-    bound_of
-        Returns the bound of the table's rows for some ranges.
+        Reads the ends of some partitions, maybe of more, from rows of the table; None if they cannot be determined.
+    rows_of
+        Returns the condition for the table's rows in some ranges; None for all rows of the query.
     """
 
-    ends_of: EndsOf
-    bound_of: Callable[[Mapping[str, Range] | None], LookUpBound]
-    _ends: Ends = field(default_factory=dict, init=False, repr=False)
+    ends_of: Callable[[DataFrame, Collection[str]], Ends | None]
+    rows_of: Callable[[Mapping[str, Range] | None], Column]
+    _ends: Ends | None = field(default_factory=dict, init=False, repr=False)
+    """None once they cannot be determined."""
     _covered: set[str] = field(default_factory=set, init=False, repr=False)
     """Partitions with known ends; one without an end has no records in the table."""
-    _untold: bool = field(default=False, init=False, repr=False)
 
-    def look_up(self, offsets: OffsetRange | None) -> LookUp:
-        """Return the look-up of a batch.
+    def look_ups(self, offsets: OffsetRange | None) -> LookUps:
+        """Return the only look-up of a batch, as a function of the table's history.
 
         Parameters
         ----------
         offsets
             Offsets of the batch; None if the checkpoint does not know them.
         """
-        return lambda spark, table, history: [self.of(spark, table, history, offsets)]
+        return lambda history: [self.look_up(offsets, history)]
 
-    def of(
-        self, spark: SparkSession, table: Table, history: History, offsets: OffsetRange | None
-    ) -> LookUpStep:
-        """Return the bound in which records of a batch can be in a table.
-
-        Parameters
-        ----------
-        spark
-            Session with the table's catalog.
-        table
-            The same table in every call.
-        offsets
-            As in :meth:`look_up`.
-        """
-        if offsets is None or self._untold:
-            return LookUpStep(self.bound_of(None), alone=False)
-        if not self._learn(spark, table, history, offsets):
-            self._untold = True
-            return LookUpStep(self.bound_of(None), alone=False)
-        ends, first = self._ends, offsets.start
+    def look_up(self, offsets: OffsetRange | None, history: History) -> LookUp:
+        """Return the look-up for the rows in which records of a batch can be; arguments as in :meth:`look_ups`."""
+        ends = None if offsets is None else self._learn(history, offsets)
+        if offsets is None or ends is None:
+            return LookUp(self.rows_of(None))
+        first = offsets.start
         ranges = {
             partition: (first.get(partition, 0), min(end, ends[partition]))
             for partition, end in offsets.end.items()
             if ends.get(partition, 0) > first.get(partition, 0)
         }
-        alone = all(ends.get(partition, 0) <= end for partition, end in offsets.end.items())
-        return LookUpStep(self.bound_of(ranges) if ranges else None, alone)
+        nothing_later = all(ends.get(partition, 0) <= end for partition, end in offsets.end.items())
+        return LookUp(self.rows_of(ranges) if ranges else None, nothing_later=nothing_later)
 
-    def _learn(self, spark: SparkSession, table: Table, history: History, offsets: OffsetRange) -> bool:
-        """Read the ends that are not known yet; return False if they cannot be determined."""
+    def _learn(self, history: History, offsets: OffsetRange) -> Ends | None:
+        """Read the ends that are not known yet, and return all; None if they cannot be determined."""
+        if self._ends is None:
+            return None
         partitions = offsets.end.keys()
         if history.empty:
             self._ends, self._covered = {}, set(partitions)
-        elif history.lost:
+        elif history.incomplete:
             self._covered = set()
-        elif not self._covered and history.alone:
+        elif not self._covered and history.nothing_later:
             # For partitions that the checkpoint has not read before, its own commits show nothing.
             self._covered = set(offsets.start)
         if not partitions <= self._covered or not all(added.whole for added in history.others):
-            rows = spark.table(str(table))
+            rows = history.spark.table(str(history.table))
             self._covered |= partitions
         elif history.others:
-            rows = reduce(DataFrame.unionByName, (a.rows(spark, table) for a in history.others))
+            added = (commit.rows(history.spark, history.table) for commit in history.others)
+            rows = reduce(DataFrame.unionByName, added)
         else:
-            return True
-        found = self.ends_of(rows, partitions)
-        if found is None:
-            return False
-        self._ends = {p: max(self._ends.get(p, 0), found.get(p, 0)) for p in {**self._ends, **found}}
-        return True
+            return self._ends
+        found, known = self.ends_of(rows, partitions), self._ends
+        if found is not None:
+            found = {p: max(known.get(p, 0), found.get(p, 0)) for p in {**known, **found}}
+        self._ends = found
+        return found
 
 
 def overlap_with_landing_table(names: Iterable[str]) -> Overlap:
@@ -119,7 +103,7 @@ def overlap_with_landing_table(names: Iterable[str]) -> Overlap:
         Logical names of the landed streams.
     """
     mine = sorted(names)
-    return Overlap(partial(landed_end_offsets, mine), partial(_landed_bound, mine))
+    return Overlap(partial(landed_end_offsets, mine), partial(_landed_rows, mine))
 
 
 def overlap_with_derived_table(source: str) -> Overlap:
@@ -130,7 +114,7 @@ def overlap_with_derived_table(source: str) -> Overlap:
     source
         Logical name of the stream.
     """
-    return Overlap(partial(derived_ends, source), lambda _: LookUpBound(F.col("_source") == source))
+    return Overlap(partial(derived_ends, source), lambda _: F.col("_source") == source)
 
 
 def landed_end_offsets(names: Sequence[str], rows: DataFrame, partitions: Collection[str]) -> Ends:
@@ -181,12 +165,12 @@ def derived_ends(source: str, rows: DataFrame, partitions: Collection[str]) -> E
     return ends
 
 
-def _landed_bound(names: Sequence[str], ranges: Mapping[str, Range] | None) -> LookUpBound:
-    """Return the bound for records of some ranges in a landing table."""
+def _landed_rows(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Column:
+    """Return the condition for records of some ranges in a landing table."""
     if ranges is None:
-        return LookUpBound(F.col("_source").isin([*names]))
+        return F.col("_source").isin([*names])
     by_source: dict[str, dict[str, Range]] = {}
     for partition, range_ in ranges.items():
         source, _, shard = partition.partition("/")
         by_source.setdefault(source, {})[shard] = range_
-    return LookUpBound(any_of([offset_bound(source, mine) for source, mine in by_source.items()]))
+    return any_of([offset_bound(source, mine) for source, mine in by_source.items()])

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..launch.settings import JobSettings
+from ..commits.batch_commits import source_digest
+from ..launch.settings import DirectSettings, JobSettings, LandSettings
 from ..launch.sources import Source, group_sources
-from ..record.commits import source_digest
+from ..record.job_run import JobRun
 from ..record.query import Reached
 from ..record.tables import Table
-from ..sources.base import LegGuard, ReplayedLeg, SourceContext, reader_of
-from ..sources.source_union import SourceUnion, union
+from ..sources.base import Leg, ReplayedLeg, SourceContext, reader_of
+from ..sources.leg_guards import LegGuards, union
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class OpenedSources:
         Rows of all legs, in the envelope's shape.
     checkpoint
         Checkpoint of the query.
-    guard
-        Guard of all legs.
+    guards
+        Guards of all legs.
     reopen
         Opens all legs again, with the limits and secrets of that time.
     watch
@@ -39,7 +40,7 @@ class OpenedSources:
 
     rows: DataFrame
     checkpoint: Checkpoint
-    guard: SourceUnion
+    guards: LegGuards
     reopen: Callable[[], DataFrame]
     watch: Callable[[], None] | None
     fix_end: Callable[[], Reached] | None
@@ -51,59 +52,41 @@ def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
     return source_digest([(each.position_source(job), each.own_name, each.part) for each in ordered])
 
 
-def open_sources(
-    spark: SparkSession,
-    job: JobSettings,
-    name: str,
-    sources: Sequence[Source],
-    table: Table,
-    binds: Mapping[str, str],
-    partitions: int | None,
-) -> OpenedSources:
+def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table) -> OpenedSources:
     """Open the sources of a query.
 
     Parameters
     ----------
-    sources
-        Sources of the query, each once.
     table
         Table in which streams are landed; their guards read it.
-    partitions
-        Fewest tasks of a batch of a leg that can be split.
 
     Raises
     ------
     StartError
         As in :meth:`etl.sources.base.SourceReader.open`.
     """
-    whole = Checkpoint(f"{job.checkpoints}/{name}", source=sources_digest(job, sources))
-    replayed: list[ReplayedLeg] = []
-    guards: list[LegGuard] = []
-    openers: list[Callable[[], DataFrame]] = []
-    watch: Callable[[], None] | None = None
-    fixers: list[Callable[[], Reached] | None] = []
-    for place, sources_of_leg in enumerate(group_sources(sources)):
+    digest = sources_digest(run.job, query.sources)
+    whole = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=digest)
+    legs: list[tuple[ReplayedLeg, Leg]] = []
+    for place, sources_of_leg in enumerate(group_sources(query.sources)):
         # All legs share one log and one cache of it: an entry is read once.
-        checkpoint = replace(whole, place=place)
-        context = SourceContext(spark, job, name, binds, checkpoint, table, partitions)
-        leg = reader_of(sources_of_leg).open(context)
-        if leg.guard is None:
-            replayed.append(ReplayedLeg(sources_of_leg, checkpoint))
-        else:
-            guards.append(leg.guard)
-        watch = watch or leg.watch
-        openers.append(leg.open)
-        fixers.append(leg.fix_end)
+        log = ReplayedLeg(sources_of_leg, replace(whole, place=place))
+        context = SourceContext(run, log.checkpoint, table, query.repartition)
+        legs.append((log, reader_of(sources_of_leg).open(context)))
+    opened = [leg for _, leg in legs]
+    guards = LegGuards(
+        tuple(log for log, leg in legs if leg.guard is None),
+        tuple(leg.guard for leg in opened if leg.guard is not None),
+    )
+    watch = next((leg.watch for leg in opened if leg.watch is not None), None)
+    fixers = [leg.fix_end for leg in opened if leg.fix_end is not None]
 
     def reopen() -> DataFrame:
-        return union([opener() for opener in openers])
+        return union([leg.open() for leg in opened])
 
     def fix_end() -> Reached:
-        ends = [fixer() for fixer in known]
+        ends = [fixer() for fixer in fixers]
         return lambda batch: all(reached(batch) for reached in ends)
 
-    known = [fixer for fixer in fixers if fixer is not None]
-    union_ = SourceUnion(tuple(replayed), tuple(guards))
-    return OpenedSources(
-        reopen(), whole, union_, reopen, watch, fix_end if len(known) == len(fixers) else None
-    )
+    fixed = fix_end if len(fixers) == len(opened) else None
+    return OpenedSources(reopen(), whole, guards, reopen, watch, fixed)

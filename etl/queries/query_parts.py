@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from time import monotonic, sleep
+from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ..formats.decoding.routes import rows_of_route
-from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, JobSettings
+from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, QuerySettings
 from ..launch.sinks import SinkSettings
 from ..metrics import ages
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
+from ..record.job_run import JobRun
 from ..record.tables import Table
-from ..sinks.base import JobContext, Sink, open_sink
-from . import derive
+from ..sinks.base import Sink, open_sink
+from . import derive, spark_settings
 from .derive import EnrichThenTransform
 from .direct import DirectRoute
 from .enrich import ReferenceTable
@@ -28,27 +29,47 @@ LANDING_SECONDS = 600.0
 
 LOOK_SECONDS = 5.0
 
+Found = TypeVar("Found", bound=QuerySettings)
 
-def await_landing_table(
-    spark: SparkSession, job: JobSettings, query: str, name: str, report: Reporter
-) -> None:
+
+def find_query(run: JobRun, asked: str, name: str, what: str, have: Iterable[Found]) -> Found:
+    """Find the query of a command, in a session that is prepared for it.
+
+    Parameters
+    ----------
+    asked, what
+        Command and kind of query, for messages.
+    have
+        Queries to which the command applies.
+
+    Raises
+    ------
+    StartError
+        None has this name.
+    """
+    spark_settings.prepare(run.spark, run.job)
+    by_name = {query.name: query for query in have}
+    if name not in by_name:
+        raise StartError(f"{asked}: the job has no such {what}; it has: {', '.join(by_name) or 'none'}")
+    return by_name[name]
+
+
+def await_landing_table(run: JobRun, query: str, name: str) -> None:
     """Wait for a landing table that another job has yet to create; return when it exists or after a time limit.
 
     Parameters
     ----------
     query, name
         As in :func:`source_table`, which reports a missing table.
-    report
-        Gets one event with the table.
     """
-    landing, until = Table.of(job.catalog, name), monotonic() + LANDING_SECONDS
-    if not landing.exists(spark):
-        report.emit("waiting_for_table", query=query, table=str(landing), most_seconds=LANDING_SECONDS)
-    while not landing.exists(spark) and monotonic() < until:
+    landing, until = run.table(name), monotonic() + LANDING_SECONDS
+    if not landing.exists(run.spark):
+        run.report.emit("waiting_for_table", query=query, table=str(landing), most_seconds=LANDING_SECONDS)
+    while not landing.exists(run.spark) and monotonic() < until:
         sleep(LOOK_SECONDS)
 
 
-def source_table(spark: SparkSession, job: JobSettings, query: str, name: str) -> Table:
+def source_table(run: JobRun, query: str, name: str) -> Table:
     """Find the landing table of a derive query.
 
     Parameters
@@ -63,21 +84,18 @@ def source_table(spark: SparkSession, job: JobSettings, query: str, name: str) -
     StartError
         The table does not exist, or is no landing table.
     """
-    landing = Table.of(job.catalog, name)
-    if not landing.exists(spark):
+    landing = run.table(name)
+    if not landing.exists(run.spark):
         raise StartError(f"query {query}: there is no table {landing}; start the job that lands it first")
-    lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in spark.table(str(landing)).columns]
+    there = run.spark.table(str(landing)).columns
+    lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in there]
     if lacking:
         raise StartError(f"query {query}: {landing} is not a landing table: it lacks {', '.join(lacking)}")
     return landing
 
 
 def enrich_then_transform(
-    spark: SparkSession,
-    job: JobSettings,
-    name: str,
-    written: DeriveSettings | DirectRouteSettings,
-    report: Reporter,
+    run: JobRun, name: str, written: DeriveSettings | DirectRouteSettings
 ) -> EnrichThenTransform:
     """Make the function from good records to rows of a sink.
 
@@ -85,8 +103,6 @@ def enrich_then_transform(
     ----------
     written
         The query, or a route of a direct query.
-    report
-        Gets an event for ambiguous keys in a reference table.
 
     Raises
     ------
@@ -95,7 +111,7 @@ def enrich_then_transform(
     """
 
     def ambiguous(table: Table, keys: int) -> None:
-        report.emit(
+        run.report.emit(
             "ambiguous",
             query=name,
             table=str(table),
@@ -103,9 +119,9 @@ def enrich_then_transform(
             at=batch_accounts.iso_text(batch_accounts.now()),
         )
 
-    references = tuple(ReferenceTable(e, Table.of(job.catalog, e.table), ambiguous) for e in written.enrich)
+    references = tuple(ReferenceTable(e, run.table(e.table), ambiguous) for e in written.enrich)
     for reference in references:
-        reference.check(spark)
+        reference.check(run.spark)
     latest_by: tuple[str, ...] = ()
     order, history = None, False
     if isinstance(written, DeriveSettings):
@@ -122,36 +138,26 @@ def enrich_then_transform(
 
 
 def prepare_sink(
-    spark: SparkSession,
-    job: JobSettings,
+    run: JobRun,
     settings: SinkSettings,
     schema: StructType,
-    binds: Mapping[str, str],
-    report: Reporter,
     key: tuple[str, ...] = (),
     *,
     history: bool = False,
 ) -> Sink:
-    """Make a sink and its target for rows of a schema; ``key`` and ``history`` as in :class:`etl.sinks.base.JobContext`.
+    """Make a sink and its target for rows of a schema; ``key`` and ``history`` as in :func:`etl.sinks.base.open_sink`.
 
     Raises
     ------
     StartError
         As in :func:`etl.sinks.base.open_sink` and :meth:`etl.sinks.base.Sink.prepare`.
     """
-    sink = open_sink(settings, JobContext(job.connections, binds, job.catalog, key, report, history))
-    sink.prepare(spark, schema)
+    sink = open_sink(settings, run, key, history=history)
+    sink.prepare(run.spark, schema)
     return sink
 
 
-def direct_routes(
-    spark: SparkSession,
-    job: JobSettings,
-    query: DirectSettings,
-    letters: Table,
-    binds: Mapping[str, str],
-    report: Reporter,
-) -> tuple[DirectRoute, ...]:
+def direct_routes(run: JobRun, query: DirectSettings, letters: Table) -> tuple[DirectRoute, ...]:
     """Make the routes of a direct query; ``letters`` is its existing table of dead letters.
 
     Raises
@@ -161,20 +167,14 @@ def direct_routes(
     """
     made = []
     for route in query.routes:
-        compose = enrich_then_transform(spark, job, query.name, route, report)
-        schema = compose.schema(spark, letters, route.name)
-        sink = prepare_sink(spark, job, route.sink, schema, binds, report)
+        compose = enrich_then_transform(run, query.name, route)
+        sink = prepare_sink(run, route.sink, compose.schema(run.spark, letters, route.name))
         made.append(DirectRoute(route.name, route.source.name, compose, sink))
     return tuple(made)
 
 
 def open_derived_stream(
-    spark: SparkSession,
-    job: JobSettings,
-    query: DeriveSettings,
-    compose: EnrichThenTransform,
-    landing: Table,
-    most: int | None,
+    run: JobRun, query: DeriveSettings, compose: EnrichThenTransform, landing: Table, most: int | None
 ) -> DataFrame:
     """Open a derive query's stream, with its state: state is built before the batch, enrichment inside it.
 
@@ -192,14 +192,14 @@ def open_derived_stream(
     StartError
         A table does not exist, or the transform does not fit.
     """
-    deletes = bool(query.latest_by)
-    rows = rows_of_route(derive.read(spark, landing, most, deletes=deletes), query.route, str(landing))
+    read = derive.read(run.spark, landing, most, deletes=bool(query.latest_by))
+    rows = rows_of_route(read, query.route, str(landing))
     if query.state is None:
         return rows
     join, joined = query.state.join, None
     if join is not None:
-        other = source_table(spark, job, query.name, join.source_table)
-        joined = rows_of_route(derive.read(spark, other, most), join.route, str(other))
+        other = source_table(run, query.name, join.source_table)
+        joined = rows_of_route(derive.read(run.spark, other, most), join.route, str(other))
     if query.state.key:
         # Results have no arrival time: the ages are those of the input records.
         rows = ages.observe_arrivals(rows)

@@ -12,6 +12,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 
+class DamagedFileError(OSError, ValueError):
+    """Error of a file that was read, but is not what was written."""
+
+
 def read_text(spark: SparkSession, url: str) -> str:
     """Read a small file as UTF-8.
 
@@ -24,14 +28,16 @@ def read_text(spark: SparkSession, url: str) -> str:
     ------
     FileNotFoundError
         The file does not exist.
+    DamagedFileError
+        It is not UTF-8, or has another checksum.
     OSError
-        It cannot be read, or is not UTF-8.
+        It cannot be read.
     """
     data = read_bytes(spark, url)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise OSError(f"{url}: not UTF-8: byte {error.start}") from error
+        raise DamagedFileError(f"{url}: not UTF-8: byte {error.start}") from error
 
 
 def read_bytes(spark: SparkSession, url: str) -> bytes:
@@ -141,12 +147,5 @@ def _at(spark: SparkSession, url: str) -> Iterator[tuple[Any, Any]]:
     except Py4JJavaError as error:
         if error.java_exception.getClass().getName().endswith("FileNotFoundException"):
             raise FileNotFoundError(f"no such file: {url}") from error
-        raise OSError(f"{url}: {error.java_exception.toString()}") from error
-
-
-_SPOILED = ("ChecksumException", "not UTF-8")
-
-
-def is_corrupt(error: OSError) -> bool:
-    """Check that an error means a damaged file: it was read, but is not what was written."""
-    return any(word in str(error) for word in _SPOILED)
+        text = str(error.java_exception.toString())
+        raise (DamagedFileError if "ChecksumException" in text else OSError)(f"{url}: {text}") from error

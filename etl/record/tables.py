@@ -99,8 +99,13 @@ class Table:
 
     def metadata(self, spark: SparkSession) -> Any:
         """Load the table as Iceberg's Java object."""
-        jvm: Any = spark._jvm
-        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, str(self))
+        return load_table(spark, str(self))
+
+
+def load_table(spark: SparkSession, table: str) -> Any:
+    """Return a table as Iceberg's Java object, with its current metadata."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
 
 
 def ensure(

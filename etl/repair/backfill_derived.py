@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ..commits.look_ups import LookUp
 from ..formats.decoding.routes import rows_of_route
 from ..launch.launch_document import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record import batch_accounts
 from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
 from ..record.envelope import IDENTITY
-from ..record.lookup_bounds import LookUpBound
 from ..record.tables import Table
 from ..sinks.delivery.merge_source import temporary_view
 from ..sinks.iceberg import IcebergSink
@@ -113,7 +113,7 @@ class Backfiller:
             offered, replaced = self._replace(out, since, until)
             written = offered
         else:
-            appended = self.sink.append(out, LookUpBound(within))
+            appended = self.sink.append(out, LookUp(within))
             offered, written = appended.offered, appended.written
         counts = Accounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
         self.report.emit(

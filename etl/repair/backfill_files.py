@@ -13,10 +13,10 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ..commits.look_ups import LookUp
 from ..launch.launch_document import BackfillRequest
 from ..record import envelope
 from ..record.errors import StartError, describe
-from ..record.lookup_bounds import LookUpBound
 from ..sources.base import BackfillPart, Parts
 
 LARGEST_BYTES = 256 * 1024 * 1024
@@ -67,9 +67,7 @@ def of_files(name: str) -> Parts:
                 F.col("modified").alias("_arrived_at"),
                 "payload",
             )
-            yield BackfillPart(
-                path, records, LookUpBound((F.col("_source") == name) & (F.col("_shard") == path))
-            )
+            yield BackfillPart(path, records, LookUp((F.col("_source") == name) & (F.col("_shard") == path)))
 
     return parts
 

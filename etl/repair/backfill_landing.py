@@ -7,23 +7,23 @@ derive from the table read the new ones. The identity of a file's line is the fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ..commits.look_ups import LookUp
 from ..formats.base import Decoder
 from ..formats.decoding.routes import decoder_of_route as decoder_of
 from ..launch.launch_document import BackfillRequest
-from ..launch.settings import JobSettings, LandSettings, RouteSettings
-from ..queries import land, spark_settings
+from ..launch.settings import LandSettings, RouteSettings
+from ..queries import land
+from ..queries.query_parts import find_query
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import StartError
-from ..record.lookup_bounds import LookUpBound
-from ..record.tables import Table
+from ..record.job_run import JobRun
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import BackfillPart, Parts, reader_of
 from ..sources.kafka.bounded_record_times import OverflownTimesDecoder
@@ -107,19 +107,13 @@ class LandingBackfiller:
                 raise
             return self._append(records, OverflownTimesDecoder(self.decoder), part.bound)
 
-    def _append(self, records: DataFrame, decoder: Decoder, bound: LookUpBound) -> AppendResult:
+    def _append(self, records: DataFrame, decoder: Decoder, bound: LookUp) -> AppendResult:
         return self.sink.append(
             decoder.decode(with_hash_and_landing_time(records)), bound, F.count("_error").alias("bad")
         )
 
 
-def landing_backfiller(
-    spark: SparkSession,
-    job: JobSettings,
-    request: BackfillRequest,
-    binds: Mapping[str, str],
-    report: Reporter,
-) -> LandingBackfiller:
+def landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBackfiller:
     """Make the backfill of a query's landing table; its checkpoint is not touched.
 
     Parameters
@@ -133,27 +127,21 @@ def landing_backfiller(
         No such query, a stream that cannot be read by time, files of a format without lines, or a table that is
         missing or has another schema.
     """
-    spark_settings.prepare(spark, job)
-    have = {q.name: q for q in job.queries if isinstance(q, LandSettings) and q.routes[0].name is None}
-    if request.query not in have:
-        raise StartError(
-            f"--backfill {request.query} --from {request.origin}: the job has no such land query; it has: "
-            f"{', '.join(have) or 'none'}"
-        )
-    query = have[request.query]
+    spark = run.spark
+    have = [q for q in run.job.queries if isinstance(q, LandSettings) and q.routes[0].name is None]
+    asked = f"--backfill {request.query} --from {request.origin}"
+    query = find_query(run, asked, request.query, "land query", have)
     [route] = query.routes
-    parts = _parts(job, query.name, route, request, binds)
-    table = Table.of(job.catalog, query.table)
+    parts = _parts(run, query.name, route, request)
+    table = run.table(query.table)
     if not table.exists(spark):
         raise StartError(f"--backfill {query.name}: there is no table {table}: start the job, which makes it")
     decoder = decoder_of(spark, route)
     tables.check(spark, table, land.table_schema(decoder.schema))
-    return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), report)
+    return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), run.report)
 
 
-def _parts(
-    job: JobSettings, query: str, route: RouteSettings, request: BackfillRequest, binds: Mapping[str, str]
-) -> Parts:
+def _parts(run: JobRun, query: str, route: RouteSettings, request: BackfillRequest) -> Parts:
     source = route.source
     if request.origin != "stream":
         if not route.format.in_lines:
@@ -162,4 +150,4 @@ def _parts(
                 "use --from stream"
             )
         return of_files(source.name)
-    return reader_of((source,)).backfill(job, query, binds)
+    return reader_of((source,)).backfill(run, query)

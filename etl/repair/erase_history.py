@@ -8,7 +8,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import read_states
-from ..maintenance.table_services import call, commit_time, first_row, sql_timestamp
+from ..commits.snapshots import commit_time, history_of
+from ..maintenance.table_services import call, first_row, sql_timestamp
 from ..record.tables import Table
 
 MARK = "millrace.erasure"
@@ -68,12 +69,9 @@ class _OneList:
 def newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
     """Return the snapshot id of an erasure's newest mark; None if there is none, or it has expired."""
     metadata = table.metadata(spark)
-    snapshot = metadata.currentSnapshot()
-    while snapshot is not None:
+    for snapshot in history_of(metadata, metadata.currentSnapshot()):
         if snapshot.summary().get(MARK) == erasure:
             return int(snapshot.snapshotId())
-        parent = snapshot.parentId()
-        snapshot = None if parent is None else metadata.snapshot(parent)
     return None
 
 

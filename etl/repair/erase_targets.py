@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Literal
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -160,16 +161,14 @@ class Target:
         """Return the condition for rows with the identity of erased or matching records, whatever columns the transform kept."""
         if not has_record_identity(spark.table(str(self.table)).schema):
             return None
-        frames = []
-        for landing in dict.fromkeys(landing for landing, _ in self.sources):
-            records = spark.table(str(landing))
-            for which in (f"_stage <=> '{ERASED}'", condition.sql):
-                frames.append(records.where(which).select("_id", "_source", "_arrived_at"))
-        if not frames:
+        if not self.sources:
             return None
-        records = frames[0]
-        for frame in frames[1:]:
-            records = records.unionByName(frame)
+        frames = (
+            spark.table(str(landing)).where(which).select("_id", "_source", "_arrived_at")
+            for landing in dict.fromkeys(landing for landing, _ in self.sources)
+            for which in (f"_stage <=> '{ERASED}'", condition.sql)
+        )
+        records = reduce(DataFrame.unionByName, frames)
         records.createOrReplaceTempView(_VIEW)
         ends = records.select(
             F.expr("min(unix_micros(_arrived_at))"), F.expr("max(unix_micros(_arrived_at))")

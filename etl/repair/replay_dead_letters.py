@@ -14,12 +14,12 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ..commits.look_ups import LookUp
 from ..formats.base import Decoder
 from ..launch.launch_document import ReplayRequest
 from ..record import batch_accounts, envelope, hadoop_files
 from ..record.batch_accounts import ReplayAccounts, Reporter
 from ..record.errors import AccountsError, StartError
-from ..record.lookup_bounds import LookUpBound
 from ..record.tables import Table
 from ..sinks.iceberg import IcebergSink
 
@@ -280,7 +280,7 @@ class Replayer(LetterReplay):
                 rows = tries.where(lands).drop("_done", "_last")
                 if self.onward is not None:
                     self.onward(rows.where(good))
-                written = IcebergSink(self.table).append(rows, LookUpBound(within)).written
+                written = IcebergSink(self.table).append(rows, LookUp(within)).written
                 if written != balance.landed:
                     raise AccountsError(
                         f"the replay counted {balance}, but {written} of its rows were new in {self.table}; another "

@@ -15,11 +15,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from ..commits.look_ups import everything
 from ..formats.decoding.routes import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts, Reporter
 from ..record.envelope import CARRIED
-from ..record.lookup_bounds import EVERYTHING
 from ..record.tables import Table, nullable
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink
@@ -145,7 +145,7 @@ class RefusedRowReplayer(LetterReplay):
             "_error": F.col(_ERROR),
         }
         rows = result.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
-        IcebergSink(self.table).append(rows, EVERYTHING)
+        IcebergSink(self.table).append(rows, everything())
 
     def _from_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows from letters or corrected payloads, and the letters from which no row can be read."""

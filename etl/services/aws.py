@@ -79,11 +79,6 @@ class UnknownOutcomeError(Exception):
     """Unknown outcome of a request: there was no answer, or the service failed."""
 
 
-def start_backoff() -> Backoff:
-    """Make the back-off for a job's start, before which nothing was written."""
-    return Backoff("at the start", patience=START_SECONDS)
-
-
 class RetryableError(Exception):
     """A request that may succeed if it is repeated: the service is busy or unreachable."""
 
@@ -159,17 +154,12 @@ def ask_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        return call_until_answered(lambda: ask(client), start_backoff())
+        return call_until_answered(lambda: ask(client), Backoff("at the start", patience=START_SECONDS))
     except (BotoCoreError, ClientError, SinkError) as error:
         raise StartError(f"{what}: {error}") from error
     finally:
         if client is not None:
             client.close()
-
-
-def refusal_error(what: str, error: Exception) -> SinkError:
-    """Return the error of a service that refuses all rows: no such table, or no permission."""
-    return SinkError(f"{what}: {error}")
 
 
 @contextmanager

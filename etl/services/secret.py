@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..record.errors import SinkError
 from . import aws
+from .backoff import START_SECONDS, Backoff
 
 _DENIED = ("AccessDeniedException", "AccessDenied", "DecryptionFailure")
 
@@ -35,7 +36,8 @@ def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, 
     region = arn.split(":")[3]
     try:
         client = aws.client("secretsmanager", region, endpoint)
-        answer = aws.call_until_answered(lambda: client.get_secret_value(SecretId=arn), aws.start_backoff())
+        waits = Backoff("at the start", patience=START_SECONDS)
+        answer = aws.call_until_answered(lambda: client.get_secret_value(SecretId=arn), waits)
         secret = json.loads(answer["SecretString"])
         values = {str(key): value for key, value in secret.items() if isinstance(value, str) and value}
     except (BotoCoreError, ClientError) as error:

@@ -33,15 +33,14 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..commits.batch_commits import BatchId
+from ..commits.look_ups import LookUps
 from ..formats.decoding.rows import holds_for_all
 from ..launch import typed_json
-from ..launch.connections import Connection
 from ..launch.sinks import SinkSettings
-from ..record.batch_accounts import Reporter
-from ..record.commits import BatchId
 from ..record.envelope import CARRIED, IDENTITY
 from ..record.errors import SinkError, StartError
-from ..record.lookup_bounds import LookUp
+from ..record.job_run import JobRun
 
 STAGE = "sink"
 """Stage of a dead letter that was decoded and transformed, but refused by the sink."""
@@ -116,11 +115,11 @@ class BatchPlace:
     route
         Query and route, for a query with several routes: each has its own commits.
     source
-        As in :class:`~etl.record.commits.BatchId`.
+        As in :class:`~etl.commits.batch_commits.BatchId`.
     properties
         Properties of the commit, for a sink with a history.
-    lookup
-        Finds the rows of the batch that a table may hold already; None if they cannot be bounded.
+    look_ups
+        Find the rows of the batch that a table may hold already; None if they cannot be bounded.
     """
 
     run: str
@@ -132,7 +131,7 @@ class BatchPlace:
     route: str = ""
     source: str = field(default="", compare=False)
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
-    lookup: LookUp | None = field(default=None, compare=False, repr=False)
+    look_ups: LookUps | None = field(default=None, compare=False, repr=False)
 
     @property
     def batch_id(self) -> BatchId:
@@ -155,7 +154,7 @@ class BatchPlace:
 
 
 def batch_place(
-    spark: SparkSession, checkpoint: Checkpoint, batch: int, *, lookup: LookUp | None = None
+    spark: SparkSession, checkpoint: Checkpoint, batch: int, *, look_ups: LookUps | None = None
 ) -> BatchPlace:
     """Return the identity of a batch, from its checkpoint.
 
@@ -163,14 +162,14 @@ def batch_place(
     ----------
     batch
         Spark's batch number.
-    lookup
+    look_ups
         As in :class:`BatchPlace`.
     """
     run, created = checkpoint.id_and_creation_time(spark)
     offsets = (checkpoint.batch_start(spark, batch), checkpoint.batch_end(spark, batch))
     start, end = ("" if each is None else json.dumps(each, sort_keys=True) for each in offsets)
     return BatchPlace(
-        run, batch, start, end, checkpoint.location, created, source=checkpoint.source, lookup=lookup
+        run, batch, start, end, checkpoint.location, created, source=checkpoint.source, look_ups=look_ups
     )
 
 
@@ -376,41 +375,24 @@ def refuse_nothing(letters: DataFrame) -> None:
     raise SinkError(f"the sink refused {letters.count()} rows, but the query has no table of dead letters")
 
 
-@dataclass(frozen=True)
-class JobContext:
-    """Data of the job and the query that a sink may use.
-
-    Attributes
-    ----------
-    connections
-        Connections to Kafka, by name.
-    binds
-        Such as endpoints of local servers.
-    catalog
-        Catalog of the lake's tables.
-    key
-        Columns that identify a row, which a later one replaces; empty where rows are records.
-    report
-        Gets an event for each alteration of a table.
-    history
-        True for rows that are versions of those with the key (:mod:`etl.sinks.delivery.versions`).
-    """
-
-    connections: Mapping[str, Connection]
-    binds: Mapping[str, str]
-    catalog: str = ""
-    key: tuple[str, ...] = ()
-    report: Reporter | None = None
-    history: bool = False
-
-
-def open_sink(settings: SinkSettings, context: JobContext) -> Sink:
+def open_sink(
+    settings: SinkSettings, run: JobRun, key: tuple[str, ...] = (), *, history: bool = False
+) -> Sink:
     """Make the sink; nothing is created or called yet, unless an implementation says so.
+
+    Parameters
+    ----------
+    key
+        Columns that identify a row, which a later one replaces; empty where rows are records. A sink of the lake needs it.
+    history
+        True for rows that are versions of those with the key (:mod:`etl.sinks.delivery.versions`); in a table of the lake alone.
 
     Raises
     ------
     StartError
         The settings name something that the job does not have.
     """
-    sink: Sink = typed_json.module_of(settings).open_sink(settings, context)
+    # No other sink needs to know of it: a job's configuration refuses a history there.
+    more = {"history": True} if history else {}
+    sink: Sink = typed_json.module_of(settings).open_sink(settings, run, key, **more)
     return sink

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..record.commits import History, OtherWriters
-from ..record.envelope import timestamp_literal
-from ..record.lookup_bounds import EVERYTHING, LookUpBound, LookUpStep
+from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
 from ..record.tables import Table
 from .base import LETTER, BatchPlace, Refuse, refuse_nothing
 from .iceberg import IcebergSink
@@ -31,11 +28,11 @@ class DeadLetters:
 
     table: Table
     query: str
-    _sink: IcebergSink = field(init=False, repr=False)
     _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        self._sink = IcebergSink(self.table)
+    @cached_property
+    def _sink(self) -> IcebergSink:
+        return IcebergSink(self.table)
 
     def prepare(self, spark: SparkSession) -> None:
         """Make the table, or check an existing one.
@@ -57,7 +54,7 @@ class DeadLetters:
         place
             Identity of the batch.
         """
-        return partial(self._keep, replace(place, lookup=self._looks))
+        return partial(self._keep, replace(place, look_ups=self._look_ups))
 
     def _keep(self, place: BatchPlace, letters: DataFrame) -> None:
         # Of a transform that loses an identity: null equals nothing, so a repeated batch would store it again.
@@ -74,13 +71,10 @@ class DeadLetters:
         )
         self._sink.write(kept, place, refuse_nothing)
 
-    def _looks(self, spark: SparkSession, table: Table, history: History) -> Iterator[LookUpStep]:
+    def _look_ups(self, history: History) -> list[LookUp]:
         until = self._others.latest_commit(history)
         if until is None:
-            yield LookUpStep(None, alone=True)
-            return
+            return [LookUp(nothing_later=True)]
         # A row that landed after the last write of others is not among theirs; the landing time of results is unknown.
-        landed = F.col("_landed_at")
-        outside = landed.isNull() | (landed < timestamp_literal(until))
-        yield LookUpStep(LookUpBound(F.lit(False), "_landed_at", outside=outside), alone=True)
-        yield LookUpStep(EVERYTHING, alone=False)
+        outside = F.col("_landed_at").isNull() | older_than("_landed_at", until)
+        return [LookUp(outside=outside, nothing_later=True), everything()]

@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..launch.sinks import DynamoDbSinkSettings
-from ..record.errors import StartError
+from ..record.errors import SinkError, StartError
+from ..record.job_run import JobRun
 from ..services import aws
 from ..services.backoff import Backoff
-from .base import ORDER, Again, BatchPlace, JobContext, Refuse, WriteCounts, check_map_keys, version_of
+from .base import ORDER, Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
 from .delivery import python_tasks
 from .delivery.dynamodb_items import ItemForm
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
@@ -77,7 +78,7 @@ class ItemWriter(RequestWriter):
             self.written += len(taken)
         except ClientError as error:
             if aws.error_code(error) not in _OF_AN_ITEM:
-                raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
+                raise SinkError(f"DynamoDB table {self.table}: {error}") from error
             # One item can fail a request of many; single requests show which one. Items that the table
             # already has are put again, unchanged.
             for record, item in taken:
@@ -102,7 +103,7 @@ class ItemWriter(RequestWriter):
             )
         except ClientError as error:
             if aws.error_code(error) not in _OF_AN_ITEM:
-                raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
+                raise SinkError(f"DynamoDB table {self.table}: {error}") from error
             yield record, str(error)
         else:
             self.backoff.reset_after_write()
@@ -178,7 +179,7 @@ class ResultWriter(ItemWriter):
             if aws.error_code(error) == "ConditionalCheckFailedException":
                 return False
             if aws.error_code(error) not in _OF_AN_ITEM:
-                raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
+                raise SinkError(f"DynamoDB table {self.table}: {error}") from error
             return error
         return True
 
@@ -188,9 +189,9 @@ class ResultWriter(ItemWriter):
         super().close()
 
 
-def open_sink(settings: DynamoDbSinkSettings, context: JobContext) -> DynamoDbSink:
+def open_sink(settings: DynamoDbSinkSettings, run: JobRun, _key: tuple[str, ...]) -> DynamoDbSink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`."""
-    return DynamoDbSink(settings, context.binds.get("dynamodb.endpoint"))
+    return DynamoDbSink(settings, run.binds.get("dynamodb.endpoint"))
 
 
 def _writer(

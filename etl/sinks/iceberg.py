@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ..commits.batch_commits import CommitFence, Commits
+from ..commits.look_ups import OUTSIDE, LookUp, OutsideBoundError, everything
 from ..launch.sinks import IcebergSinkSettings
 from ..record import tables
 from ..record.batch_accounts import ObservedFigures, Reporter, row_count, values_of
-from ..record.commits import AddedRows, CommitFence, Commits, History
 from ..record.envelope import IDENTITY
 from ..record.errors import JVM_ERRORS, ConflictError, LossError, causes, whole_text
-from ..record.lookup_bounds import (
-    EVERYTHING,
-    OUTSIDE,
-    LookUpBound,
-    LookUpStep,
-    OutsideBoundError,
-    write_with_first_valid_bound,
-)
+from ..record.job_run import JobRun
 from ..record.tables import Table
-from .base import HASH, Again, BatchPlace, JobContext, Refuse, Sink, WriteCounts
+from .base import HASH, Again, BatchPlace, Refuse, Sink, WriteCounts
 from .iceberg_history import IcebergHistorySink
 from .iceberg_keyed import KeyedIcebergSink
 
@@ -55,14 +48,16 @@ class AppendResult:
 _KNOWN, _KNOWN_HASH = "_known", "_known_hash"
 
 
-def open_sink(settings: IcebergSinkSettings, context: JobContext) -> Sink:
+def open_sink(
+    settings: IcebergSinkSettings, run: JobRun, key: tuple[str, ...], *, history: bool = False
+) -> Sink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`; with a key, rows replace each other."""
-    table = Table.of(context.catalog, settings.table)
-    if context.history:
-        return IcebergHistorySink(table, report=context.report)
-    if context.key:
-        return KeyedIcebergSink(table, key=context.key, report=context.report)
-    return IcebergSink(table, report=context.report)
+    table = run.table(settings.table)
+    if history:
+        return IcebergHistorySink(table, report=run.report)
+    if key:
+        return KeyedIcebergSink(table, key=key, report=run.report)
+    return IcebergSink(table, report=run.report)
 
 
 @dataclass(frozen=True)
@@ -117,34 +112,25 @@ class IcebergSink:
             As in :meth:`append`, after several attempts.
         """
         if place is None:
-            done = self.append(rows, EVERYTHING)
+            done = self.append(rows, everything())
             return WriteCounts(done.offered, done.written, None)
-        spark, batch = rows.sparkSession, place.batch_id
         first: list[DataFrame] = [rows]
 
-        def attempt(history: History) -> AppendResult:
-            def look(tried: LookUpStep) -> AppendResult:
-                fence = self._commits.fence(history, batch, alone=tried.alone)
-                # Counters are valid for one attempt.
-                offered = first.pop() if first else rows if again is None else again()
-                return self.append(
-                    offered, tried.bound, properties=place.properties, added=history.again, fence=fence
-                )
+        def attempt(look_up: LookUp, fence: CommitFence) -> AppendResult:
+            # Counters are valid for one attempt.
+            offered = first.pop() if first else rows if again is None else again()
+            return self.append(offered, look_up, fence=fence)
 
-            looks = (
-                place.lookup(spark, self.table, history) if place.lookup else [LookUpStep(EVERYTHING, False)]
-            )
-            return write_with_first_valid_bound(looks, look)
-
-        done = self._commits.write(spark, batch, attempt)
+        look_ups = place.look_ups or (lambda _: [everything()])
+        done = self._commits.write(rows.sparkSession, place.batch_id, look_ups, attempt, place.properties)
         return WriteCounts(done.offered, done.written, None)
 
-    def _commit(self, rows: DataFrame, properties: Mapping[str, str], fence: CommitFence | None) -> None:
+    def _commit(self, rows: DataFrame, fence: CommitFence | None) -> None:
         # Overrides the table's property, which another owner may have set (docs/design/tables.md#sorted-writes).
         writer = rows.writeTo(str(self.table)).option("fanout-enabled", "false")
-        for name, value in {**properties, **(fence.properties if fence else {})}.items():
+        for name, value in (fence.properties if fence else {}).items():
             writer = writer.option(f"snapshot-property.{name}", value)
-        if fence is None or not fence.shut:
+        if fence is None or not fence.exclusive:
             writer.append()
             return
         # It replaces nothing, and readers of the table see an append (apache/iceberg#10150); but Iceberg validates it.
@@ -164,13 +150,11 @@ class IcebergSink:
     def append(
         self,
         batch: DataFrame,
-        bound: LookUpBound | None,
+        look_up: LookUp,
         *figures: Column,
         of_offered: Sequence[Column] = (),
         held: Column | None = None,
         beside: Sequence[ObservedFigures] = (),
-        properties: Mapping[str, str] = MappingProxyType({}),
-        added: Sequence[AddedRows] = (),
         fence: CommitFence | None = None,
         distinct: bool = False,
         tasks: int | None = None,
@@ -187,8 +171,8 @@ class IcebergSink:
         ----------
         batch
             Rows with ``_source`` and ``_id``, each pair once, and ``_hash`` if the table has it.
-        bound
-            Rows of the table that can hold a record of this batch; None if the caller knows that there is none.
+        look_up
+            Rows of the table that can hold a record of this batch.
         *figures
             Aggregates over the written rows.
         of_offered
@@ -198,10 +182,8 @@ class IcebergSink:
             A row may be counted more than once.
         beside
             Further observations of the batch, whose figures are added to the result.
-        properties
-            Properties of the commit, stored in the table's history (``snapshot.summary()``).
-        added
-            Commits whose rows are looked up as well.
+        fence
+            Condition and properties of the commit; None for rows of no batch.
         distinct
             True to count an identity once that the table holds more than once, which costs a shuffle.
         tasks
@@ -222,7 +204,7 @@ class IcebergSink:
             The fence does not hold; nothing was written.
         """
         # A requested figure needs the look-up even if no file matches.
-        known = self._known(batch.sparkSession, bound, added, ask=held is None)
+        known = self._known(batch.sparkSession, look_up, ask=held is None)
         looked = ObservedFigures(held.alias("held")) if known is not None and held is not None else None
         if known is None:
             observed = [ObservedFigures(row_count("written"), *figures, *of_offered)]
@@ -232,24 +214,21 @@ class IcebergSink:
                 batch, looked.observe(known) if looked else known, figures, of_offered, distinct, tasks
             )
         with separating_own_errors(str(self.table)):
-            self._commit(new if bound is None else bound.fail_outside(new), properties, fence)
+            self._commit(look_up.fail_outside(new), fence)
         found = values_of(*(one for one in (*observed, looked, *beside) if one is not None))
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")
         return AppendResult(values.pop("offered", written), written, values, values.pop("held", None))
 
-    def _known(
-        self, spark: SparkSession, bound: LookUpBound | None, added: Sequence[AddedRows], *, ask: bool
-    ) -> DataFrame | None:
+    def _known(self, spark: SparkSession, look_up: LookUp, *, ask: bool) -> DataFrame | None:
         """Return the identities to look up; None if ``ask`` is set and no file can hold one.
 
         Mostly there is none, which Iceberg's metadata shows: then there is no look-up, and all
         offered rows are written.
         """
-        frames = [commit.rows(spark, self.table) for commit in added]
-        if bound is not None:
-            table = spark.table(str(self.table))
-            frames.append(table if bound.rows is None else table.where(bound.rows))
+        frames = [commit.rows(spark, self.table) for commit in look_up.commits]
+        if look_up.rows is not None:
+            frames.append(spark.table(str(self.table)).where(look_up.rows))
         found = [
             frame.select(*(c for c in (*IDENTITY, HASH) if c in frame.columns))
             for frame in frames

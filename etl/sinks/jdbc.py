@@ -14,12 +14,12 @@ from pyspark.sql.types import StringType, StructType
 
 from ..launch.sinks import JdbcSinkSettings
 from ..record.errors import JVM_ERRORS, SinkError, StartError, describe
+from ..record.job_run import JobRun
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
 from .base import (
     Again,
     BatchPlace,
-    JobContext,
     Refuse,
     WriteCounts,
     check_map_keys,
@@ -46,9 +46,9 @@ Login = Callable[[], tuple[str, str]]
 """Returns the current user and password."""
 
 
-def open_sink(settings: JdbcSinkSettings, context: JobContext) -> JdbcSink:
+def open_sink(settings: JdbcSinkSettings, run: JobRun, _key: tuple[str, ...]) -> JdbcSink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`."""
-    return JdbcSink(settings, partial(login, settings.secret, context.binds.get("secretsmanager.endpoint")))
+    return JdbcSink(settings, partial(login, settings.secret, run.binds.get("secretsmanager.endpoint")))
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -15,6 +14,7 @@ from ..launch.settings import Connection
 from ..launch.sinks import KafkaSinkSettings
 from ..record.batch_accounts import ObservedFigures
 from ..record.errors import NoAnswerError, SinkError, StartError
+from ..record.job_run import JobRun
 from ..services.backoff import Backoff
 from ..sources.kafka import login
 from ..sources.kafka.connection import CachedOptions, admin, bind, bootstrap_servers, with_resolved_brokers
@@ -23,7 +23,6 @@ from .base import (
     ORDER,
     Again,
     BatchPlace,
-    JobContext,
     Refuse,
     WriteCounts,
     check_map_keys,
@@ -45,7 +44,7 @@ DELIVERY_MILLISECONDS = 180_000
 """Longest time in which the producer retries a message to a busy broker before the batch fails."""
 
 
-def open_sink(settings: KafkaSinkSettings, context: JobContext) -> KafkaSink:
+def open_sink(settings: KafkaSinkSettings, run: JobRun, _key: tuple[str, ...]) -> KafkaSink:
     """Make the sink; looks up only the brokers of an MSK cluster.
 
     Raises
@@ -53,7 +52,7 @@ def open_sink(settings: KafkaSinkSettings, context: JobContext) -> KafkaSink:
     StartError
         The cluster's brokers are unknown.
     """
-    connection = bind(settings.connection, context.connections[settings.connection], context.binds)
+    connection = bind(settings.connection, run.job.connections[settings.connection], run.binds)
     return KafkaSink(settings, with_resolved_brokers(connection))
 
 
@@ -160,19 +159,6 @@ class KafkaSink:
         why = F.coalesce(unstorable(rows), self._reason(size))
         return dead_letters_of(rows, why).where(F.col("_error").isNotNull())
 
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        """Sign in to the brokers with the cached secret of the last batch, or read it again after a failed batch."""
-        try:
-            self._entry.options()
-            yield
-        except (StartError, NoAnswerError) as error:
-            self._entry.forget()
-            raise SinkError(f"Kafka topic {self.settings.topic} cannot be written: {error}") from error
-        except BaseException:
-            self._entry.forget()
-            raise
-
     def write(
         self,
         rows: DataFrame,
@@ -191,8 +177,16 @@ class KafkaSink:
         same each time (``docs/design/sinks.md#kafka-and-kinesis``). A topic that is compacted by the default key keeps
         one message for each identity.
         """
-        with self._entered():
+        try:
+            # With the cached secret of the last batch; it is read again after a failed batch.
+            self._entry.options()
             return self._write(rows, place, refuse, again)
+        except (StartError, NoAnswerError) as error:
+            self._entry.forget()
+            raise SinkError(f"Kafka topic {self.settings.topic} cannot be written: {error}") from error
+        except BaseException:
+            self._entry.forget()
+            raise
 
     def _write(
         self, rows: DataFrame, place: BatchPlace | None, refuse: Refuse, again: Again | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
@@ -16,13 +17,14 @@ from pyspark.sql.types import StructType
 
 from ..launch.sinks import KinesisSinkSettings
 from ..record.errors import SinkError, StartError
+from ..record.job_run import JobRun
 from ..services import aws
 from ..services.aws import UnknownOutcomeError
 from ..services.backoff import Backoff
-from ..sources.kinesis.tail import QUIET_SECONDS, StreamTail
-from .base import Again, BatchPlace, JobContext, Refuse, WriteCounts, check_map_keys
+from .base import Again, BatchPlace, Refuse, WriteCounts, check_map_keys
 from .delivery import python_tasks
 from .delivery.end_positions import TASK_RETRIED, EndPositions
+from .delivery.kinesis_tail import QUIET_SECONDS, StreamTail
 from .delivery.python_tasks import (
     Entry,
     Record,
@@ -81,7 +83,7 @@ class RecordWriter(RequestWriter):
             while waiting:
                 waiting = self._put(waiting)
         except ClientError as error:
-            raise aws.refusal_error(f"Kinesis stream {self.tail.stream}", error) from error
+            raise SinkError(f"Kinesis stream {self.tail.stream}: {error}") from error
         yield from ()
 
     def _put(self, waiting: list[Entry]) -> list[Entry]:
@@ -121,9 +123,9 @@ class RecordWriter(RequestWriter):
         return left
 
 
-def open_sink(settings: KinesisSinkSettings, context: JobContext) -> KinesisSink:
+def open_sink(settings: KinesisSinkSettings, run: JobRun, _key: tuple[str, ...]) -> KinesisSink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`."""
-    return KinesisSink(settings, context.binds.get("kinesis.endpoint"))
+    return KinesisSink(settings, run.binds.get("kinesis.endpoint"))
 
 
 def _writer(tail: StreamTail, max_record_bytes: int, once: bool) -> RecordWriter:
@@ -202,11 +204,8 @@ class KinesisSink:
         return self._marks.write(rows, place, again, waits, self._now, send)
 
     def _now(self) -> str:
-        client = self._tail.client()
-        try:
+        with closing(self._tail.client()) as client:
             return self._tail.now(client).isoformat()
-        finally:
-            client.close()
 
     def _send_lacking(self, refuse: Refuse, rows: DataFrame, since: str | None) -> WriteCounts:
         """Put the rows that the stream does not hold since a time; all of them if there is none."""

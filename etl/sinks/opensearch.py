@@ -17,13 +17,13 @@ from pyspark.sql.types import StructType
 
 from ..launch.sinks import OpenSearchSinkSettings
 from ..record.errors import SinkError, StartError
+from ..record.job_run import JobRun
 from ..services.backoff import START_SECONDS, Backoff
 from .base import (
     DELETED,
     ORDER,
     Again,
     BatchPlace,
-    JobContext,
     Refuse,
     WriteCounts,
     check_map_keys,
@@ -327,7 +327,7 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         at = end + (text[end] == ",")
 
 
-def open_sink(settings: OpenSearchSinkSettings, _context: JobContext) -> OpenSearchSink:
+def open_sink(settings: OpenSearchSinkSettings, _run: JobRun, _key: tuple[str, ...]) -> OpenSearchSink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`."""
     return OpenSearchSink(settings)
 

@@ -11,20 +11,21 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ..commits.look_ups import LookUp, OutsideBoundError, older_than
 from ..launch.sinks import ParquetSinkSettings
 from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
 from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
-from ..record.lookup_bounds import EVERYTHING, LookUpBound, OutsideBoundError
-from .base import Again, BatchPlace, JobContext, Refuse, WriteCounts
+from ..record.job_run import JobRun
+from .base import Again, BatchPlace, Refuse, WriteCounts
 from .delivery.folder_manifest import FOLDER, FolderManifests, Manifest, files_in, name_of
 from .iceberg import separating_own_errors
 
 _SHAPE = "_schema.txt"
 
 
-def open_sink(settings: ParquetSinkSettings, _context: JobContext) -> ParquetSink:
+def open_sink(settings: ParquetSinkSettings, _run: JobRun, _key: tuple[str, ...]) -> ParquetSink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`."""
     return ParquetSink(settings)
 
@@ -98,17 +99,16 @@ class ParquetSink:
             return WriteCounts(counted.values()["offered"], 0)
         horizon = self._horizon(spark, whose.run) if place else _EVER
         if horizon is None:
-            return self._write(rows, whose, EVERYTHING)
+            return self._write(rows, whose, LookUp())
         if horizon is not _EVER:
             # Rows of another checkpoint arrived up to the horizon: mostly the batch is younger, which is
             # checked during the write.
             try:
-                return self._write(
-                    rows, whose, LookUpBound.since("_arrived_at", horizon + timedelta(microseconds=1))
-                )
+                early = older_than("_arrived_at", horizon + timedelta(microseconds=1))
+                return self._write(rows, whose, LookUp(outside=early))
             except OutsideBoundError:
                 rows = again() if again is not None else rows
-        return self._write(rows, whose, EVERYTHING, known=self._known(rows, whose.run if place else ""))
+        return self._write(rows, whose, LookUp(), known=self._known(rows, whose.run if place else ""))
 
     def _horizon(self, spark: SparkSession, run: str) -> datetime | None:
         """Return the arrival of the youngest row that another checkpoint wrote; None if there is none."""
@@ -135,14 +135,14 @@ class ParquetSink:
         return spark.read.parquet(*files).select(*IDENTITY) if files else None
 
     def _write(
-        self, rows: DataFrame, place: BatchPlace, bound: LookUpBound, known: DataFrame | None = None
+        self, rows: DataFrame, place: BatchPlace, look_up: LookUp, known: DataFrame | None = None
     ) -> WriteCounts:
         spark = rows.sparkSession
         name = name_of(place.run, place.batch)
         # Named like a partition by batch, so that readers find the files below the path.
         folder = f"{self.settings.path}/batch={name}"
         offered = ObservedFigures(F.count(F.lit(1)).alias("offered"))
-        new = offered.observe(bound.fail_outside(rows))
+        new = offered.observe(look_up.fail_outside(rows))
         if known is not None:
             new = new.join(known, list(IDENTITY), "left_anti").select(
                 *(F.col(f"`{c}`") for c in rows.columns)

@@ -12,17 +12,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..commits.look_ups import LookUp
 from ..launch import typed_json
 from ..launch.launch_document import BackfillRequest
-from ..launch.settings import JobSettings, QuerySettings
+from ..launch.settings import QuerySettings
 from ..launch.sources import Source
 from ..metrics.background_writer import BackgroundWriter
-from ..record.batch_accounts import Reporter
 from ..record.errors import LossError
-from ..record.lookup_bounds import LookUpBound
+from ..record.job_run import JobRun
 from ..record.query import Query, Reached
 from ..record.tables import Table
-from .arrival_ranges import Range
 from .identity_check import Identity as Identity
 
 Follower = BackgroundWriter[Mapping[str, Any]]
@@ -38,10 +37,6 @@ class SourceContext:
 
     Attributes
     ----------
-    query
-        Name of the query.
-    binds
-        Names and values of ``--bind``.
     checkpoint
         Checkpoint of the query, at the leg's position.
     table
@@ -50,10 +45,7 @@ class SourceContext:
         Fewest tasks of a batch; None lets the source decide.
     """
 
-    spark: SparkSession
-    job: JobSettings
-    query: str
-    binds: Mapping[str, str]
+    run: JobRun
     checkpoint: Checkpoint
     table: Table
     partitions: int | None
@@ -113,10 +105,6 @@ class ReplayedLeg:
     sources: tuple[Source, ...]
     checkpoint: Checkpoint
 
-    def offsets(self, spark: SparkSession, batch_id: int) -> tuple[Any, Any]:
-        """Return start and end of a batch, from Spark's log; None where unknown."""
-        return self.checkpoint.batch_start(spark, batch_id), self.checkpoint.batch_end(spark, batch_id)
-
 
 class LegGuard(ABC):
     """Guard of a leg that does not replay; it checks the source before and after each batch.
@@ -166,10 +154,10 @@ class LegGuard(ABC):
         yield from ()
 
     @abstractmethod
-    def arrival_range_levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
-        """Yield ranges of arrival of the batch's records, from the likeliest to all that the source keeps.
+    def look_ups(self, begun: datetime) -> Iterator[LookUp]:
+        """Yield look-ups of the batch's records among the rows of this source, the tightest first.
 
-        The caller takes the next one only if the one before was wrong.
+        The caller takes the next one only if a record was outside the one before.
 
         Parameters
         ----------
@@ -218,7 +206,7 @@ class BackfillPart:
 
     name: str
     records: DataFrame
-    bound: LookUpBound
+    bound: LookUp
     around: Callable[[], DataFrame | None] | None = None
 
 
@@ -281,34 +269,14 @@ class SourceReader(ABC, Generic[Kind]):
         """
 
     @abstractmethod
-    def identity(
-        self,
-        spark: SparkSession,
-        job: JobSettings,
-        query: QuerySettings,
-        binds: Mapping[str, str],
-    ) -> Identity:
+    def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the ids that distinguish its leg from others of the same names."""
 
-    def with_batch_handlers(
-        self,
-        query: Query,
-        job: JobSettings,
-        settings: QuerySettings,
-        binds: Mapping[str, str],
-        report: Reporter,
-    ) -> Query:
+    def with_batch_handlers(self, run: JobRun, query: Query, settings: QuerySettings) -> Query:
         """Add the handlers that sources of this kind need around each batch."""
         return query
 
-    def commit_listener(
-        self,
-        spark: SparkSession,
-        job: JobSettings,
-        query: str,
-        binds: Mapping[str, str],
-        report: Reporter,
-    ) -> Follower | None:
+    def commit_listener(self, run: JobRun, query: str) -> Follower | None:
         """Return the follower that is notified of each batch after its commit; None for none.
 
         Raises
@@ -319,7 +287,7 @@ class SourceReader(ABC, Generic[Kind]):
         return None
 
     @abstractmethod
-    def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
+    def backfill(self, run: JobRun, query: str) -> Parts:
         """Return the reader of a range of time.
 
         Raises

@@ -12,15 +12,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import SparkSession
-
 from ..checkpoints import manifest
 from ..launch import typed_json
-from ..launch.settings import JobSettings, QuerySettings
+from ..launch.settings import QuerySettings
 from ..launch.sources import group_sources
 from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import LossError, NoAnswerError, StartError
+from ..record.job_run import JobRun
 
 FORMAT = 1
 
@@ -53,12 +52,7 @@ class IdentityFile:
 
     def text(self) -> str:
         """Return it as JSON."""
-        streams = {name: {"into": ids.into, "ids": dict(ids.ids)} for name, ids in self.streams.items()}
-        return json.dumps(
-            {"version": FORMAT, "checkpoint": dict(self.checkpoint), "streams": streams},
-            indent=1,
-            sort_keys=True,
-        )
+        return json.dumps({"version": FORMAT, **typed_json.write(self)}, indent=1, sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> IdentityFile:
@@ -169,8 +163,10 @@ class StreamIdentities:
         """
         self._compare(self._ask() if self._found is None else self._found)
 
-    def __call__(self) -> None:
-        """Compare while the query runs; errors as in :meth:`check_before_first_batch`."""
+    def __call__(self, before: Callable[[], None] | None = None) -> None:
+        """Compare while the query runs, after another check; errors as in :meth:`check_before_first_batch`."""
+        if before is not None:
+            before()
         if self._kept is not None:  # otherwise nothing was written yet
             self._compare(self._ask(running=True))
 
@@ -233,32 +229,21 @@ class StreamIdentities:
             yield from leg.by_stream(ids_of_leg)
 
 
-def stream_identities(
-    spark: SparkSession,
-    job: JobSettings,
-    query: QuerySettings,
-    binds: Mapping[str, str],
-    url: str,
-    report: Reporter,
-    *,
-    begun: bool,
-) -> StreamIdentities | None:
+def stream_identities(run: JobRun, query: QuerySettings, url: str, *, begun: bool) -> StreamIdentities | None:
     """Make the stream identities of a query; None for one that reads tables.
 
     Parameters
     ----------
     url
         URL of the file beside the checkpoint.
-    report
-        Gets events for adopted ids and for services that did not answer.
     begun
         True if the checkpoint was used.
     """
+    spark, job = run.spark, run.job
     if not query.sources:
         return None
     legs: tuple[Identity, ...] = tuple(
-        typed_json.module_of(leg[0]).Reader(leg).identity(spark, job, query, binds)
-        for leg in group_sources(query.sources)
+        typed_json.module_of(leg[0]).Reader(leg).identity(run, query) for leg in group_sources(query.sources)
     )
 
     def load() -> str | None:
@@ -271,7 +256,7 @@ def stream_identities(
         hadoop_files.write_text(spark, url, text)
 
     again = f"`millrace checkpoint reset {job.job} {query.name} --env {job.environment}` lets it begin with the new one"
-    return StreamIdentities(query.name, legs, load, save, again, report, begun)
+    return StreamIdentities(query.name, legs, load, save, again, run.report, begun)
 
 
 def _changes(before: Ids, now: Ids) -> str:
@@ -282,9 +267,3 @@ def _changes(before: Ids, now: Ids) -> str:
         for what in sorted(before.keys() & now.keys())
         if before[what] != now[what]
     )
-
-
-def run_in_order(*checks: Callable[[], None]) -> None:
-    """Run several checks, one after the other."""
-    for check in checks:
-        check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -38,12 +37,6 @@ class OffsetRange:
         return OffsetRange(
             *({p.removeprefix(prefix): at for p, at in ends.items()} for ends in (self.start, self.end))
         )
-
-    def as_property(self) -> str | None:
-        """Return the value of a commit's property; None if there are too many partitions."""
-        if len(self.end) > MOST_PARTITIONS:
-            return None
-        return json.dumps({"start": self.start, "end": self.end}, sort_keys=True, separators=(",", ":"))
 
 
 MOST_RECORDS, MOST_READERS = 100, 8

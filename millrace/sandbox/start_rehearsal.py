@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 
 from millrace.config import find_root
 from millrace.etl.formats.decoding import routes
-from millrace.etl.job import run
-from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
+from millrace.etl.job.run import open_query
+from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, parse
 from millrace.etl.queries import land, spark_settings
 from millrace.etl.queries.query_parts import (
     batch_transform_and_schema,
@@ -34,6 +34,7 @@ from millrace.etl.queries.query_parts import (
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs import jars, session
 from millrace.sandbox.programs.child_processes import SandboxError
@@ -130,6 +131,7 @@ def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[s
     # Landing tables of all jobs first: derive queries must see them after their changes.
     queries = [(job, query) for job in jobs for query in job.queries]
     for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
+        run = JobRun(spark, job, {}, report)
         spark_settings.prepare(spark, job)
         unknown = [name for name in _read_tables(query) if not Table.of(job.catalog, name).exists(spark)]
         if asked["deployed"] is None and unknown:
@@ -139,9 +141,9 @@ def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[s
             continue
         try:
             if isinstance(query, DeriveSettings):
-                _derive(spark, job, query, report)
+                _derive(run, query)
             else:
-                _of_source(spark, job, query, report)
+                _of_source(run, query)
         except StartError as error:
             refused.append(Refusal(job.job, query.name, str(error)))
     return {"altered": altered, "refused": [asdict(each) for each in refused], "unchecked": unchecked}
@@ -163,30 +165,24 @@ def _note(altered: dict[str, list[str]], told: Mapping[str, Any]) -> None:
         altered.setdefault(told["table"].partition(".")[2], []).extend(told["changes"])
 
 
-def _of_source(
-    spark: SparkSession,
-    job: JobSettings,
-    query: LandSettings | DirectSettings,
-    report: Reporter,
-) -> None:
-    decoder = routes.query_decoder(spark, query.routes)
-    kept = query.table if isinstance(query, LandSettings) else query.dead_letters
-    landed = Table.of(job.catalog, kept)
-    tables.ensure(spark, landed, land.table_schema(decoder.schema), report=report)
+def _of_source(run: JobRun, query: LandSettings | DirectSettings) -> None:
+    decoder = routes.query_decoder(run.spark, query.routes)
+    landed = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
+    tables.ensure(run.spark, landed, land.table_schema(decoder.schema), report=run.report)
     for end in query.routes if isinstance(query, DirectSettings) else ():
-        schema = enrich_then_transform(spark, job, query.name, end, report).schema(spark, landed, end.name)
+        schema = enrich_then_transform(run, query.name, end).schema(run.spark, landed, end.name)
         if end.sink.lake_table is not None:
-            tables.ensure(spark, Table.of(job.catalog, end.sink.lake_table), schema, report=report)
+            tables.ensure(run.spark, run.table(end.sink.lake_table), schema, report=run.report)
 
 
-def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> None:
+def _derive(run: JobRun, query: DeriveSettings) -> None:
     if query.sink.lake_table is not None:
-        run.open_query(spark, job, query.name, None, binds={}, report=report)
+        open_query(run, query.name, None)
         return
-    landing = source_table(spark, job, query.name, query.source_table)
-    compose = enrich_then_transform(spark, job, query.name, query, report)
-    rows = open_derived_stream(spark, job, query, compose, landing, None)
-    batch_transform_and_schema(spark, query, compose, rows, landing)
+    landing = source_table(run, query.name, query.source_table)
+    compose = enrich_then_transform(run, query.name, query)
+    rows = open_derived_stream(run, query, compose, landing, None)
+    batch_transform_and_schema(run.spark, query, compose, rows, landing)
 
 
 def main() -> None:

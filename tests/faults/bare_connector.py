@@ -35,7 +35,7 @@ def strip() -> None:
 
     GlueFamily.kinesis_options = plain  # type: ignore[method-assign]
     kinesis.read = at_its_word  # type: ignore[assignment]
-    KinesisGuard.before = unguarded  # type: ignore[method-assign]
+    KinesisGuard.check_before_batch = unguarded  # type: ignore[method-assign]
 
 
 strip()

@@ -26,6 +26,7 @@ from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError, describe
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.query import Query
 from millrace.sandbox.programs import kafka
 from millrace.sandbox.records.producer import KafkaProducer
@@ -112,7 +113,7 @@ class Job:
         try:
             if held is not None:
                 held.acquire()
-            queries = run.build(self._spark, settings.parse(self._job()), self.binds, report)
+            queries = run.build(JobRun(self._spark, settings.parse(self._job()), self.binds, report))
         except StartError as error:
             back()
             return Told(2, str(error))

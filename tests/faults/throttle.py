@@ -32,11 +32,11 @@ from millrace.etl.launch.sinks import (
 )
 from millrace.etl.record.errors import describe
 from millrace.etl.sinks.base import Sink
+from millrace.etl.sinks.delivery.kinesis_tail import identity_of
 from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sinks.kinesis import KinesisSink
 from millrace.etl.sinks.opensearch import OpenSearchSink
-from millrace.etl.sources.kinesis.tail import identity_of
 from millrace.sandbox.programs import jars, kafka, session
 from millrace.sandbox.programs.kafka import Kafka
 from millrace.sandbox.programs.localstack import LocalStack

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from millrace.etl.job import run
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.kafka import Kafka
@@ -150,7 +151,7 @@ def settings() -> JobSettings:
 
 def derive(spark: SparkSession, events: Events) -> None:
     """Run the queries over what is there, then end."""
-    for query in run.build(spark, settings(), {}, events.reporter):
+    for query in run.build(JobRun(spark, settings(), {}, events.reporter)):
         _all_available(query)
 
 

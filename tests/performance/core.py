@@ -57,6 +57,7 @@ from millrace.config.engines.versions import LINES
 from millrace.etl.job import run
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.query import Query
 from millrace.sandbox.programs import kafka
 from millrace.sandbox.programs.toolchain import ROOT, spark_environment
@@ -149,7 +150,7 @@ class Bench:
         }
         job |= {"connections": {"main": main | {"bootstrap_servers": self.bootstrap}}}
         report = report or Reporter("flights", self.log)
-        return run.build(self.spark, settings.parse(job), {}, report)[0]
+        return run.build(JobRun(self.spark, settings.parse(job), {}, report))[0]
 
     def source(self, limit: int | None = None, *, headers: bool = False) -> DataFrame:
         reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)

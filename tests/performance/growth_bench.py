@@ -20,6 +20,7 @@ from millrace.etl.launch import settings
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.kafka.bounded_record_times import BoundedTimesHandler
@@ -109,7 +110,7 @@ class Bench:
                 },
             }
         )
-        query = run.build(self.spark, job, {}, Reporter("growth", io.StringIO()))[-1]
+        query = run.build(JobRun(self.spark, job, {}, Reporter("growth", io.StringIO())))[-1]
         # Before its first batch a query compares its topics with the brokers', of which there are none here, and asks
         # which times they take.
         while isinstance(query.handle, FirstBatchHandler):

@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.commits.batch_commits import BATCH, NOTHING_LATER, RUN
 from millrace.etl.formats.decoding import routes as route
 from millrace.etl.queries.query_parts import enrich_then_transform
 from millrace.etl.record import envelope
 from millrace.etl.record.batch_accounts import Reporter
-from millrace.etl.record.commits import ALONE, BATCH, RUN
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.sources.kinesis import stream as kinesis_source
 from tests.performance.growth_bench import PER_FILE, Bench, Built, Step, kafka, kinesis, now
 from tests.performance.growth_tables import (
@@ -99,7 +100,7 @@ class Numbering(Case):
         """What the query's commits bear: the table holds its earlier batches, and nobody else's rows."""
         last = Checkpoint(str(self.bench.home / self.label)).batch(self.bench.spark, self.count[0])
         assert last is not None
-        return {RUN: last.run, BATCH: str(last.number), ALONE: "true"}
+        return {RUN: last.run, BATCH: str(last.number), NOTHING_LATER: "true"}
 
     def turn(self) -> int:
         self.count[0] += 1
@@ -128,9 +129,8 @@ class Numbering(Case):
         return decoder.decode(envelope.with_hash_and_landing_time(rows))
 
     def composed(self, rows: DataFrame) -> DataFrame:
-        report = Reporter("growth", mock.MagicMock())
-        job, name = self.query.job, self.query.settings.name
-        return enrich_then_transform(self.bench.spark, job, name, self.query.end, report)(rows)
+        run = JobRun(self.bench.spark, self.query.job, {}, Reporter("growth", mock.MagicMock()))
+        return enrich_then_transform(run, self.query.settings.name, self.query.end)(rows)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from millrace.etl.job import run
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.job_run import JobRun
 from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.documents import with_route
@@ -138,7 +139,7 @@ def _job(queries: int, records: int, trigger: float) -> dict[str, Any]:
 @contextmanager
 def _running(spark: SparkSession, job: dict[str, Any], endpoint: str, log: TextIO) -> Iterator[None]:
     report = Reporter(job["job"], log)
-    built = run.build(spark, settings.parse(job), {"kinesis.endpoint": endpoint}, report)
+    built = run.build(JobRun(spark, settings.parse(job), {"kinesis.endpoint": endpoint}, report))
     supervisor = Supervisor(spark, report)
     thread = threading.Thread(target=supervisor.run, args=(built,))
     thread.start()

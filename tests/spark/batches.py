@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.decoding.data_rules import with_rules
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
@@ -27,7 +30,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.kinesis.missed_records_guard import Horizon, KinesisGuard
-from millrace.etl.sources.source_union import SourceUnion
+from millrace.etl.sources.leg_guards import LegGuards
 
 DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE"
 EPOCH = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -107,7 +110,7 @@ def lander(
     events: Events,
     *,
     source: KafkaSource | KinesisSource = KAFKA,
-    checkpoint: Path = Path("/nowhere"),
+    checkpoint: Path | None = None,
     sink: IcebergSink | None = None,
     horizon: Horizon | None = None,
     ddl: str = DDL,
@@ -117,22 +120,35 @@ def lander(
     tables.ensure(spark, table, land.table_schema(schema))
     route = RouteSettings(None, None, source, JsonFormat(), "test.ddl", None, (), rules=rules)
     settings = LandSettings("land-flights", (route,), "land", str(table), 1.0, None)
-    log = Checkpoint(str(checkpoint))
-    guard = (
-        SourceUnion((), (KinesisGuard(source, log, table, horizon),))
+    log = Checkpoint(str(checkpoint or tempfile.mkdtemp()))
+    log_made(Path(log.location))
+    guards = (
+        LegGuards((), (KinesisGuard(source, log, table, horizon),))
         if isinstance(source, KinesisSource)
-        else SourceUnion((ReplayedLeg((source,), log),), ())
+        else LegGuards((ReplayedLeg((source,), log),), ())
     )
     sink = sink or IcebergSink(table)
     decoder = with_rules(spark, JsonDecoder(schema), rules)
-    return land.Lander(settings, decoder, sink, log, events.reporter, guard)
+    return land.Lander(settings, decoder, sink, log, events.reporter, guards)
+
+
+def first_time(look_up: LookUp) -> datetime:
+    """The time before which a record of a batch fails the write."""
+    found = re.search(r"timestamp_micros\((\d+)", str(look_up.outside))
+    assert found is not None, look_up
+    return datetime.fromtimestamp(int(found[1]) / 1e6, tz=UTC)
+
+
+def log_made(checkpoint: Path) -> None:
+    """Write a checkpoint's id, where there is none, as Spark does before the first batch."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    if not (checkpoint / "metadata").exists():
+        (checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
 
 
 def log_offsets(checkpoint: Path, batch: int, offset: Any) -> None:
     """Write an entry of Spark's offset log, with the same lines as Spark 3.5 does, and the checkpoint's id before it."""
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    if not (checkpoint / "metadata").exists():
-        (checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    log_made(checkpoint)
     folder = checkpoint / "offsets"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / str(batch)).write_text('v1\n{"batchWatermarkMs":0}\n' + json.dumps(offset))

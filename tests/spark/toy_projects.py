@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job import run
 from millrace.etl.launch.settings import JobSettings
+from millrace.etl.record.job_run import JobRun
 from tests.spark.batches import Events, drained
 
 ROOT = Path(__file__).parents[2]
@@ -149,5 +150,5 @@ def registered(
 
 def ran(spark: SparkSession, job: JobSettings, events: Events) -> None:
     """Run the job's query over what is there, then end."""
-    (query,) = run.build(spark, job, {}, events.reporter)
+    (query,) = run.build(JobRun(spark, job, {}, events.reporter))
     drained(query.rows, query.handle, query.checkpoint)

@@ -161,9 +161,7 @@ class EndPositions:
         url = f"{folder}/{mine[-1]}"
         try:
             mark = StreamEnd(**json.loads(hadoop_files.read_text(spark, url)))
-        except (OSError, TypeError, ValueError) as error:
-            if isinstance(error, OSError) and not hadoop_files.is_corrupt(error):
-                raise
+        except (TypeError, ValueError) as error:
             raise SinkError(
                 f"{url} records where {self.stream} ended, but cannot be read: {error}. Delete it: the rows that the "
                 "current batch has already written are then written again"

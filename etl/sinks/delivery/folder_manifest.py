@@ -56,15 +56,6 @@ class Manifest:
     first: int | None
     last: int | None
 
-    def belongs_to(self, place: BatchPlace) -> bool:
-        """Check that it belongs to a batch, and not to another one with the same number."""
-        return (self.run, self.batch, self.start, self.end) == (
-            place.run,
-            place.batch,
-            place.start,
-            place.end,
-        )
-
 
 def name_of(run: str, batch: int) -> str:
     """Return the name of a batch's folder, which is also that of its manifest without the extension."""
@@ -98,14 +89,12 @@ class FolderManifests:
             manifest = Manifest(**{**content, "files": tuple(content["files"])})
         except FileNotFoundError:
             return None
-        except (KeyError, OSError, TypeError, ValueError) as error:
-            if isinstance(error, OSError) and not hadoop_files.is_corrupt(error):
-                raise
+        except (KeyError, TypeError, ValueError) as error:
             raise SinkError(
                 f"{url} records what batch {place.batch} wrote, but cannot be read: {error}. Restore it, or delete "
                 "it: the batch is then written again, in the place of what it wrote before"
             ) from error
-        if not manifest.belongs_to(place):
+        if (manifest.start, manifest.end) != (place.start, place.end):
             raise SinkError(
                 f"{self.path}: batch {place.batch} of checkpoint {place.run} is committed with offsets "
                 f"{manifest.start} to {manifest.end}, but now has offsets {place.start} to {place.end}: the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -44,16 +45,12 @@ class Session:
 
     def run(self, sql: str) -> int:
         """Run a statement; return the number of changed rows."""
-        statement = self.connection.createStatement()
-        try:
+        with closing(self.connection.createStatement()) as statement:
             return int(statement.executeUpdate(sql))
-        finally:
-            statement.close()
 
     def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query, each value as text, a boolean or None."""
-        statement = self.connection.prepareStatement(sql)
-        try:
+        with closing(self.connection.prepareStatement(sql)) as statement:
             for position, value in enumerate(values, start=1):
                 statement.setString(position, value)
             result = statement.executeQuery()
@@ -62,8 +59,6 @@ class Session:
             while result.next():
                 rows.append(tuple(result.getObject(i) for i in range(1, count + 1)))
             return rows
-        finally:
-            statement.close()
 
 
 def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, str]:

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ...commits.look_ups import LookUp
 from ...launch.connections import Connection
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KafkaSource
 from ...record import batch_accounts, envelope
-from ...record.lookup_bounds import LookUpBound
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps
 from ..offsets import offset_bound
 from .connection import connection_options, sign_in
@@ -72,7 +72,7 @@ def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
             yield BackfillPart(
                 batch_accounts.iso_text(since),
                 records,
-                LookUpBound(offset_bound(source.name, shards)),
+                LookUp(offset_bound(source.name, shards)),
                 around,
             )
 

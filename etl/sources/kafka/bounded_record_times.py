@@ -17,12 +17,13 @@ from ...checkpoints.checkpoint import Checkpoint
 from ...formats.base import DecoderWrapper
 from ...formats.decoding import redact
 from ...formats.decoding.routes import COLUMN
-from ...launch.settings import DeriveSettings, JobSettings, QuerySettings
+from ...launch.settings import DeriveSettings, QuerySettings
 from ...launch.sources import KafkaSource, group_sources
 from ...record import batch_accounts, envelope, hadoop_files
 from ...record.batch_accounts import Reporter
+from ...record.job_run import JobRun
 from ...record.query import Query
-from ..source_union import union
+from ..leg_guards import union
 from . import connection
 from .range_reader import LATEST, Ranges, Reader, is_time_overflow
 from .topics import batch_options, to_envelope
@@ -177,23 +178,13 @@ class OverflownTimesDecoder(DecoderWrapper):
         return redact.redacted_payload(self.decoder, payload)
 
 
-def with_bounded_times(
-    query: Query,
-    job: JobSettings,
-    settings: QuerySettings,
-    binds: Mapping[str, str],
-    report: Reporter,
-) -> Query:
+def with_bounded_times(run: JobRun, query: Query, settings: QuerySettings) -> Query:
     """Make a Kafka query write its batches with limited times.
 
     Parameters
     ----------
     query
         Query as it was built.
-    job, settings
-        Settings of the job and of the query.
-    report
-        Gets an event for each batch that was read around some records.
     """
     assert not isinstance(settings, DeriveSettings), f"{query.name} reads a table"
     legs, mixed = [], False
@@ -202,9 +193,10 @@ def with_bounded_times(
         if not topics:
             mixed = True
             continue
-        options = partial(connection.connection_options, connection.bound_connection(topics[0], job, binds))
+        options = partial(connection.connection_options, connection.bound_connection(topics[0], run))
         legs.append(TopicLeg(topics, Checkpoint(query.checkpoint, place), options, settings.repartition))
-    return replace(query, handle=BoundedTimesHandler(query.handle, tuple(legs), mixed, query.name, report))
+    handle = BoundedTimesHandler(query.handle, tuple(legs), mixed, query.name, run.report)
+    return replace(query, handle=handle)
 
 
 def streams_of(batch: DataFrame, topics: int) -> list[DataFrame] | None:

@@ -14,11 +14,10 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from ...launch.connections import Connection
 from ...launch.sources import KafkaSource
 from ...metrics.background_writer import BackgroundWriter
-from ...record.batch_accounts import Reporter
 from ...record.errors import NoAnswerError
+from ...record.job_run import JobRun
 from . import connection
 
 GATHER_SECONDS = 15.0
@@ -96,17 +95,13 @@ def end_offsets(source: KafkaSource, progress: Progress) -> dict[tuple[str, int]
     return offsets
 
 
-def open_group_writer(
-    spark: SparkSession, query: str, source: KafkaSource, to: Connection, report: Reporter
-) -> BackgroundWriter[Progress]:
+def open_group_writer(run: JobRun, query: str, source: KafkaSource) -> BackgroundWriter[Progress]:
     """Open the follower of a query whose topic has a ``lag_group``.
 
     Parameters
     ----------
     source
-        The topic, with a ``lag_group``.
-    report
-        Gets ``lag_unwritten`` if the brokers refuse.
+        The topic, with a ``lag_group``; an event tells if the brokers refuse to store its offsets.
 
     Raises
     ------
@@ -116,9 +111,9 @@ def open_group_writer(
     name = source.read_as.lag_group or ""
 
     def failed(error: str) -> None:
-        report.emit("lag_unwritten", query=query, group=name, error=error)
+        run.report.emit("lag_unwritten", query=query, group=name, error=error)
 
-    entry = connection.CachedOptions(to)
+    entry = connection.CachedOptions(connection.bound_connection(source, run))
     entry.options()
-    group = ConsumerGroupWriter(spark, name, source, entry, failed)
+    group = ConsumerGroupWriter(run.spark, name, source, entry, failed)
     return BackgroundWriter(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)

@@ -12,9 +12,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection, SecretLogin
-from ...launch.settings import JobSettings
 from ...launch.sources import KafkaSource
 from ...record.errors import NoAnswerError, StartError, describe
+from ...record.job_run import JobRun
 from ...services import bundled_boto3
 from ...services.aws import as_start_error
 from . import login as kafka_login
@@ -266,7 +266,7 @@ def _msk_client() -> Any:
     )
 
 
-def bound_connection(source: KafkaSource, job: JobSettings, binds: Mapping[str, str]) -> BoundConnection:
+def bound_connection(source: KafkaSource, run: JobRun) -> BoundConnection:
     """Return the connection of a topic, with the values of ``--bind``.
 
     Raises
@@ -274,4 +274,4 @@ def bound_connection(source: KafkaSource, job: JobSettings, binds: Mapping[str, 
     StartError
         A bound value is invalid.
     """
-    return bind(source.connection, job.connections[source.connection], binds)
+    return bind(source.connection, run.job.connections[source.connection], run.binds)

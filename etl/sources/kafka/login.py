@@ -13,7 +13,7 @@ from pyspark import SparkContext
 
 from ...launch.connections import Connection, SecretLogin
 from ...record import driver_files
-from ...record.errors import SinkError, StartError, java_error
+from ...record.errors import SinkError, StartError, causes
 from ...services import secret
 
 WITHOUT: Mapping[str, Mapping[str, str]] = {
@@ -149,13 +149,10 @@ def login_advice(error: BaseException | None, connection: Connection) -> str | N
     str or None
         None for any other error, such as brokers that do not answer.
     """
-    errors: dict[str, str] = {}
-    origin, last = None if error is None else java_error(error), ""
-    while origin is not None:
-        # Causes below Kafka's message on a key are the JVM's, which may show a part of the key.
-        last = str(origin.getMessage())
-        errors[str(origin.getClass().getSimpleName())] = last
-        origin = origin.getCause()
+    # Causes below Kafka's message on a key are the JVM's, which may show a part of the key.
+    raised = [] if error is None else [*causes(error)]
+    errors = {str(each.getClass().getSimpleName()): str(each.getMessage()) for each in raised}
+    last = str(raised[-1].getMessage()) if raised else ""
     login = connection.authentication
     named, kind = ("", login) if isinstance(login, str) else (f" of secret {login.secret}", login.kind)
     if "SaslAuthenticationException" in errors:

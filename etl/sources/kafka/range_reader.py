@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from ...record.envelope import HEADERS, TIME_HEADER
 from ...record.errors import NoAnswerError, whole_text
-from ..source_union import union
+from ..leg_guards import union
 from .connection import closing_client, properties
 
 LATEST = (2**63 - 1) // 1000

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
-from pyspark.sql import SparkSession
-
 from ...checkpoints import manifest
-from ...launch.settings import JobSettings, QuerySettings
+from ...launch.settings import QuerySettings
 from ...launch.sources import KafkaSource
-from ...record.batch_accounts import Reporter
+from ...record.job_run import JobRun
 from ...record.query import Query
 from ..base import Follower, Leg, Parts, SourceContext, SourceReader
 from ..identity_check import Identity, Ids
@@ -25,54 +22,38 @@ class Reader(SourceReader[KafkaSource]):
 
     def open(self, context: SourceContext) -> Leg:
         """Sign in, and check that the lists of partitions are complete."""
-        reached = connection.with_resolved_brokers(bound_connection(self.source, context.job, context.binds))
-        connection.sign_in(context.spark, reached)
-        watch = topic_state.watch_partitions(context.spark, self.source, reached)
-        opened = partial(topics.read, context.spark, self.leg, reached, partitions=context.partitions)
-        fix_end = partial(topic_state.fix_end, context.spark, self.leg, reached, context.checkpoint)
+        spark = context.run.spark
+        reached = connection.with_resolved_brokers(bound_connection(self.source, context.run))
+        connection.sign_in(spark, reached)
+        watch = topic_state.watch_partitions(spark, self.source, reached)
+        opened = partial(topics.read, spark, self.leg, reached, partitions=context.partitions)
+        fix_end = partial(topic_state.fix_end, spark, self.leg, reached, context.checkpoint)
         return Leg(opened, watch=watch, fix_end=fix_end)
 
-    def identity(
-        self,
-        spark: SparkSession,
-        job: JobSettings,
-        query: QuerySettings,
-        binds: Mapping[str, str],
-    ) -> Identity:
+    def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the ids of the cluster and of the topics."""
         # Cached: a running job does not ask AWS for the brokers again.
-        entry = connection.CachedOptions(bound_connection(self.source, job, binds))
+        entry = connection.CachedOptions(bound_connection(self.source, run))
 
         def ask() -> Ids:
-            return entry.ask_brokers(lambda options: topic_state.identifiers(spark, self.leg, options))
+            return entry.ask_brokers(lambda options: topic_state.identifiers(run.spark, self.leg, options))
 
         streams = {
             each.name: (manifest.sinks_of_stream(query, each.name), None if each.is_pattern else each.topic)
             for each in self.leg
         }
-        return Identity(self.source.position_source(job), ask, streams)
+        return Identity(self.source.position_source(run.job), ask, streams)
 
-    def with_batch_handlers(
-        self,
-        query: Query,
-        job: JobSettings,
-        settings: QuerySettings,
-        binds: Mapping[str, str],
-        report: Reporter,
-    ) -> Query:
+    def with_batch_handlers(self, run: JobRun, query: Query, settings: QuerySettings) -> Query:
         """Limit record times, whatever producers wrote."""
-        return with_bounded_times(query, job, settings, binds, report)
+        return with_bounded_times(run, query, settings)
 
-    def commit_listener(
-        self, spark: SparkSession, job: JobSettings, query: str, binds: Mapping[str, str], report: Reporter
-    ) -> Follower | None:
+    def commit_listener(self, run: JobRun, query: str) -> Follower | None:
         """Return the writer of committed batches' ends to a consumer group, for tools that show the lag."""
         if not self.source.read_as.lag_group:
             return None
-        return commit_offsets.open_group_writer(
-            spark, query, self.source, bound_connection(self.source, job, binds), report
-        )
+        return commit_offsets.open_group_writer(run, query, self.source)
 
-    def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
+    def backfill(self, run: JobRun, query: str) -> Parts:
         """Return the reader of a range of the times that producers wrote."""
-        return read_topic_range(self.source, bound_connection(self.source, job, binds))
+        return read_topic_range(self.source, bound_connection(self.source, run))

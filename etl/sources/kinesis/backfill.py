@@ -10,13 +10,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ...commits.look_ups import LookUp
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
-from ...record.lookup_bounds import LookUpBound
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps
 from .closed_shards import AGGREGATE, COLUMNS
-from .tail import StreamTail
+from .stream_reader import StreamReader
 
 
 def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
@@ -29,14 +29,14 @@ def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
     endpoint
         Endpoint other than the region's own.
     """
-    tail = StreamTail(source.stream, source.region, endpoint)
+    reader = StreamReader(source.stream, source.region, endpoint)
 
     def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
-        with closing(tail.client()) as client:
-            shards = tail.shards(client)
+        with closing(reader.client()) as client:
+            shards = reader.shards(client)
         for since, until in backfill_steps(request):
             entries = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(
-                partial(tail.read_shards, since, until)
+                partial(reader.read_shards, since, until)
             )
             read = spark.createDataFrame(entries.map(partial(_row, source.stream)), COLUMNS)
             within = arrived_between(since, until)
@@ -44,7 +44,7 @@ def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
             yield BackfillPart(
                 batch_accounts.iso_text(since),
                 records,
-                LookUpBound((F.col("_source") == source.name) & within),
+                LookUp((F.col("_source") == source.name) & within),
             )
 
     return parts

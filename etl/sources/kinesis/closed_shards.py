@@ -210,17 +210,13 @@ def list_shards(client: Any, stream: str) -> list[Shard]:
     return shards
 
 
-def _once(call: Callable[..., Any], **asked: Any) -> Any:
-    return call(**asked)
-
-
 def pages(
     client: Any,
     stream: str,
     tail: ShardRest,
     since: datetime | None = None,
     limit: int = PAGE,
-    ask: Callable[..., Any] = _once,
+    ask: Callable[..., Any] = lambda call, **asked: call(**asked),
 ) -> Iterator[Sequence[Any]]:
     """Read the rest of a shard, a call at a time: to its end, or for an open shard to its last record now.
 

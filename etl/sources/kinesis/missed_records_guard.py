@@ -15,13 +15,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...checkpoints.checkpoint import Checkpoint
+from ...commits.look_ups import LookUp
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts
 from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartError
 from ...record.tables import Table
-from .. import arrival_ranges
-from ..arrival_ranges import Range
 from ..base import LegGuard, missing_records_error
+from .arrival_ranges import Steps, arrived_in, ranges_after
 from .closed_shards import SPLIT_AGGREGATE, Positions, Records, to_envelope
 
 SLACK = timedelta(seconds=10)
@@ -107,39 +107,29 @@ class KinesisGuard(LegGuard):
     _batch: int | None = field(default=None)
     _entries: tuple[Positions, Positions] = field(default=(_NOWHERE, _NOWHERE))
 
-    def arrival_range_levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
-        """See :meth:`etl.sources.base.LegGuard.arrival_range_levels`.
+    def look_ups(self, begun: datetime) -> Iterator[LookUp]:
+        """See :meth:`etl.sources.base.LegGuard.look_ups`.
 
         A shard is read forward, so a batch is seldom older than the one before, and mostly shortly after that one's
         records. The write itself checks this: a second read of a Kinesis batch would return other records.
         """
         self._begun = begun
-        if self.oldest is not None:
-            recent = ((self.round_down_to_step(self.oldest), None),)
-            likely = self._likely()
-            if likely not in (None, recent):
-                assert likely is not None
-                yield likely
+        since = self.oldest or begun - timedelta(seconds=self.source.retention_seconds)
+        recent: tuple[Steps, ...] = ((self._step(since - SLACK), None),)
+        if self.steps and self._read_since is not None:
+            likely = ranges_after(self.steps, self.further, self._step(self._read_since - SLACK))
+            if likely != recent:
+                yield arrived_in(self.source.name, likely, self._at)
+                # While a backlog is read, batches go further than expected: each would look through everything.
                 self.further, self._right = 2 * self.further, 0
-            yield recent
-        yield ((self.round_down_to_step(begun - timedelta(seconds=self.source.retention_seconds)), None),)
-
-    def _likely(self) -> tuple[Range, ...] | None:
-        if not self.steps or self._read_since is None:
-            return None
-        result = arrival_ranges.ranges_after(self.steps, self.further, self._step(self._read_since - SLACK))
-        return tuple((self._at(begin), None if end is None else self._at(end)) for begin, end in result)
+        # Full steps: batches with the same bound share Spark's generated code.
+        yield arrived_in(self.source.name, recent, self._at)
 
     def _step(self, moment: datetime) -> int:
         return int(moment.timestamp() // self.step_seconds)
 
     def _at(self, step: int) -> datetime:
         return datetime.fromtimestamp(step * self.step_seconds, tz=UTC)
-
-    def round_down_to_step(self, moment: datetime) -> datetime:
-        """Return the full step before a time: batches with the same bound share Spark's generated code."""
-        since = (moment - SLACK).timestamp()
-        return datetime.fromtimestamp(since - since % self.step_seconds, tz=UTC)
 
     @property
     def same_identity_refusal(self) -> str | None:
@@ -230,12 +220,12 @@ class KinesisGuard(LegGuard):
 
     def _begin_of(self, spark: SparkSession, batch: int) -> Positions:
         """Return the positions at the start of a batch."""
-        return self._entry(spark, batch - 1 if self.ends_planned else batch)
-
-    def _entry(self, spark: SparkSession, batch: int) -> Positions:
+        entry = batch - 1 if self.ends_planned else batch
         try:
-            return Positions.of(self.checkpoint.batch_end(spark, batch) if batch >= 0 else None)
-        except ValueError:
+            return Positions.of(self.checkpoint.batch_end(spark, entry) if entry >= 0 else None)
+        except ValueError as error:
+            if isinstance(error, OSError):
+                raise
             return Positions(frozenset(), {}, frozenset(), known=False)
 
     def _check_limits(self) -> None:
@@ -260,18 +250,16 @@ class KinesisGuard(LegGuard):
             return None
         # A set is passed outside Spark's generated code, which is then the same for every batch; as text it
         # is one call into the JVM. Names of streams and numbers contain no quotes.
-        wanted = [i for p in sorted(positions.values()) for i in self._identities(p)]
+        # The identity of the record, and that of the first record in it if it was an aggregate.
+        wanted = [
+            f"{self.source.stream}/{p}{first}" for p in sorted(positions.values()) for first in ("", "/1")
+        ]
         wanted += [str(n) for n in range(FEWEST_IN_SET - len(wanted))]
         # As a set: if executors are lost, rows of the look-up are counted more than once.
         condition = (
             f"CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN substring_index(_id, '/', 2) END"
         )
         return F.expr(f"size(collect_set({condition}))")
-
-    def _identities(self, position: str) -> tuple[str, str]:
-        """Return a record's identity, and that of the first record in it if it was an aggregate."""
-        record = f"{self.source.stream}/{position}"
-        return record, f"{record}/1"
 
     def _check_landed(self, spark: SparkSession, batch_id: int, positions: Mapping[str, str]) -> None:
         """Check, at the start of a run, that the last records of the last batch have landed; their arrival bounds the look-up."""

@@ -18,7 +18,7 @@ from ...services.aws import as_start_error
 from . import closed_shards, stream
 from .closed_shards import Shard, ShardRest
 from .missed_records_guard import KinesisGuard
-from .tail import StreamTail
+from .stream_reader import StreamReader
 
 _CLOCK = timedelta(seconds=1)
 _FIRST, _WIDER = timedelta(seconds=5), 12
@@ -55,7 +55,7 @@ def fix_end(
     with as_start_error(f"stream {source.stream}"):
         kinesis = stream.api_client(source, endpoint)
         # The service tells whole seconds: what arrived in the current one counts.
-        now = StreamTail(source.stream, source.region, endpoint).now(kinesis) + _CLOCK
+        now = StreamReader(source.stream, source.region, endpoint).now(kinesis) + _CLOCK
         shards = [s for s in closed_shards.list_shards(kinesis, source.stream) if closed or not s.closed]
         ends = last_records(kinesis, source, shards, now)
 

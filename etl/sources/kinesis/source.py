@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from ...launch.engine import KINESIS_IN_PYTHON
-from ...launch.settings import JobSettings, QuerySettings
+from ...launch.settings import QuerySettings
 from ...launch.sources import KinesisSource
 from ...record.errors import StartError
+from ...record.job_run import JobRun
 from ..base import Leg, Parts, SourceContext, SourceReader
 from ..identity_check import Identity
 from . import shard_ends, stream
@@ -26,14 +26,14 @@ class Reader(SourceReader[KinesisSource]):
 
     def open(self, context: SourceContext) -> Leg:
         """Make its guard, and the function that opens it with limits for its current shards."""
-        engine, endpoint = context.job.runs_on, context.binds.get(ENDPOINT)
+        spark, engine, endpoint = context.run.spark, context.run.job.runs_on, context.run.binds.get(ENDPOINT)
         tails = (
             stream.closed_shard_reader(self.source, endpoint) if engine.PASSES_OVER_CLOSED_SHARDS else None
         )
         horizon = stream.oldest_record_lookup(self.source, endpoint)
         guard = KinesisGuard(self.source, context.checkpoint, context.table, horizon, tails)
         guard.splits_aggregates = engine.SPLITS_AGGREGATES
-        guard.ends_planned = engine.kinesis_format(context.spark.version) == KINESIS_IN_PYTHON
+        guard.ends_planned = engine.kinesis_format(spark.version) == KINESIS_IN_PYTHON
 
         def count_shards() -> int:
             return stream.open_shards(self.source, endpoint)
@@ -43,33 +43,25 @@ class Reader(SourceReader[KinesisSource]):
             if self.source.records_per_batch is not None:
                 guard.count_shards, guard.shards = count_shards, count_shards()
                 read = stream.with_limits_per_shard(self.source, guard.shards)
-            begun = context.checkpoint.has_batches(context.spark)
-            return stream.read(context.spark, read, engine=engine, endpoint=endpoint, begun=begun)
+            begun = context.checkpoint.has_batches(spark)
+            return stream.read(spark, read, engine=engine, endpoint=endpoint, begun=begun)
 
-        fix_end = partial(
-            shard_ends.fix_end, context.spark, self.source, endpoint, guard, closed=tails is None
-        )
+        fix_end = partial(shard_ends.fix_end, spark, self.source, endpoint, guard, closed=tails is None)
         return Leg(opened, guard, fix_end=fix_end)
 
-    def identity(
-        self,
-        spark: SparkSession,
-        job: JobSettings,
-        query: QuerySettings,
-        binds: Mapping[str, str],
-    ) -> Identity:
+    def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the time at which the stream was made."""
-        endpoint = binds.get(ENDPOINT)
+        endpoint = run.binds.get(ENDPOINT)
         # While the query runs its connector detects it: it requests records after a number that another stream does not have.
         return Identity(
             self.source.region, lambda: stream.identifiers(self.source, endpoint), while_running=False
         )
 
-    def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
+    def backfill(self, run: JobRun, query: str) -> Parts:
         """Return the reader of a range by the Kinesis API."""
         if self.source.role is not None:
             raise StartError(
                 f"--backfill {query} --from stream: its stream belongs to another account, and only the engine's "
                 "connector can read it; add a land query with another name and the time as its start"
             )
-        return read_stream_range(self.source, binds.get(ENDPOINT))
+        return read_stream_range(self.source, run.binds.get(ENDPOINT))

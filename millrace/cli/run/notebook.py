@@ -214,7 +214,7 @@ def _land_cells(
         assert isinstance(source, KafkaSource)
         if route.origin is not None:
             source = dataclasses.replace(source, topic=route.origin, reading=None)
-        bound = kafka.bound_connection(source, settings, binds)
+        bound = kafka.bind(source.connection, settings.connections[source.connection], binds)
         connection = bound
         known, login = connection.bootstrap_servers, connection.authentication
         if isinstance(login, SecretLogin):

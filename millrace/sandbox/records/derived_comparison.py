@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.formats.decoding.routes import rows_of_route
 from millrace.etl.launch import launch_document as launch
-from millrace.etl.launch.settings import DeriveSettings, JobSettings, StateSettings
+from millrace.etl.launch.settings import DeriveSettings, StateSettings
 from millrace.etl.queries import change_order, spark_settings
 from millrace.etl.queries.derive import good_records
 from millrace.etl.queries.query_parts import (
@@ -28,7 +28,7 @@ from millrace.etl.queries.stateful import StatefulPart
 from millrace.etl.record import hadoop_files
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import describe
-from millrace.etl.record.tables import Table
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.sinks.base import DELETED, JSON_OPTIONS, ORDER
 
 PATIENCE_SECONDS = 180.0
@@ -51,23 +51,19 @@ def main(arguments: Sequence[str]) -> None:
     options = launch.parse_arguments(arguments)
     job = launch.read_document(hadoop_files.read_text(spark, options.document), options)
     spark_settings.prepare(spark, job)
-    report, results = Reporter(job.job), {}
+    run, results = JobRun(spark, job, {}, Reporter(job.job)), {}
     for query in job.queries:
         if isinstance(query, DeriveSettings) and query.sink.lake_table is not None:
             try:
-                results[query.sink.lake_table] = settled_comparison(spark, job, query, report)
+                results[query.sink.lake_table] = settled_comparison(run, query)
             except Exception as error:  # any error of a user's function
                 results[query.sink.lake_table] = {"reason": describe(error).partition("\n")[0]}
-    report.emit("compared", tables=results)
+    run.report.emit("compared", tables=results)
     spark.stop()
 
 
 def settled_comparison(
-    spark: SparkSession,
-    job: JobSettings,
-    query: DeriveSettings,
-    report: Reporter,
-    patience: float = PATIENCE_SECONDS,
+    run: JobRun, query: DeriveSettings, patience: float = PATIENCE_SECONDS
 ) -> dict[str, Any]:
     """Compare a table until it has all rows, or has not changed for a long time.
 
@@ -79,15 +75,17 @@ def settled_comparison(
     state = query.state
     if state is not None and state.distinct:
         return {"reason": "which of several equal records is the first depends on the batches"}
+    if query.history:
+        return {"reason": "a history has intervals, which no batch alone makes"}
     assert query.sink.lake_table is not None
-    table = Table.of(job.catalog, query.sink.lake_table)
+    table = run.table(query.sink.lake_table)
     # Results wait for the watermark, and so do rows of an outer join without a partner.
     waiting = state is not None and (state.join is not None or state.output_mode == "append")
     unsteady: list[str] | None = None
     seen, changed = dict[str, Any](), time.monotonic()
     while True:
-        wanted = one_batch(spark, job, query, report)
-        written = spark.table(str(table)) if table.exists(spark) else wanted.limit(0)
+        wanted = one_batch(run, query)
+        written = run.spark.table(str(table)) if table.exists(run.spark) else wanted.limit(0)
         columns = [
             c for c in wanted.columns if c not in _OWN and (c in written.columns or not c.startswith("_"))
         ]
@@ -98,7 +96,7 @@ def settled_comparison(
         if not (wrong := any(count for name, count in result.items() if name != "pending")):
             break
         if unsteady is None:
-            again = one_batch(spark, job, query, report)
+            again = one_batch(run, query)
             if any(differences(wanted, again, ()).values()):
                 return {"reason": "two runs of its transform on the same records have other rows"}
             unsteady = [c for c in columns if any(differences(wanted, again, [c]).values())]
@@ -108,7 +106,7 @@ def settled_comparison(
         if time.monotonic() - changed > patience:
             break
         time.sleep(_LOOK_SECONDS)
-    if wrong and state is not None and _may_be_late(spark, job, query, state):
+    if wrong and state is not None and _may_be_late(run, query, state):
         return {
             "reason": "records came later than the delay of the watermark: which of them it leaves out depends on the batches"
         }
@@ -116,7 +114,7 @@ def settled_comparison(
     return {**result, "rows": wanted.count(), "left_out": unsteady or [], "differing": differing}
 
 
-def one_batch(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> DataFrame:
+def one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     """Return the rows that a derive query makes of all good records at once, computed.
 
     Raises
@@ -124,14 +122,14 @@ def one_batch(spark: SparkSession, job: JobSettings, query: DeriveSettings, repo
     StartError
         The query does not fit its tables.
     """
-    records = _records(spark, job, query, query.source_table, query.route)
-    compose = enrich_then_transform(spark, job, query.name, query, report)
+    records = _records(run, query, query.source_table, query.route)
+    compose = enrich_then_transform(run, query.name, query)
     if (state := query.state) is not None:
         join = state.join
-        joined = None if join is None else _records(spark, job, query, join.source_table, join.route)
+        joined = None if join is None else _records(run, query, join.source_table, join.route)
         records = StatefulPart(state, compose.transform, compose.name)(records, joined)
-        landing = Table.of(job.catalog, query.source_table)
-        compose, _ = batch_transform_and_schema(spark, query, compose, records, landing)
+        landing = run.table(query.source_table)
+        compose, _ = batch_transform_and_schema(run.spark, query, compose, records, landing)
     rows = compose(records)
     if query.latest_by:
         if orders := change_order.truncates(records):
@@ -185,21 +183,19 @@ def differences(wanted: DataFrame, written: DataFrame, columns: Sequence[str]) -
     return {name: int(count) for name, count in total.asDict().items()}
 
 
-def _records(
-    spark: SparkSession, job: JobSettings, query: DeriveSettings, table: str, route: str | None
-) -> DataFrame:
-    landing = source_table(spark, job, query.name, table)
+def _records(run: JobRun, query: DeriveSettings, table: str, route: str | None) -> DataFrame:
+    landing = source_table(run, query.name, table)
     deletes = bool(query.latest_by)
-    return rows_of_route(good_records(spark.table(str(landing)), deletes=deletes), route, str(landing))
+    return rows_of_route(good_records(run.spark.table(str(landing)), deletes=deletes), route, str(landing))
 
 
-def _may_be_late(spark: SparkSession, job: JobSettings, query: DeriveSettings, state: StateSettings) -> bool:
+def _may_be_late(run: JobRun, query: DeriveSettings, state: StateSettings) -> bool:
     """Check that a record may be older than the watermark: one that landed before it is later by more than the delay."""
     legs = [(query.source_table, query.route, state.watermark)]
     legs += [(each.source_table, each.route, each.watermark) for each in (state.join,) if each is not None]
     for table, route, mark in legs:
         at = F.col(f"`{mark.time}`").cast("timestamp").cast("double")
-        landed = _records(spark, job, query, table, route).where(at.isNotNull()).groupBy("_landed_at")
+        landed = _records(run, query, table, route).where(at.isNotNull()).groupBy("_landed_at")
         passed = float("-inf")
         for _, first, last in landed.agg(F.min(at), F.max(at)).orderBy("_landed_at").collect():
             if first < passed:

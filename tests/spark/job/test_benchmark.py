@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.job.benchmark import Benchmark, BenchmarkRun, Schedule, describe_machine
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.errors import StartError
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.query import Query
 from tests.faults import jobs
 from tests.spark.batches import Events
@@ -58,10 +59,10 @@ def schedule(tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("l
 def test_what_cannot_be_measured_is_refused(
     spark: SparkSession, tmp_path: Path, queries: tuple[str, ...], kind: str, said: str
 ) -> None:
-    def never(_job: JobSettings, _name: str, _most: int | None) -> Query:
+    def never(_run: JobRun, _name: str, _most: int | None) -> Query:
         raise AssertionError("nothing is opened")
 
-    measured = Benchmark(spark, job(tmp_path, kind), never, Events().reporter)
+    measured = Benchmark(JobRun(spark, job(tmp_path, kind), {}, Events().reporter), never)
     with pytest.raises(StartError, match=said):
         measured(schedule(tmp_path, BenchmarkRun(0, 10, 1, 0, 3), queries=queries))
 
@@ -70,7 +71,8 @@ def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSessi
     seen: list[tuple[str, int, tuple[int, ...] | None, str]] = []
     sizes: list[int] = []
 
-    def opened(settings: JobSettings, name: str, _most: int | None) -> Query:
+    def opened(run: JobRun, name: str, _most: int | None) -> Query:
+        settings = run.job
         (query,) = settings.queries
         assert query.kind == "land"
         [source] = query.sources
@@ -84,7 +86,7 @@ def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSessi
         )
 
     events = Events()
-    done = Benchmark(spark, job(tmp_path), opened, events.reporter)(
+    done = Benchmark(JobRun(spark, job(tmp_path), {}, events.reporter), opened)(
         schedule(tmp_path, BenchmarkRun(0, 10, 1, -1, 2), BenchmarkRun(1, 30, 2, 0, 3))
     )
     assert done == 0

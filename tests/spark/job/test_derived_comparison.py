@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from millrace.etl.job import run
 from millrace.etl.launch.settings import DeriveSettings, JobSettings, parse
 from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.sandbox.records.derived_comparison import differences, settled_comparison
 from tests.faults import jobs
@@ -99,7 +100,7 @@ class Derived:
         job = self.settings()
         [query] = job.queries
         assert isinstance(query, DeriveSettings)
-        return settled_comparison(self.spark, job, query, Events().reporter, patience=0)
+        return settled_comparison(JobRun(self.spark, job, {}, Events().reporter), query, patience=0)
 
 
 def counts(result: Mapping[str, Any]) -> dict[str, int]:

@@ -87,7 +87,7 @@ from dataclasses import dataclass
 from millrace.etl.sinks.base import WriteCounts
 
 
-def open_sink(settings, context):
+def open_sink(settings, run, key):
     return Toy(settings)
 
 

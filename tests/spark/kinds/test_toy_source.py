@@ -126,12 +126,12 @@ from millrace.etl.sources.base import Identity, Leg, SourceReader
 
 class Reader(SourceReader):
     def open(self, context):
-        return Leg(partial(self.read, context.spark))
+        return Leg(partial(self.read, context.run.spark))
 
-    def identity(self, spark, job, query, binds):
+    def identity(self, run, query):
         return Identity(self.source.folder, dict)  # a folder has no id
 
-    def backfill(self, job, query, binds):
+    def backfill(self, run, query):
         raise StartError(f"--backfill {query}: lines have no time")
 
     def read(self, spark):

@@ -111,7 +111,7 @@ def direct_routes(spark: SparkSession, table: Names, folder: Path) -> Line:
 
 def direct_route(spark: SparkSession, table: Names, folder: Path) -> Line:
     pipe = test_routed_direct.Pipeline(spark, table, folder)
-    pipe.director.lanes = pipe.director.lanes[:1]
+    pipe.director.routes = pipe.director.routes[:1]
     pipe.batch(0, [gate(0), record("gates", "gates", 1, b"\xff")], 2, web(0))
     return pipe.events.last()
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.commits.batch_commits import BatchId, Commits
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import DeriveSettings, EnrichmentSettings
 from millrace.etl.launch.sinks import IcebergSinkSettings
@@ -25,13 +26,12 @@ from millrace.etl.queries import derive
 from millrace.etl.queries.derive import Deriver, EnrichThenTransform, earliest_landing_time, load_transform
 from millrace.etl.queries.enrich import ReferenceTable
 from millrace.etl.record import tables
-from millrace.etl.record.commits import BatchId, Commits
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.iceberg import IcebergSink
-from tests.spark.batches import EPOCH, Events, drained, frame, good, kafka_rows, lander
+from tests.spark.batches import EPOCH, Events, drained, first_time, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 
@@ -154,10 +154,9 @@ def test_killed_after_the_commit_the_batch_comes_again(
         r["committed_at"] for r in spark.table(f"{pipe.landing}.snapshots").orderBy("committed_at").collect()
     ]
     history = Commits(pipe.sink).read_history(spark, BatchId("another", 0))
-    look, *_ = pipe.deriver_of()._looks(1, spark, pipe.sink, history)
-    first = look.bound.minimum if look.bound else None
-    assert first is not None
-    assert first.timestamp() == pytest.approx(committed[0].timestamp() - 1, abs=0.002)
+    look_up, everything = pipe.deriver_of()._look_ups(1, history)
+    assert first_time(look_up).timestamp() == pytest.approx(committed[0].timestamp() - 3600, abs=0.002)
+    assert everything.outside is None
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.commits import batch_commits
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.launch_document import ReplayRequest
@@ -18,10 +20,9 @@ from millrace.etl.maintenance.table_services import call
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks
-from millrace.etl.record import commits, tables
+from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import row_count
 from millrace.etl.record.envelope import CARRIED
-from millrace.etl.record.lookup_bounds import LookUpBound
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.delivery.python_tasks import RowsCountedInPlan, through_rdd
@@ -106,12 +107,10 @@ def forget(pipe: Pipeline) -> None:
 
 
 class NoLookUp(IcebergSink):
-    def append(
-        self, batch: DataFrame, bound: LookUpBound | None, *figures: Column, **more: Any
-    ) -> AppendResult:
-        assert bound is None
-        assert not more["added"]
-        return super().append(batch, bound, *figures, **more)
+    def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+        assert look_up.rows is None
+        assert not look_up.commits
+        return super().append(batch, look_up, *figures, **more)
 
 
 @pytest.fixture
@@ -213,7 +212,7 @@ def test_a_past_that_is_read_again_in_many_batches_is_doubled_nowhere(
 
     with monkeypatch.context() as earlier:
         if version == "earlier":
-            earlier.setattr(commits, "RUN", "nobody.knows")
+            earlier.setattr(batch_commits, "RUN", "nobody.knows")
         for number in range(2):
             pipe.batch(number, 2 * number, two(number))
         pipe.checkpoint = tmp_path / "reset"
@@ -271,7 +270,7 @@ def test_a_corrected_letter_goes_on_to_the_sink_once(pipe: Pipeline, tmp_path: P
     pipe.batch(0, 0, [good(1), BAD])
     corrected = tmp_path / "corrected.jsonl"
     corrected.write_text('{"id":"flights-topic/0/1","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":2}"}\n')
-    onward = ReplayToSinks(pipe.director.lanes)
+    onward = ReplayToSinks(pipe.director.routes)
     replayer = Replayer("direct-flights", "flights", pipe.letters, pipe.decoder, pipe.events.reporter, onward)
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("direct-flights", (), str(corrected))) == 0

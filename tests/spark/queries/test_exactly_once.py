@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.maintenance.table_services import call
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
-from millrace.etl.record.lookup_bounds import LookUpBound
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import dead_letters
 from millrace.etl.sinks.base import LETTER, BatchPlace
@@ -226,11 +226,9 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
     looked: list[tuple[bool, int]] = []
 
     class Noting(IcebergSink):
-        def append(
-            self, batch: DataFrame, bound: LookUpBound | None, *figures: Column, **more: Any
-        ) -> AppendResult:
-            looked.append((bound is not None and bound.rows is None, len(more["added"])))
-            return super().append(batch, bound, *figures, **more)
+        def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+            looked.append((look_up.rows is not None, len(look_up.commits)))
+            return super().append(batch, look_up, *figures, **more)
 
     monkeypatch.setattr(dead_letters, "IcebergSink", Noting)
 

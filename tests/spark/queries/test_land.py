@@ -13,10 +13,10 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.commits.look_ups import LookUp, OutsideBoundError, older_than
 from millrace.etl.queries import land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.lookup_bounds import LookUpBound, OutsideBoundError, write_with_first_valid_bound
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis import missed_records_guard as kinesis_guard
@@ -27,6 +27,7 @@ from tests.spark.batches import (
     KINESIS,
     Events,
     added_records,
+    first_time,
     frame,
     good,
     ids,
@@ -41,17 +42,13 @@ Names = Callable[[str], Table]
 
 @dataclass(frozen=True)
 class CountingSink(IcebergSink):
-    """Notes the bound of every attempt."""
+    """Notes the look-up of every attempt."""
 
-    attempts: list[LookUpBound | None] = field(default_factory=list)
-    added: list[Any] = field(default_factory=list)
+    attempts: list[LookUp] = field(default_factory=list)
 
-    def append(
-        self, batch: DataFrame, bound: LookUpBound | None, *figures: Column, **more: Any
-    ) -> AppendResult:
-        self.attempts.append(bound)
-        self.added.append(more["added"])
-        return super().append(batch, bound, *figures, **more)
+    def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+        self.attempts.append(look_up)
+        return super().append(batch, look_up, *figures, **more)
 
 
 def planned_bytes(rows: DataFrame) -> int:
@@ -146,7 +143,6 @@ def test_a_new_checkpoint_looks_only_at_the_offsets_that_its_batch_can_hold(
     assert events.accounts() == (4, 3, 1, 1, 0)
 
     last = sink.attempts[-1]
-    assert last is not None
     assert last.rows is not None
     seen = spark.table(str(landing)).where(last.rows)
     assert sorted(r["_id"] for r in seen.select("_id").collect()) == [
@@ -174,7 +170,7 @@ def test_a_batch_is_looked_up_only_where_somebody_else_has_landed_its_offsets(
         write(frame(spark, kafka_rows(0, 2 * number, [good(n) for n in range(2)])), number)
 
     def looked_up() -> bool:
-        return sink.attempts[-1] is not None or bool(sink.added[-1])
+        return sink.attempts[-1].rows is not None or bool(sink.attempts[-1].commits)
 
     batch(0)
     batch(1)
@@ -197,7 +193,7 @@ def test_a_batch_is_looked_up_only_where_somebody_else_has_landed_its_offsets(
     assert not looked_up()
     # The same batch again: only what it has added is looked at.
     batch(5)
-    assert (sink.attempts[-1], len(sink.added[-1])) == (None, 1)
+    assert (sink.attempts[-1].rows, len(sink.attempts[-1].commits)) == (None, 1)
     assert events.accounts() == (2, 2, 0, 0, 0)
     # A partition that is new to the checkpoint is one that others may have landed.
     ahead(frame(spark, kafka_rows(1, 0, [good(0)])), 1)
@@ -269,10 +265,10 @@ def test_kinesis_replays_with_other_records_land_once(spark: SparkSession, table
     write(frame(spark, kinesis_rows(range(50, 150), now)), 0)
     assert events.accounts() == (100, 50, 50, 50, 0)
     # Bounds lie at full minutes, so that batches share their code.
-    assert {b.minimum.second for b in sink.attempts if b.minimum} == {0}
+    assert {first_time(each).second for each in sink.attempts} == {0}
     rounded = now - kinesis_guard.SLACK - timedelta(seconds=kinesis_guard.STEP_SECONDS / 2)
     # A run's first batch looks back as far as the stream keeps records, the next as far as the last batch.
-    assert [b.minimum for b in sink.attempts] == [
+    assert [first_time(each) for each in sink.attempts] == [
         pytest.approx(rounded - timedelta(seconds=3600), abs=timedelta(seconds=40)),
         pytest.approx(rounded, abs=timedelta(seconds=31)),
     ]
@@ -293,15 +289,15 @@ def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, t
     write(frame(spark, [*again, *kinesis_rows([300], now)]), 2)
     assert events.accounts() == (11, 5, 6, 6, 0)
     assert len(sink.attempts) == 2
-    # Older than anything that the stream can hold: the whole table.
+    # Older than the batch before: the whole table.
     sink.attempts.clear()
     ancient = kinesis_rows(range(400, 405), EPOCH)
-    for _ in range(2):
-        (guard,) = write.guard.streams
+    for number in (3, 4):
+        (guard,) = write.guards.streams
         assert isinstance(guard, kinesis_guard.KinesisGuard)
         guard.oldest, guard.steps = now, ()
-        write(frame(spark, ancient), 3)
-    assert [b.minimum is None for b in sink.attempts] == [False, False, True] * 2
+        write(frame(spark, ancient), number)
+    assert [each.outside is None for each in sink.attempts] == [False, True] * 2
     assert events.accounts() == (5, 5, 0, 0, 0)
     found = ids(spark, landing)
     assert len(found) == len(set(found))
@@ -317,9 +313,9 @@ def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -
             {"_hash": F.lit(0).cast("bigint"), "_landed_at": F.current_timestamp()}
         )
     )
-    bound = LookUpBound.since("_arrived_at", EPOCH + timedelta(milliseconds=5))
+    early = LookUp(outside=older_than("_arrived_at", EPOCH + timedelta(milliseconds=5)))
     with pytest.raises(OutsideBoundError):
-        write_with_first_valid_bound([bound], lambda b: IcebergSink(landing).append(rows, b))
+        IcebergSink(landing).append(rows, early)
     assert added_records(spark, landing) == []
 
 

@@ -28,6 +28,7 @@ from millrace.etl.launch import settings
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import iceberg_keyed
 from millrace.etl.sinks.delivery.kept_deletes import KeptDeletes
@@ -71,7 +72,7 @@ def played(
     said = io.StringIO()
     report = Reporter("order", said)
     job = settings.parse(jobs.settings("order", [what], str(home / "checkpoints"), None))
-    built = run.build(spark, job, {}, report)
+    built = run.build(JobRun(spark, job, {}, report))
 
     def killed(batch: DataFrame, number: int) -> None:
         built[0].handle(batch, number)
@@ -278,7 +279,7 @@ def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
     result, told_ = counted(), Counter(each["event"] for each in events)
     assert (len(result), set(result.values())) == (15, {60}), result
     assert told_["batch"] >= 3, "no batch has all of them"
-    assert told_["begun_with_everything"] == 1
+    assert told_["started_from_full_table"] == 1
     # Later the watermark moves: a window that it has passed counts no more.
     for number, more in ((3, rows[900:]), (4, [(f"{rows[30][0]}-late", *rows[30][1:])])):
         write(frame(spark, more), number)

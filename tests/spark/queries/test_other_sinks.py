@@ -33,6 +33,7 @@ from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Accounts
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import AccountsError
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.base import Again, BatchPlace, Refuse, Sink, WriteCounts, dead_letters_of
@@ -104,7 +105,7 @@ def settings(
 
 def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], events: Events) -> None:
     """Run the job's query over what is there, then end."""
-    (query,) = run.build(spark, job, binds, events.reporter)
+    (query,) = run.build(JobRun(spark, job, binds, events.reporter))
     drained(query.rows, query.handle, query.checkpoint, query.output_mode)
 
 
@@ -179,7 +180,7 @@ def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
     assert later > begun * 2**30
     assert held() == {0: (3, later), 1: (1, begun * 2**30)}
     # A driver that was cut off writes its batch after all.
-    (cut_off,) = run.build(spark, job("one"), binds, events.reporter)
+    (cut_off,) = run.build(JobRun(spark, job("one"), binds, events.reporter))
     late = spark.createDataFrame([('{"parity":0}', 0, 2)], "_id STRING, parity INT, flights BIGINT")
     cut_off.handle(late, 0)
     assert accounts(events)[-1][1] == 1  # a duplicate

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from millrace.etl.commits.batch_commits import source_digest
 from millrace.etl.job import run
 from millrace.etl.launch.settings import parse
 from millrace.etl.queries import query_parts
 from millrace.etl.queries.direct import DirectBatchWriter
 from millrace.etl.queries.land import Lander
-from millrace.etl.record.commits import source_digest
 from millrace.etl.record.errors import StartError
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.source_union import SourceUnion
+from millrace.etl.sources.leg_guards import LegGuards
 from tests.faults import jobs
 from tests.spark.batches import Events
 
@@ -64,10 +65,10 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
                 "format": {"kind": "text"}, "schema": str(schema), "decompress_up_to": None, "redact": [], "rules": [],
                 "trigger_seconds": 1.0, "repartition": None,
             }  # fmt: skip
-            run.build(spark, job(tmp_path / "lands", land), {}, Events().reporter)
+            run.build(JobRun(spark, job(tmp_path / "lands", land), {}, Events().reporter))
 
     monkeypatch.setattr(query_parts, "sleep", make)
-    (query,) = run.build(spark, job(tmp_path / "derives", derive), {}, told.reporter)
+    (query,) = run.build(JobRun(spark, job(tmp_path / "derives", derive), {}, told.reporter))
     assert query.name == "take"
     assert innermost(query.handle).checkpoint.source == source_digest([f"tests.{landed.name}"])
     assert len(waits) == 2
@@ -77,7 +78,7 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
     with pytest.raises(
         StartError, match=r"there is no table .*landed_later_\d+_never; start the job that lands it first"
     ):
-        run.build(spark, job(tmp_path / "never", derive), {}, told.reporter)
+        run.build(JobRun(spark, job(tmp_path / "never", derive), {}, told.reporter))
 
 
 def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_path: Path) -> None:
@@ -108,14 +109,14 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
     ]
     direct = {"kind": "direct-route", "name": "boards", "routes": ends, **shared}
     direct["dead_letters"] = f"tests.{letters.name}"
-    first, second = run.build(spark, job(tmp_path, land, direct), {}, Events().reporter)
+    first, second = run.build(JobRun(spark, job(tmp_path, land, direct), {}, Events().reporter))
     lander, director = (innermost(query.handle) for query in (first, second))
     assert isinstance(lander, Lander)
-    assert isinstance(lander.guard, SourceUnion)
+    assert isinstance(lander.guards, LegGuards)
     assert isinstance(director, DirectBatchWriter)
     # Commits name what is read, by which a second owner of a table is known.
     assert lander.checkpoint.source == director.checkpoint.source != ""
-    for legs in (lander.guard.replayed, director.replayed):
+    for legs in (lander.guards.replayed, director.replayed):
         result = [[each.name for each in leg.sources] for leg in legs]
         assert result == [["gifts", "orders"], ["web"], ["bags"]]
         assert [leg.checkpoint.place for leg in legs] == [0, 1, 2]

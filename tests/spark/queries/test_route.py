@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint, parse_offset
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.decoding.routes import Route, Router, rows_of_route
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
@@ -30,8 +31,8 @@ from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
-from millrace.etl.sources.source_union import SourceUnion
-from tests.spark.batches import EPOCH, Events, frame
+from millrace.etl.sources.leg_guards import LegGuards
+from tests.spark.batches import EPOCH, Events, frame, log_made
 
 Names = Callable[[str], Table]
 
@@ -167,6 +168,7 @@ class Landing:
     def __init__(self, spark: SparkSession, table: Names, folder: Path, router: Router) -> None:
         self.spark, self.folder, self.events, self.router = spark, folder, Events(), router
         self.table = table("routed")
+        log_made(folder)
         tables.ensure(spark, self.table, land.table_schema(router.schema))
         self.write = self.restarted()
 
@@ -186,7 +188,7 @@ class Landing:
         )
         places = [Checkpoint(str(self.folder), place) for place in range(3)]
         guard = KinesisGuard(SHOP, places[2], self.table)
-        legs = SourceUnion((ReplayedLeg((FLIGHTS,), places[0]), ReplayedLeg((WEB,), places[1])), (guard,))
+        legs = LegGuards((ReplayedLeg((FLIGHTS,), places[0]), ReplayedLeg((WEB,), places[1])), (guard,))
         return land.Lander(query, self.router, IcebergSink(self.table), places[0], self.events.reporter, legs)
 
     def log(self, batch: int, flights: int, web: dict[str, int], shop: int | None) -> None:
@@ -275,11 +277,11 @@ def test_a_topic_of_any_age_does_not_widen_the_bound_of_a_stream(landing: Landin
     old[6] = EPOCH - timedelta(days=400)
     landing.write(frame(landing.spark, [tuple(old), record("shop", "acme-shop", 73, click(73))]), 1)
     assert landing.accounts() == (2, 0, 2, 2, 0)
-    legs = landing.write.guard
-    assert isinstance(legs, SourceUnion)
+    legs = landing.write.guards
+    assert isinstance(legs, LegGuards)
     assert legs.streams[0].oldest == EPOCH + timedelta(seconds=73)
-    # The minutes of the last batch, since the oldest of it, all that the stream keeps, and everything.
-    assert len([*legs.bounds(batch_accounts.now())]) == 4
+    # The minutes of the last batch, since the oldest of it, and everything.
+    assert len([*legs.look_ups(batch_accounts.now(), LookUp())]) == 3
 
 
 def test_a_letter_without_a_route_goes_through_when_there_is_one(

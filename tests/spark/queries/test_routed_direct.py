@@ -29,8 +29,8 @@ from millrace.etl.sinks.base import dead_letters_of
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
+from millrace.etl.sources.leg_guards import offsets_of
 from millrace.etl.sources.offsets import OffsetRange
-from millrace.etl.sources.source_union import offsets_of
 from tests.spark.batches import EPOCH, Events, frame
 from tests.spark.queries.test_direct import NoLookUp
 
@@ -222,7 +222,7 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"id":"gates/0/0","payload":"a"}\n{"id":"web.clicks/0/0","payload":"b"}\n')
     pipe.start(clicks=IcebergSink(pipe.gates))
-    onward = ReplayToSinks(pipe.director.lanes)
+    onward = ReplayToSinks(pipe.director.routes)
     replayer = Replayer("boards", ("gates", "web"), pipe.letters, pipe.router, pipe.events.reporter, onward)
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("boards", (), str(fixed))) == 0

@@ -18,6 +18,7 @@ from millrace.etl.queries import derive, land
 from millrace.etl.record import schema_evolution, tables
 from millrace.etl.record.batch_accounts import call_in_background
 from millrace.etl.record.errors import StartError
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from tests.faults import jobs
 from tests.spark.batches import DDL, Events, drained, frame, good, kafka_rows, lander
@@ -75,7 +76,7 @@ def test_a_running_query_is_built_again_when_its_landing_table_grows(
     }  # fmt: skip
     job = parse(jobs.settings("flights", [query], str(tmp_path), None))
     supervisor = Supervisor(spark, events.reporter, retries=Retries(2, first_seconds=0.1))
-    queries = run.build(spark, job, {}, events.reporter)
+    queries = run.build(JobRun(spark, job, {}, events.reporter))
     running = call_in_background(lambda: supervisor.run(queries))
     try:
         until(lambda: spark.table(str(sink)).count() == 1)

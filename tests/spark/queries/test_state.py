@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.job import run
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch.settings import JobSettings, parse
@@ -22,7 +23,7 @@ from millrace.etl.maintenance import table_services
 from millrace.etl.metrics.ages import ArrivalTimes
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import SinkError, StartError
-from millrace.etl.record.lookup_bounds import LookUpBound
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.delivery.result_keys import newest, result_identity
@@ -124,7 +125,7 @@ class Pipeline:
         return parse(jobs.settings("flights", [query], str(self.folder), None))
 
     def query(self) -> Query:
-        [query] = run.build(self.spark, self.settings(), {}, self.events.reporter)
+        [query] = run.build(JobRun(self.spark, self.settings(), {}, self.events.reporter))
         return query
 
     def derive(self, handle: Callable[[DataFrame, int], None] | None = None) -> None:
@@ -206,7 +207,7 @@ def test_a_first_batch_of_all_that_landed_is_not_crossed(
 
     assert supervisor.run([replace(query, handle=once)]) == 0
     told = [e["event"] for e in aggregate.events.all()]
-    assert (told.count("begun_with_everything"), told.count("reopened")) == (1, 1)
+    assert (told.count("started_from_full_table"), told.count("reopened")) == (1, 1)
     assert sum(r["flights"] for r in aggregate.rows()) == 150
     aggregate.derive()
     assert aggregate.rows() == aggregate.at_once()
@@ -278,15 +279,15 @@ def test_of_equal_records_the_first_is_taken(spark: SparkSession, table: Names, 
 def test_two_streams_are_joined_once(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes: list[LookUpBound | None] = []
+    writes: list[LookUp] = []
     append = IcebergSink.append
 
     def counted(
-        sink: IcebergSink, batch: DataFrame, bound: LookUpBound | None, *rest: Any, **more: Any
+        sink: IcebergSink, batch: DataFrame, look_up: LookUp, *rest: Any, **more: Any
     ) -> AppendResult:
         if sink.table.name.startswith("sink"):
-            writes.append(bound)
-        return append(sink, batch, bound, *rest, **more)
+            writes.append(look_up)
+        return append(sink, batch, look_up, *rest, **more)
 
     monkeypatch.setattr(IcebergSink, "append", counted)
     state: dict[str, Any] = {}

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.launch.launch_document import BackfillRequest
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.errors import StartError
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import backfill_landing
 from millrace.sandbox.programs.kafka import Kafka
@@ -55,12 +56,8 @@ def filled(
 ) -> tuple[int, ...]:
     """read, written, bad, duplicates of a refill."""
     events = Events()
-    assert (
-        backfill_landing.landing_backfiller(spark, settings, request, binds or {}, events.reporter)(
-            spark, request
-        )
-        == 0
-    )
+    run = JobRun(spark, settings, binds or {}, events.reporter)
+    assert backfill_landing.landing_backfiller(run, request)(spark, request) == 0
     told = events.last()
     assert told["event"] == "backfilled"
     return tuple(told[name] for name in ("read", "written", "bad", "duplicates"))
@@ -195,14 +192,16 @@ def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names
     settings = job(landing, topic("x:1"), tmp_path / "schema.ddl")
     nobody = BackfillRequest("flights-weather", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="the job has no such land query; it has: land-flights"):
-        backfill_landing.landing_backfiller(spark, settings, nobody, {}, Events().reporter)
+        backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), nobody)
     asked = BackfillRequest("land-flights", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="start the job, which makes it"):
-        backfill_landing.landing_backfiller(spark, settings, asked, {}, Events().reporter)
+        backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)
     lander(spark, landing, Events())
     with pytest.raises(StartError, match="--from file:///nowhere"):
-        backfill_landing.landing_backfiller(spark, settings, asked, {}, Events().reporter)(spark, asked)
+        backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)(
+            spark, asked
+        )
     avro = {"kind": "avro", "framing": "none", "writers": None, "registry": None, "subject": None}
     packed = job(landing, topic("x:1"), tmp_path / "schema.ddl", avro)
     with pytest.raises(StartError, match="avro has no lines"):
-        backfill_landing.landing_backfiller(spark, packed, asked, {}, Events().reporter)
+        backfill_landing.landing_backfiller(JobRun(spark, packed, {}, Events().reporter), asked)

@@ -18,6 +18,7 @@ from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.maintenance.table_services import Retention, call, sql_timestamp
 from millrace.etl.record import tables
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.repair import erase
 from millrace.etl.repair.erase_condition import Condition, ConditionError
 from millrace.etl.repair.erase_history import expire_before_mark, mark_erasure, newest_mark
@@ -340,7 +341,7 @@ def test_the_job_looks_for_requests_from_its_first_half_minute_on(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     shop = Shop(spark, table, tmp_path)
-    first = maintenance_schedule.maintenance_tasks(shop.job, Events().reporter)[0]
+    first = maintenance_schedule.maintenance_tasks(JobRun(spark, shop.job, {}, Events().reporter))[0]
     assert isinstance(first, erase.Erasure)
     asked = threading.Event()
 

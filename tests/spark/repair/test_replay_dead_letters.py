@@ -22,6 +22,7 @@ from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record import hadoop_files
 from millrace.etl.record.errors import StartError
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import commands
 from millrace.etl.repair.replay_dead_letters import Replayer, read_corrected
@@ -330,14 +331,16 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
     with pytest.raises(
         StartError, match="--replay other: the job has no such query with dead letters; it has: land-flights"
     ):
-        commands.replayer(spark, settings, "other", events.reporter)
+        commands.replayer(JobRun(spark, settings, {}, events.reporter), "other")
     with pytest.raises(StartError, match=f"--replay land-flights: there is no table {landing}"):
-        commands.replayer(spark, settings, "land-flights", events.reporter)
+        commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
     lander(spark, landing, events)
-    assert commands.replayer(spark, settings, "land-flights", events.reporter).source == ("flights",)
+    assert commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights").source == (
+        "flights",
+    )
     (tmp_path / "test.ddl").write_text(DDL + ", gate STRING")
     with pytest.raises(StartError, match="lacks gate string"):
-        commands.replayer(spark, settings, "land-flights", events.reporter)
+        commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import commands
 from millrace.etl.sinks.base import dead_letters_of
@@ -69,7 +70,7 @@ class Refusing:
         land = lander(spark, self.landing, Events())
         land(frame(spark, kafka_rows(0, 0, [*(good(n) for n in range(9)), b"bad"])), 0)
         NOTE[0] = LARGE
-        (query,) = run.build(spark, self.job(), self.binds, self.events.reporter)
+        (query,) = run.build(JobRun(spark, self.job(), self.binds, self.events.reporter))
         drained(query.rows, query.handle, query.checkpoint)
 
     def job(self, **changed: Any) -> JobSettings:
@@ -90,7 +91,7 @@ class Refusing:
     def replay(self, *ids: str, corrected: Path | None = None, **changed: Any) -> tuple[int, ...]:
         """Exit status, then letters, good, filtered, bad, already, landed."""
         replayer = commands.replayer(
-            self.spark, self.job(**changed), "noted", self.events.reporter, self.binds
+            JobRun(self.spark, self.job(**changed), self.binds, self.events.reporter), "noted"
         )
         status = replayer(self.spark, ReplayRequest("noted", ids, str(corrected) if corrected else None))
         keys = ("letters", "good", "filtered", "bad", "already", "landed")

@@ -20,10 +20,10 @@ from millrace.etl.services import aws
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.dynamodb_items import ItemForm
+from millrace.etl.sinks.delivery.kinesis_tail import StreamTail
 from millrace.etl.sinks.delivery.python_tasks import Record
 from millrace.etl.sinks.dynamodb import DynamoDbSink, ItemWriter, ResultWriter
 from millrace.etl.sinks.kinesis import KinesisSink, RecordWriter
-from millrace.etl.sources.kinesis.tail import StreamTail
 from tests import kinesalite
 from tests.faults import sink_contents
 from tests.faults.services import moto

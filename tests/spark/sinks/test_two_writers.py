@@ -8,14 +8,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.commits.batch_commits import CommitFence
 from millrace.etl.record import tables
-from millrace.etl.record.commits import CommitFence
 from millrace.etl.record.errors import LeaseLostError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
@@ -43,11 +42,11 @@ class Overtaken(IcebergSink):
     other: list[Callable[[], None]] = field(default_factory=list)
     commits: list[CommitFence | None] = field(default_factory=list)
 
-    def _commit(self, rows: DataFrame, properties: Any, fence: CommitFence | None) -> None:
+    def _commit(self, rows: DataFrame, fence: CommitFence | None) -> None:
         self.commits.append(fence)
         if self.other:
             self.other.pop()()
-        super()._commit(rows, properties, fence)
+        super()._commit(rows, fence)
 
 
 def test_of_two_runs_of_a_land_query_one_commits_and_the_other_fails(

@@ -21,6 +21,7 @@ from millrace.etl.launch.settings import Connection, SecretLogin
 from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import SinkError, StartError
+from millrace.etl.record.job_run import JobRun
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sources.kafka import connection as kafka
@@ -246,7 +247,9 @@ def test_a_query_follows_a_password_that_is_changed(
     job |= {"connections": {"main": main}}
     said = Lines()
     report = Reporter("rotated", said)
-    built = run.build(spark, settings.parse(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
+    built = run.build(
+        JobRun(spark, settings.parse(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
+    )
     supervisor = Supervisor(spark, report, retries=Retries(2, 0.5))
     ended: list[int] = []
     running = threading.Thread(target=lambda: ended.append(supervisor.run(built)))

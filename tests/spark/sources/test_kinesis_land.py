@@ -14,11 +14,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.base import Decoder
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError, RestartQueryError
-from millrace.etl.record.lookup_bounds import LookUpBound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
@@ -66,7 +66,7 @@ def test_each_record_of_an_aggregate_has_an_identity_of_its_own(spark: SparkSess
 def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     write = lander(spark, landing, events, source=KINESIS)
-    (guard,) = write.guard.streams
+    (guard,) = write.guards.streams
     assert isinstance(guard, KinesisGuard)
     guard.splits_aggregates = True
     write(frame(spark, kinesis_rows(range(5), batch_accounts.now())), 0)
@@ -84,7 +84,7 @@ def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
 ) -> None:
     landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
-    (guard,) = write.guard.streams
+    (guard,) = write.guards.streams
     assert isinstance(guard, KinesisGuard)
     guard.splits_aggregates = True
     log_positions(tmp_path, 0, {"shardId-0": None})
@@ -226,7 +226,7 @@ def test_an_entry_may_say_where_its_batch_ends(spark: SparkSession, table: Names
     """As the sandbox's own reader writes them, where connectors write where it begins."""
     landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
-    (guard,) = write.guard.streams
+    (guard,) = write.guards.streams
     guard.ends_planned = True
     log_positions(tmp_path, 0, {"shardId-0": 11})
     assert guard.check_before_batch(spark, 0) == {}
@@ -238,7 +238,7 @@ def test_an_entry_may_say_where_its_batch_ends(spark: SparkSession, table: Names
     with pytest.raises(LossError, match="shardId-0 after 13"):
         write(frame(spark, kinesis_rows([14], now)), 2)
     again = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
-    again.guard.streams[0].ends_planned = True
+    again.guards.streams[0].ends_planned = True
     with pytest.raises(LossError, match="shardId-0 after 13"):
         again(frame(spark, kinesis_rows([14], now)), 2)
 
@@ -284,7 +284,7 @@ def test_limits_are_worked_out_again_when_the_shards_change(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     write = lander(spark, table("landing"), Events(), source=KINESIS, checkpoint=tmp_path)
-    (guard,), asked = write.guard.streams, []
+    (guard,), asked = write.guards.streams, []
     assert isinstance(guard, KinesisGuard)
     guard.shards, guard.count_shards = 1, lambda: asked.append(1) or 2
     log_positions(tmp_path, 0, {"shardId-0": None})
@@ -331,13 +331,10 @@ class Looks(IcebergSink):
 
     rows: list[int] = field(default_factory=list)
 
-    def append(
-        self, batch: DataFrame, bound: LookUpBound | None, *figures: Column, **more: Any
-    ) -> AppendResult:
-        assert bound is not None
-        there = batch.sparkSession.table(str(self.table))
-        self.rows.append((there if bound.rows is None else there.where(bound.rows)).count())
-        return super().append(batch, bound, *figures, **more)
+    def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+        assert look_up.rows is not None
+        self.rows.append(batch.sparkSession.table(str(self.table)).where(look_up.rows).count())
+        return super().append(batch, look_up, *figures, **more)
 
 
 @pytest.mark.parametrize("hours", [1, 12])
@@ -410,7 +407,7 @@ def test_a_record_that_no_range_expects_is_landed_by_a_wider_look_up(
     assert events.accounts() == (2, 1, 1, 1, 0)
     assert len(looks.rows) - tries == 2
     assert ids(spark, landing) == [f"flights-stream/{n}" for n in (10, 11, 12, 50)]
-    (guard,) = write.guard.streams
+    (guard,) = write.guards.streams
     # The next time it is expected to advance further.
     assert guard.further == 2 * FURTHER
 
@@ -420,7 +417,7 @@ def test_the_look_up_for_many_positions_is_the_same_code_in_each_batch(
 ) -> None:
     """By the set that it looks into: an array would be gone through for each row."""
     landing = table("landing")
-    (guard,) = lander(spark, landing, Events(), source=KINESIS).guard.streams
+    (guard,) = lander(spark, landing, Events(), source=KINESIS).guards.streams
     assert isinstance(guard, KinesisGuard)
     for count in (1, 1000):
         positions = {f"shardId-{n}": str(n) for n in range(count)}

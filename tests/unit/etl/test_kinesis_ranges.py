@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.etl.sources.arrival_ranges import MOST_RANGES, ranges_after
+from millrace.etl.sources.kinesis.arrival_ranges import MOST_RANGES, ranges_after
 
 
 def test_a_shard_that_lags_and_those_that_do_not() -> None:

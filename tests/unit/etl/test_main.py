@@ -100,12 +100,11 @@ def started(session: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any,
 
     def begin(build: Any, supervise: Any) -> Lease:
         nothing: Any = SimpleNamespace(close=lambda: None, start=lambda: None, stop=lambda: None)
-        monkeypatch.setattr(launch_document, "deployed_name", lambda *_: "shop")
         monkeypatch.setattr(main, "Console", lambda _: io.StringIO())
         monkeypatch.setattr(main, "SparkMetrics", lambda _: SimpleNamespace(write=None))
         monkeypatch.setattr(main, "open_monitor", lambda *_: nothing)
         monkeypatch.setattr(main, "_lease", lambda *_: lease)
-        monkeypatch.setattr(main.run, "build", build)
+        monkeypatch.setattr(main, "build", build)
         monkeypatch.setattr(main.maintenance_schedule, "maintenance_tasks", lambda *_: ())
         monkeypatch.setattr(main, "Maintenance", lambda *_: nothing)
         monkeypatch.setattr(main.signal, "signal", lambda *_: None)

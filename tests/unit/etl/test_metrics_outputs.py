@@ -28,6 +28,7 @@ from millrace.etl.metrics.progress import MetricSample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
+from millrace.etl.record.job_run import JobRun
 from tests.unit.etl.test_launch import SETTINGS
 
 JOB = "flights-prod-flights"
@@ -199,7 +200,9 @@ def opened(binds: dict[str, str], tmp_path: Path, region: str | None = None) -> 
     """Open a job's outputs, close them, and give what it printed."""
     with (tmp_path / "stdout").open("w") as stream:
         console = Console(stream)
-        monitor = open_monitor(JOB, parse(SETTINGS), console, Reporter("flights", console), binds, region)
+        spark: Any = None
+        run = JobRun(spark, parse(SETTINGS), binds, Reporter("flights", console))
+        monitor = open_monitor(JOB, run, console, region)
         assert monitor.close()
     return [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
 

@@ -19,9 +19,10 @@ from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource
 from millrace.etl.queries.open_sources import sources_digest
-from millrace.etl.record.batch_accounts import Accounts
+from millrace.etl.record.batch_accounts import Accounts, Reporter
 from millrace.etl.record.errors import AccountsError, StartError
-from millrace.etl.sinks.base import JobContext, open_sink
+from millrace.etl.record.job_run import JobRun
+from millrace.etl.sinks.base import open_sink
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topics
@@ -226,18 +227,20 @@ def test_a_refusal_of_msk_is_told_in_one_message(call: str) -> None:
 def test_a_connection_whose_brokers_were_looked_up_asks_no_more() -> None:
     connection = kafka.with_resolved_brokers(dataclasses.replace(MSK, bootstrap_servers="b:9098"))
     assert connection == dataclasses.replace(MSK, bootstrap_servers="b:9098")
+    spark: Any = None
     job: Any = SimpleNamespace(connections={"msk": MSK})
+    run = JobRun(spark, job, {}, Reporter("flights"))
     settings = KafkaSinkSettings("alerts", "msk", None, 1000)
     msk = FakeMsk()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kafka, "_msk_client", lambda: msk)
-        sink = open_sink(settings, JobContext(job.connections, {}))
+        sink = open_sink(settings, run)
         assert isinstance(sink, KafkaSink)
         msk.refused = "TooManyRequestsException"
         # As each batch has it, while the control plane is busy.
         assert sink.options()["kafka.bootstrap.servers"] == "iam.arn:acme-kafka:9098"
         with pytest.raises(StartError, match="TooManyRequestsException"):
-            open_sink(settings, JobContext(job.connections, {}))
+            open_sink(settings, run)
 
 
 def test_what_keeps_from_asking_kinesis_is_told_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:

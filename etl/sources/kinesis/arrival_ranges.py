@@ -6,24 +6,19 @@ minutes of the last one, or is new. A shard that lags by hours adds only its own
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from functools import reduce
-from itertools import pairwise
 
-from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ..record.envelope import timestamp_literal
+from ...commits.look_ups import LookUp, older_than
+from ..offsets import any_of
 
 MOST_RANGES = 8
 """Most ranges of a bound: each is a comparison for each row, and another number of them changes the generated code."""
 
 Steps = tuple[int, int | None]
 """Steps since 1970: from the first to the second, which is excluded; None for no end."""
-
-Range = tuple[datetime, datetime | None]
-"""From a time to another one, which is excluded; None for no end."""
 
 
 def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...]:
@@ -64,23 +59,28 @@ def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Ste
     return (*ranges, (first, None))
 
 
-def arrived_within(ranges: Sequence[Range]) -> Column:
-    """Return a condition: rows arrived in one of some ranges. Iceberg evaluates it on a file's metadata."""
-    arrived = F.col("_arrived_at")
+def arrived_in(source: str, ranges: Sequence[Steps], time_of: Callable[[int], datetime]) -> LookUp:
+    """Return the look-up of a stream's records that arrived in some ranges; any other fails the write.
 
-    def one(begin: datetime, end: datetime | None) -> Column:
-        since = arrived >= F.lit(begin)
-        return since if end is None else since & (arrived < F.lit(end))
+    Iceberg evaluates the condition for the rows on a file's metadata. The times of the other are outside the generated code.
 
-    return reduce(lambda a, b: a | b, (one(*each) for each in ranges))
-
-
-def arrived_outside(ranges: Sequence[Range]) -> Column:
-    """Return a condition: records arrived in none of some ordered ranges. Its times are outside the generated code."""
-    arrived = F.col("_arrived_at")
-    result = arrived < timestamp_literal(ranges[0][0])
-    for (_, end), (begin, _) in pairwise(ranges):
-        assert end is not None, "only the last range has no end"
-        result |= (arrived >= timestamp_literal(end)) & (arrived < timestamp_literal(begin))
-    last = ranges[-1][1]
-    return result if last is None else result | (arrived >= timestamp_literal(last))
+    Parameters
+    ----------
+    source
+        Logical name of the stream.
+    ranges
+        As from :func:`ranges_after`.
+    time_of
+        Returns the time at which a step begins.
+    """
+    mine, arrived = F.col("_source") == source, F.col("_arrived_at")
+    begins = [time_of(begin) for begin, _ in ranges]
+    ends = [time_of(end) for _, end in ranges if end is not None]
+    pairs = zip(begins, ends, strict=False)
+    inside = [(arrived >= F.lit(begin)) & (arrived < F.lit(end)) for begin, end in pairs]
+    gaps = zip(ends, begins[1:], strict=True)
+    outside = [~older_than("_arrived_at", end) & older_than("_arrived_at", begin) for end, begin in gaps]
+    return LookUp(
+        mine & any_of([*inside, arrived >= F.lit(begins[-1])]),
+        mine & any_of([older_than("_arrived_at", begins[0]), *outside]),
+    )

@@ -15,16 +15,19 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from types import MappingProxyType
 from typing import Any, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from .errors import ConflictError, LeaseLostError
-from .tables import Table
+from ..record.errors import ConflictError, LeaseLostError
+from ..record.tables import Table
+from .look_ups import AddedRows, History, LookUp, LookUps, OutsideBoundError
+from .snapshots import commit_time, history_of
 
-RUN, BATCH, WRITER, ALONE = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"
+RUN, BATCH, WRITER, NOTHING_LATER = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"
 """Properties of a commit: checkpoint, batch number, process, and a flag that no later batch can be in the table."""
 
 SOURCE, CREATED = "millrace.source", "millrace.created"
@@ -73,39 +76,6 @@ def source_digest(parts: Any) -> str:
 
 
 @dataclass(frozen=True)
-class AddedRows:
-    """Rows that one commit added to a table.
-
-    Attributes
-    ----------
-    snapshot, parent
-        Ids; ``parent`` is None for a table's first commit.
-    at
-        Time of the commit, by the clock of its writer.
-    whole
-        True if the commit only added rows: if it also replaced some, Iceberg cannot return the added ones.
-    run
-        Id of the checkpoint whose batch it is; None for a replay, a backfill and similar commits.
-    """
-
-    snapshot: int
-    parent: int | None
-    at: datetime
-    whole: bool
-    run: str | None
-
-    def rows(self, spark: SparkSession, table: Table) -> DataFrame:
-        """Return all columns of the rows, also after compaction of their files."""
-        if self.parent is None:
-            return spark.sql(f"SELECT * FROM {table} VERSION AS OF {self.snapshot}")  # noqa: S608 - plain names, see Table
-        return (
-            spark.read.option("start-snapshot-id", str(self.parent))
-            .option("end-snapshot-id", str(self.snapshot))
-            .table(str(table))
-        )
-
-
-@dataclass(frozen=True)
 class CommitFence:
     """Condition of a commit: it fails if rows were added since a snapshot.
 
@@ -115,72 +85,13 @@ class CommitFence:
         Id of the snapshot; None for a table without one.
     properties
         Properties for the commit.
-    shut
+    exclusive
         True to refuse such a commit; false for a table into which several queries land side by side.
     """
 
     base: int | None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    shut: bool = True
-
-
-@dataclass(frozen=True)
-class History:
-    """Known commits and rows of a table before a batch is written.
-
-    Attributes
-    ----------
-    base
-        Id of its newest snapshot.
-    at
-        Time of its commit.
-    empty
-        True if the table has no row.
-    again
-        Commits of this same batch.
-    others
-        Commits of other writers since the run's last one.
-    alone
-        True if the run's last commit is known, and no row of a later batch was in the table then.
-    lost
-        True if the run's last commit is not found, or is of a later batch because the checkpoint was restored. Then other
-        writers may have written rows that are not in ``others``.
-    """
-
-    base: int | None
-    at: datetime | None
-    empty: bool
-    again: tuple[AddedRows, ...]
-    others: tuple[AddedRows, ...]
-    alone: bool
-    lost: bool
-
-
-@dataclass
-class OtherWriters:
-    """Last commit time of other writers to a table, as far as it may contain a batch of the run."""
-
-    _known: bool = field(default=False, repr=False)
-    _until: datetime | None = field(default=None, repr=False)
-
-    def latest_commit(self, history: History) -> datetime | None:
-        """Return that time; None if there is no such commit.
-
-        Parameters
-        ----------
-        history
-            History of the table, before a batch.
-        """
-        if history.empty:
-            self._known, self._until = True, None
-        elif not self._known or history.lost:
-            self._known = True
-            self._until = None if history.alone else history.at
-        times = [other.at for other in history.others]
-        if self._until is not None:
-            times.append(self._until)
-        self._until = max(times, default=None)
-        return self._until
+    properties: Mapping[str, str]
+    exclusive: bool
 
 
 @dataclass
@@ -189,14 +100,19 @@ class Commits:
 
     table: Table
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
-    _first: int | None = field(default=None, repr=False)
-    _looked: bool = field(default=False, repr=False)
+    _first: int | None = field(default=0, repr=False)
+    """Snapshot at the first look; 0 before it."""
     _shared: bool = field(default=False, repr=False)
 
     def write(
-        self, spark: SparkSession, batch: BatchId | None, attempt: Callable[[History], Result]
+        self,
+        spark: SparkSession,
+        batch: BatchId,
+        look_ups: LookUps,
+        attempt: Callable[[LookUp, CommitFence], Result],
+        properties: Mapping[str, str] = MappingProxyType({}),
     ) -> Result:
-        """Write a batch; repeat it with a new look-up if others have added rows meanwhile.
+        """Write a batch with the first look-up whose bound holds; repeat it if others have added rows meanwhile.
 
         If these are batches of another query (such as of jobs that share a topic), they never overlap this query's batches
         but would refuse its commits repeatedly. From then on, the history is checked after each commit instead.
@@ -205,10 +121,10 @@ class Commits:
         ----------
         spark
             Session with the table's catalog.
-        batch
-            The batch; None if its checkpoint is unknown.
         attempt
-            Looks the batch up and commits it with :meth:`fence`.
+            Makes one attempt: a complete new action.
+        properties
+            Further properties of the commit, stored in the table's history (``snapshot.summary()``).
 
         Raises
         ------
@@ -216,31 +132,48 @@ class Commits:
             Another process writes batches of the same checkpoint.
         ConflictError
             Others committed during each of the ``MOST_ATTEMPTS`` attempts.
+        OutsideBoundError
+            No bound holds.
         """
-        refused: ConflictError | None = None
+        refused: Exception = OutsideBoundError(f"table {self.table}: no look-up was given")
         for _ in range(MOST_ATTEMPTS):
             history = self.read_history(spark, batch)
-            self._shared = self._shared or (refused is not None and any(o.run for o in history.others))
-            try:
-                done = attempt(history)
-            except ConflictError as error:
-                refused = error
-                continue
-            if self._shared and batch is not None:
-                self._check_since(spark, batch, history.base)
-            return done
-        assert refused is not None
+            conflicting = history.others if isinstance(refused, ConflictError) else ()
+            self._shared = self._shared or any(other.run for other in conflicting)
+            for look_up in look_ups(history):
+                named = self._properties(batch, nothing_later=look_up.nothing_later)
+                fence = CommitFence(history.base, {**properties, **named}, exclusive=not self._shared)
+                try:
+                    done = attempt(replace(look_up, commits=history.same_batch), fence)
+                except OutsideBoundError as error:
+                    refused = error
+                except ConflictError as error:
+                    refused = error
+                    break
+                else:
+                    if self._shared:
+                        self._check_since(spark, batch, history.base)
+                    return done
+            else:
+                break
         raise refused
+
+    def _properties(self, batch: BatchId, *, nothing_later: bool) -> dict[str, str]:
+        """Return the properties by which a commit names its batch."""
+        named = {RUN: batch.run, BATCH: str(batch.number), WRITER: self.writer}
+        if batch.source:
+            named |= {SOURCE: batch.source, CREATED: str(batch.created)}
+        return named | ({NOTHING_LATER: "true"} if nothing_later else {})
 
     def _check_since(self, spark: SparkSession, batch: BatchId, base: int | None) -> None:
         """Raise if a rival committed between the look-up and this commit, which had no fence."""
         metadata = self.table.metadata(spark)
-        snapshot = metadata.currentSnapshot()
-        while snapshot is not None and int(snapshot.snapshotId()) != base:
-            summary, parent = snapshot.summary(), snapshot.parentId()
+        for snapshot in history_of(metadata, metadata.currentSnapshot()):
+            if int(snapshot.snapshotId()) == base:
+                return
+            summary = snapshot.summary()
             if summary.get(RUN) == batch.run and summary.get(WRITER) != self.writer:
                 raise self._rival(summary)
-            snapshot = None if parent is None else metadata.snapshot(parent)
 
     def _rival(self, summary: Any) -> LeaseLostError:
         return LeaseLostError(
@@ -260,26 +193,7 @@ class Commits:
                 "a time does; stop one of the two, and see docs/how-to/rename-and-remove.md"
             )
 
-    def fence(self, history: History, batch: BatchId | None, *, alone: bool) -> CommitFence:
-        """Return the fence for the commit of a batch.
-
-        Parameters
-        ----------
-        history
-            History on which the look-up is based.
-        batch
-            The batch; None if its checkpoint is unknown.
-        alone
-            True if no row of a later batch can be in the table.
-        """
-        if batch is None:
-            return CommitFence(history.base, shut=not self._shared)
-        told = {RUN: batch.run, BATCH: str(batch.number), WRITER: self.writer}
-        if batch.source:
-            told |= {SOURCE: batch.source, CREATED: str(batch.created)}
-        return CommitFence(history.base, told | ({ALONE: "true"} if alone else {}), shut=not self._shared)
-
-    def read_history(self, spark: SparkSession, batch: BatchId | None) -> History:
+    def read_history(self, spark: SparkSession, batch: BatchId) -> History:
         """Read the table's history back to the run's last commit before a batch.
 
         Raises
@@ -290,43 +204,40 @@ class Commits:
         """
         metadata = self.table.metadata(spark)
         newest = metadata.currentSnapshot()
-        begun = not self._looked
+        base = None if newest is None else int(newest.snapshotId())
+        begun = self._first == 0
         if begun:
-            self._first = None if newest is None else int(newest.snapshotId())
-            self._looked = True
-        again: list[AddedRows] = []
+            self._first = base
+        same_batch: list[AddedRows] = []
         others: list[AddedRows] = []
-        alone, lost = False, True
-        snapshot, count = newest, 0
-        while snapshot is not None and batch is not None:
+        nothing_later, incomplete = False, True
+        for snapshot in islice(history_of(metadata, newest), MOST_COMMITS):
             summary, added = snapshot.summary(), _added(snapshot)
             begun = begun or added.snapshot == self._first or summary.get(WRITER) == self.writer
-            count += 1
             if summary.get(RUN) == batch.run:
                 if not begun:
                     raise self._rival(summary)
                 number = int(summary.get(BATCH))
                 if number != batch.number:
-                    lost = number > batch.number
-                    alone = not lost and summary.get(ALONE) == "true"
+                    incomplete = number > batch.number
+                    nothing_later = not incomplete and summary.get(NOTHING_LATER) == "true"
                     break
-                again.append(added)
+                same_batch.append(added)
             else:
                 if not begun:
                     self._check_owner(batch, summary)
                 if int(summary.get("added-records") or 0) and snapshot.operation() != "replace":
                     others.append(added)
-            if count == MOST_COMMITS:
-                break
-            snapshot = metadata.snapshot(added.parent) if added.parent is not None else None
         return History(
-            None if newest is None else int(newest.snapshotId()),
-            None if newest is None else _moment(newest),
+            spark,
+            self.table,
+            base,
+            None if newest is None else commit_time(newest),
             newest is None or newest.summary().get("total-records") == "0",
-            tuple(again),
+            tuple(same_batch),
             tuple(others),
-            alone,
-            lost,
+            nothing_later,
+            incomplete,
         )
 
 
@@ -335,11 +246,7 @@ def _added(snapshot: Any) -> AddedRows:
     return AddedRows(
         int(snapshot.snapshotId()),
         None if parent is None else int(parent),
-        _moment(snapshot),
+        commit_time(snapshot),
         snapshot.operation() == "append",
         snapshot.summary().get(RUN),
     )
-
-
-def _moment(snapshot: Any) -> datetime:
-    return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)

@@ -1,0 +1,1 @@
+"""Commits of tables: the look-up before each, the fence around it, and the snapshots that it leaves."""

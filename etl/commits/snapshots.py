@@ -1,0 +1,25 @@
+"""Snapshots of an Iceberg table, as Iceberg's Java objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+
+def history_of(metadata: Any, snapshot: Any) -> Iterator[Any]:
+    """Yield a snapshot of a table and those before it, the newest first; nothing for None. It ends where they are expired."""
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else metadata.snapshot(parent)
+
+
+def commit_time(snapshot: Any) -> datetime:
+    """Return the commit time of a snapshot."""
+    return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
+
+
+def added_files(snapshot: Any) -> int:
+    """Count the files that a snapshot added."""
+    return int(snapshot.summary().getOrDefault("added-data-files", "0"))

@@ -1,0 +1,78 @@
+"""End of a Kinesis stream: the identities of its latest records."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from ...sources.kinesis.stream_reader import StreamReader
+
+QUIET_SECONDS = 2.0
+"""Seconds after which a request whose answer was lost has been carried out, or never will be."""
+
+Identity = tuple[str, str]
+"""``_source`` and ``_id`` of a record."""
+
+_KNOWN = StructType([StructField("_source", StringType()), StructField("_id", StringType())])
+
+
+class StreamTail(StreamReader):
+    """Records of a stream from a time on, of which a sink has written some."""
+
+    def held_identities(self, spark: SparkSession, since: str) -> DataFrame | None:
+        """Return the identities of the stream's records since a time; persisted, and the caller must unpersist them.
+
+        Parameters
+        ----------
+        spark
+            Session that runs a task for each shard.
+        since
+            ISO 8601, from :meth:`now` before any of them was written.
+
+        Returns
+        -------
+        DataFrame or None
+            ``_source`` and ``_id``; None if it holds none.
+        """
+        time.sleep(QUIET_SECONDS)
+        with closing(self.client()) as client:
+            until, shards = self.now(client), self.shards(client)
+        read = partial(self.read_shards, datetime.fromisoformat(since), until)
+        records = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
+        identities = records.map(lambda record: identity_of(record["Data"])).filter(bool)
+        rows = spark.createDataFrame(identities, _KNOWN).persist()
+        if rows.isEmpty():
+            rows.unpersist()
+            return None
+        return rows
+
+    def identities(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[Identity]:
+        """Return the identities of one shard's records, see :meth:`records`; records of other producers are left out."""
+        result = (identity_of(record["Data"]) for record in self.records(client, shard, since, until))
+        return filter(None, result)
+
+
+def identity_of(data: bytes) -> Identity | None:
+    """Return ``_source`` and ``_id`` of a record; None if a sink did not write it.
+
+    Examples
+    --------
+    >>> identity_of(b'{"_source":"flights","_id":"t/0/1","n":1}')
+    ('flights', 't/0/1')
+    >>> identity_of(b"[]") is None
+    True
+    """
+    try:
+        fields = json.loads(data)
+        source, identity = fields["_source"], fields["_id"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return (source, identity) if isinstance(source, str) and isinstance(identity, str) else None

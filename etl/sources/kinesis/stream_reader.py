@@ -1,0 +1,97 @@
+"""Reader of a Kinesis stream through its API: the records of a range of time, by the stream's own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any
+
+from ...services import aws
+from ...services.backoff import Backoff
+from .closed_shards import ShardRest, list_shards, pages
+
+SLACK = timedelta(seconds=5)
+"""Subtracted from a time: the answer's clock has whole seconds, and a stream's servers have different clocks."""
+
+
+@dataclass(frozen=True)
+class StreamReader:
+    """Reader of one stream.
+
+    Parameters
+    ----------
+    stream, region, endpoint
+        Location of the stream; None for the region's own endpoint.
+    """
+
+    stream: str
+    region: str
+    endpoint: str | None
+
+    def client(self) -> Any:
+        """Make a client."""
+        return aws.client("kinesis", self.region, self.endpoint)
+
+    def now(self, client: Any) -> datetime:
+        """Return the time, by the clock of the service.
+
+        Raises
+        ------
+        SinkError
+            The service does not answer.
+        """
+        answer = aws.call_until_answered(
+            lambda: client.list_shards(StreamName=self.stream, MaxResults=1), Backoff(self._what)
+        )
+        # RFC 9110, section 6.6.1.
+        date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        return datetime.now(UTC) if date is None else parsedate_to_datetime(date).astimezone(UTC)
+
+    def shards(self, client: Any) -> list[str]:
+        """Return the ids of all shards, including closed ones, which hold the records before a split or merge."""
+        shards = aws.call_until_answered(lambda: list_shards(client, self.stream), Backoff(self._what))
+        return [shard.id for shard in shards]
+
+    def read_shards(
+        self, since: datetime, until: datetime, shards: Iterable[str]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the records of some shards, in a task."""
+        with closing(self.client()) as client:
+            for shard in shards:
+                yield from self.records(client, shard, since, until)
+
+    def records(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[dict[str, Any]]:
+        """Yield the records of one shard that arrived between two times, extended by :data:`SLACK`.
+
+        Parameters
+        ----------
+        client
+            Client of :meth:`client`.
+        since, until
+            Times by the stream's clock.
+
+        Returns
+        -------
+        Iterator
+            Records as in ``GetRecords``.
+        """
+        backoff = Backoff(self._what)
+
+        def patiently(call: Any, **asked: Any) -> Any:
+            answer = aws.call_until_answered(partial(call, **asked), backoff)
+            backoff.reset_after_write()
+            return answer
+
+        whole = ShardRest(shard, None)
+        for page in pages(client, self.stream, whole, since - SLACK, ask=patiently):
+            yield from page
+            if page[-1]["ApproximateArrivalTimestamp"] > until + SLACK:
+                return
+
+    @property
+    def _what(self) -> str:
+        return f"Kinesis stream {self.stream}, its records"
