@@ -155,7 +155,7 @@ class Accounts:
         read = bad if self.read is None else self.read
         offered = self.written + refused if self.offered is None else self.offered
         if not 0 <= bad <= read or min(self.written, refused) < 0 or self.written + refused > offered:
-            raise AccountsError(f"accounts do not balance: {self}")
+            raise AccountsError(f"the record counts of the batch do not add up, a defect of Millrace: {self}")
 
     @classmethod
     def of_landing(cls, read: int, landed: int, bad: int) -> Accounts:
@@ -218,7 +218,7 @@ class ReplayAccounts:
         settled = self.good + (self.filtered or 0)
         counts = (self.good, self.filtered or 0, self.bad, self.already)
         if self.letters != sum(counts) or min(counts) < 0 or not 0 <= self.landed - settled <= self.bad:
-            raise AccountsError(f"accounts do not balance: {self}")
+            raise AccountsError(f"the record counts of the batch do not add up, a defect of Millrace: {self}")
 
     def fields(self) -> dict[str, int]:
         """Return the figures for the event of a replay."""

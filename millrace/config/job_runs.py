@@ -13,7 +13,7 @@ from millrace.config.units import format_duration
 _SHORTEST, _LONGEST, _MINUTE = timedelta(minutes=5), timedelta(days=1), timedelta(minutes=1)
 
 
-def landing_queries(environment: Environment) -> dict[str, list[Landing]]:
+def land_queries_by_table(environment: Environment) -> dict[str, list[Landing]]:
     """Return the queries that land each table."""
     found: dict[str, list[Landing]] = {}
     for _, _, query in environment.queries:
@@ -24,7 +24,7 @@ def landing_queries(environment: Environment) -> dict[str, list[Landing]]:
 
 def refused_runs(environment: Environment) -> Iterator[Finding]:
     """Yield what jobs with bounded runs cannot do in an environment that is else valid."""
-    landing = landing_queries(environment)
+    landing = land_queries_by_table(environment)
     for name, job in environment.jobs.items():
         yield from check_run(environment, name, job, landing)
         yield from job.check(("jobs", name))

@@ -148,7 +148,7 @@ class Reading(Payload):
     source: Slug = Field(description="A stream of this environment.")
 
 
-class Written(Model):
+class SinkSection(Model):
     """A sink, and the way of rows to it."""
 
     enrich: tuple[Enrichment, ...] = Field(
@@ -289,7 +289,7 @@ class RouteQuery(Routing, Landing):
     )
 
 
-class DirectQuery(Written, StreamQuery):
+class DirectQuery(SinkSection, StreamQuery):
     """Writes a Kafka topic through a transform to a sink, without landing table and state, for lower latency."""
 
     kind: Literal["direct"]
@@ -298,7 +298,7 @@ class DirectQuery(Written, StreamQuery):
     )
 
 
-class DirectRoute(Written, Route):
+class DirectRoute(SinkSection, Route):
     """A route with its own transform and sink."""
 
 
@@ -349,7 +349,7 @@ def _as_key(value: object) -> object:
     return {**value, "key": tuple(key)} if isinstance(value, dict) and isinstance(key, list) else value
 
 
-class DeriveQuery(Written, AnyQuery):
+class DeriveQuery(SinkSection, AnyQuery):
     """Reads the good records of a landing table, transforms them and writes a sink."""
 
     kind: Literal["derive"]

@@ -19,7 +19,7 @@ from millrace.lifecycle.changes.deployed_stacks import deployed_template
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.changes.removals import Removal, in_order
 from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
-from millrace.lifecycle.jobs.state_machine import Aws, execute
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 _STOPPED = ("STOPPED", "CREATED")
@@ -42,7 +42,7 @@ class UnknownHealthError(DeployError):
 
 
 def apply(
-    aws: Aws,
+    aws: DeployedEnvironment,
     changes: Changes,
     *,
     cdk_deploy: Callable[[], None],
@@ -188,7 +188,7 @@ def _remove(
 
 
 def _begin(
-    aws: Aws, change: JobChange, stopped: Collection[str], progress: Callable[[str], None]
+    aws: DeployedEnvironment, change: JobChange, stopped: Collection[str], progress: Callable[[str], None]
 ) -> float | None:
     """Start a job with the deployed version; return the time of the start, None without one."""
     job = change.job
@@ -222,7 +222,7 @@ def _begin(
     return began
 
 
-def _by_hand(aws: Aws, job: str) -> str:
+def _by_hand(aws: DeployedEnvironment, job: str) -> str:
     name = aws.names.environment.name
     return (
         f"`millrace stop --env {name} {job}`, then `millrace start --env {name} {job}`; another deployment finds "
@@ -231,7 +231,7 @@ def _by_hand(aws: Aws, job: str) -> str:
 
 
 def _begun_all_the_same(
-    aws: Aws,
+    aws: DeployedEnvironment,
     jobs: Sequence[JobChange],
     look_again: Callable[[], Changes],
     stopped: Collection[str],
@@ -258,7 +258,7 @@ def _begun_all_the_same(
 
 
 def _started_again(
-    aws: Aws,
+    aws: DeployedEnvironment,
     drained: Sequence[str],
     progress: Callable[[str], None],
     then: str = "fix this and deploy again",
@@ -281,7 +281,7 @@ def _started_again(
     return "\n".join(lines)
 
 
-def _verb(aws: Aws, job: str, verb: Any, progress: Callable[[str], None]) -> dict[str, Any]:
+def _verb(aws: DeployedEnvironment, job: str, verb: Any, progress: Callable[[str], None]) -> dict[str, Any]:
     done = execute(aws, job, verb, progress=lambda phrase: progress(f"{job}: {phrase}"), reason="deployment")
     if not done.ok:
         raise DeployError(
@@ -291,7 +291,7 @@ def _verb(aws: Aws, job: str, verb: Any, progress: Callable[[str], None]) -> dic
     return done.answer
 
 
-def _stop_application(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
+def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     """Stop an EMR Serverless application, which accepts changes only when it is stopped."""
     with translate_aws_errors(f"stopping the application of {job}"):
         application = outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(

@@ -29,7 +29,7 @@ from millrace.lifecycle.deploy import (
     apply,
 )
 from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.versions import UpgradeError, Version, current, deployed_version
 
@@ -59,7 +59,7 @@ def shared_stacks(changes: Changes, prefix: str) -> tuple[str, ...]:
 
 
 def upgrade(
-    aws: Aws,
+    aws: DeployedEnvironment,
     changes: Changes,
     job: str,
     *,
@@ -136,7 +136,7 @@ def upgrade(
 
 
 def roll_back(
-    aws: Aws,
+    aws: DeployedEnvironment,
     version: Version,
     *,
     assembly: Path,
@@ -191,7 +191,7 @@ def roll_back(
     )
 
 
-def rollback_changes(aws: Aws, version: Version) -> Changes:
+def rollback_changes(aws: DeployedEnvironment, version: Version) -> Changes:
     """Return what changes when an earlier version takes the place of the deployed one.
 
     Raises

@@ -18,7 +18,7 @@ from typing import Any
 from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing, split_url
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.deploy import deployed_document, deployed_template
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
 
 
@@ -64,7 +64,7 @@ class Version:
         )
 
 
-def deployed_version(aws: Aws, job: str) -> Version:
+def deployed_version(aws: DeployedEnvironment, job: str) -> Version:
     """Keep the deployed version of a job, before it is replaced.
 
     Raises
@@ -89,7 +89,7 @@ def deployed_version(aws: Aws, job: str) -> Version:
     return version
 
 
-def current(aws: Aws, job: str) -> Version:
+def current(aws: DeployedEnvironment, job: str) -> Version:
     """Read the deployed version of a job.
 
     Raises
@@ -109,7 +109,7 @@ def current(aws: Aws, job: str) -> Version:
     return Version(job, f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}", url, template)
 
 
-def previous(aws: Aws, job: str) -> Version:
+def previous(aws: DeployedEnvironment, job: str) -> Version:
     """Find the version that was deployed before the current one.
 
     Raises
@@ -133,7 +133,7 @@ def previous(aws: Aws, job: str) -> Version:
     raise UpgradeError(f"no earlier version of {job} was kept: SSM parameter {parameter}")
 
 
-def _read(aws: Aws, job: str, digest: str) -> Version:
+def _read(aws: DeployedEnvironment, job: str, digest: str) -> Version:
     place = f"{aws.names.versions(job)}/{digest}.json"
     bucket, key = split_url(place)
     with translate_aws_errors(f"reading the saved versions of {job}"), ignore_missing(*MISSING_OBJECT):

@@ -29,7 +29,7 @@ from millrace.sizing.planned_environment import with_choices
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.environment_demands import query_demands
-from millrace.sizing.streams import Reading, keep_partitions, partitions
+from millrace.sizing.streams import StreamWithReaders, keep_partitions, partitions
 
 
 def plan(environment: Environment) -> Plan:
@@ -185,8 +185,13 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
     readings = {}
     for name, stream in environment.streams.items():
         readers = by_stream.get(name, [])
-        pinned = bool(readers) and environment.jobs[Reading(name, stream, readers).main.job].cores is not None
-        readings[name] = Reading(name, stream, readers, 0.0 if pinned else environment.partition_buffer)
+        pinned = (
+            bool(readers)
+            and environment.jobs[StreamWithReaders(name, stream, readers).main.job].cores is not None
+        )
+        readings[name] = StreamWithReaders(
+            name, stream, readers, 0.0 if pinned else environment.partition_buffer
+        )
     planner.least = {name: each.least for name, each in readings.items()}
     given = {name: partitions(each, None)[0].value for name, each in readings.items() if not each.is_free}
     chosen = cheapest_partitions(planner, readings, given)
@@ -221,7 +226,7 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
 
 
 def _pinned_cores(
-    planner: JobPlanner, readings: Mapping[str, Reading], chosen: Mapping[str, int]
+    planner: JobPlanner, readings: Mapping[str, StreamWithReaders], chosen: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the pinned cores of a query that has its job alone, by stream, where they are more than it needs.
 

@@ -193,7 +193,7 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
     return own
 
 
-def required_prices(region: str, root: Path | None = None) -> dict[str, Price]:
+def complete_price_list(region: str, root: Path | None = None) -> dict[str, Price]:
     """Return every price that a region's table must hold, with its date and source, so that a table can be written.
 
     The project's own prices have precedence over the shipped ones; those of :data:`ELSEWHERE`, marked as unconfirmed, replace

@@ -72,7 +72,7 @@ def demands(stream: Stream, readers: int, again: float = 0.0, stretch: float = 1
 
 
 @dataclass(frozen=True)
-class Reading:
+class StreamWithReaders:
     """A stream with the queries that read it themselves.
 
     Attributes
@@ -190,7 +190,9 @@ class Reading:
         return found
 
 
-def partitions(reading: Reading, cores: int | None, chosen: int = 0) -> tuple[Figure[int], Finding | None]:
+def partitions(
+    reading: StreamWithReaders, cores: int | None, chosen: int = 0
+) -> tuple[Figure[int], Finding | None]:
     """Size a stream.
 
     Parameters

@@ -22,7 +22,7 @@ from millrace.lifecycle.account.deployed import NotDeployedError, ignore_missing
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import job as audit_job
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.jobs.state_machine import Aws, execute
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
 from millrace.lifecycle.preflight.account import bootstrap
 from millrace.lifecycle.preflight.questions import Account
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -59,7 +59,7 @@ class AwsAccount(Place):
         Plan of the copy; not necessary for a removal.
     """
 
-    aws: Aws
+    aws: DeployedEnvironment
     plan: Plan | None = None
     poll_seconds: float = POLL_SECONDS
     patience: TimeLimits = PATIENCE
@@ -85,7 +85,7 @@ class AwsAccount(Place):
         names = copy.names
         assert self.plan is not None
         with translate_aws_errors("reading the version of CDK's bootstrap"):
-            (row,) = bootstrap(Account(Aws(names, self.aws.client), self.plan))
+            (row,) = bootstrap(Account(DeployedEnvironment(names, self.aws.client), self.plan))
         if row.verdict != "ok":
             raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
         with translate_aws_errors("looking for stacks of that name"):
@@ -139,7 +139,7 @@ class AwsAccount(Place):
 
     def catalog(self, names: Names) -> Catalog:
         """Open the Glue Data Catalog."""
-        return audit_job.on_aws(Aws(names, self.aws.client)).catalog()
+        return audit_job.on_aws(DeployedEnvironment(names, self.aws.client)).catalog()
 
     def kafka(self, names: Names, cluster: str) -> Settings:
         """Return the settings of its brokers, with the caller's credentials."""
@@ -154,7 +154,13 @@ class AwsAccount(Place):
         self._verb(names, job, "stop")
 
     def _verb(self, names: Names, job: str, verb: Any) -> None:
-        done = execute(Aws(names, self.aws.client), job, verb, progress=lambda _: None, reason="verification")
+        done = execute(
+            DeployedEnvironment(names, self.aws.client),
+            job,
+            verb,
+            progress=lambda _: None,
+            reason="verification",
+        )
         if not done.ok:
             raise DrillError(f"{verb} of {job} failed: {done.outcome}: {done.message}")
 

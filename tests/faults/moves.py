@@ -29,7 +29,7 @@ from millrace.config import Names, load
 from millrace.config.engines.versions import stands_for
 from millrace.lifecycle.deploy import document_of
 from millrace.lifecycle.jobs.checkpoints import LIVE_SECONDS
-from millrace.lifecycle.jobs.state_machine import Aws, Verb, execute
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, execute
 from millrace.lifecycle.versions import UpgradeError, current
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.running_sandbox import save_endpoints
@@ -102,11 +102,11 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
     """Move the query so often by its checkpoint; what each move came to, and whether it goes on from where it was."""
     here, choose = next(iter(PLACES)), scene.shop.choose
     file = scene.project / FILE
-    places: dict[str, Aws] = {}
+    places: dict[str, DeployedEnvironment] = {}
     for job in (*list(PLACES)[1:], here):
         file.write_text(one_job(job))
         environment = load("shop", root=scene.project)
-        places[job] = Aws(Names(environment, scene.aws.names.account), scene.stack.client)
+        places[job] = DeployedEnvironment(Names(environment, scene.aws.names.account), scene.stack.client)
         assembly = HOME / f"of-{job}"
         synthesise(scene.project, assembly)
         scene.cdk_deploy(assembly, places[job].names.stack(f"job-{job}"))
@@ -149,7 +149,7 @@ def taken(project: Path, here: str, there: str) -> None:
         time.sleep(2)
 
 
-def ran(places: Mapping[str, Aws], job: str, verb: Verb, scene: Scene) -> None:
+def ran(places: Mapping[str, DeployedEnvironment], job: str, verb: Verb, scene: Scene) -> None:
     """Start or stop a job by its machine."""
     done = execute(places[job], job, verb, progress=scene.say)
     if not done.ok:

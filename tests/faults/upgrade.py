@@ -28,7 +28,7 @@ from pathlib import Path
 
 from millrace.cli.run.checkpoint_compatibility import refusals
 from millrace.lifecycle.deploy import compare_with_deployed, document_of
-from millrace.lifecycle.jobs.state_machine import Aws, execute
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
 from millrace.lifecycle.upgrade import roll_back, upgrade
 from millrace.lifecycle.versions import UpgradeError, current, previous
 from millrace.sandbox.programs import cdk, kafka
@@ -90,7 +90,7 @@ class Scene:
 
     shop: Shop
     engines: RealRuns
-    aws: Aws
+    aws: DeployedEnvironment
     stack: LocalStack
     project: Path
     said: list[str] = field(default_factory=list)
@@ -151,7 +151,7 @@ def opened(seed: int, environment: str = ENVIRONMENT) -> Iterator[Scene]:
         engines.spark = sandbox.spark
         shop = Shop(sandbox, kinesis, random.Random(seed))
         ending.callback(shop.end)
-        aws = Aws(sandbox.names, stack.client)
+        aws = DeployedEnvironment(sandbox.names, stack.client)
         engines.glue_document = lambda _: current(aws, JOB).document_url
         yield Scene(shop, engines, aws, stack, HOME / "project")
 

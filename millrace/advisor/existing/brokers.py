@@ -37,7 +37,8 @@ def authentication_of(program: ProgramSettings) -> Login:
         if kind is None or protocol != "SASL_SSL":
             how = f"{protocol} with {mechanism or 'no mechanism'}"
             return Login(
-                None, f"the program signs in by {how}, which is none of iam, scram-sha-512 and plain over TLS"
+                None,
+                f"the program signs in by {how}, which is none of iam, scram-sha-512 and plain over TLS: offer one of these on the cluster",
             )
         return Login(kind, secret=program.first_option("secret") or "")
     if program.first_option("kafka.ssl.keystore.location", "ssl.keystore.location"):

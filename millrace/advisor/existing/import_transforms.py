@@ -23,7 +23,7 @@ _LONGEST = 400
 """Lines of a function that are quoted; the rest stays where it is."""
 
 
-class Written(NamedTuple):
+class ProgramQuery(NamedTuple):
     """A query of a program, by what writes it.
 
     Attributes
@@ -79,7 +79,7 @@ def sink_of(query: Query) -> str:
 
 def written_queries(
     queries: Sequence[Query], streams: Sequence[Sequence[Source]], program: str
-) -> tuple[Written, ...]:
+) -> tuple[ProgramQuery, ...]:
     """Return the queries that become derive queries.
 
     These are all but those that print, and but one that writes the rows of a stream as they are, into a table.
@@ -90,7 +90,7 @@ def written_queries(
         if SINK in each.options or sink_of(each) not in PRINTS
     ]
     several = {n for n, times in Counter(reads for _, reads in remaining).items() if times > 1}
-    found: dict[str, Written] = {}
+    found: dict[str, ProgramQuery] = {}
     for query, reads in remaining:
         node, sink = query.function, sink_of(query)
         alone = len(reads) == 1 and reads not in several
@@ -105,7 +105,7 @@ def written_queries(
             name = f"{name}_{reads[0] + 1}"
         text = "" if node is None else _lines(program, node.lineno, node.end_lineno or node.lineno)
         line = query.line if node is None else node.lineno
-        found.setdefault(name, Written(name, line, sink, text, reads))
+        found.setdefault(name, ProgramQuery(name, line, sink, text, reads))
     return tuple(found.values())
 
 
@@ -129,7 +129,7 @@ def package_of(name: str) -> str:
     return name.replace("-", "_")
 
 
-def derive_queries(written: Sequence[Written], job: str, landed: Sequence[str]) -> dict[str, Any]:
+def derive_queries(written: Sequence[ProgramQuery], job: str, landed: Sequence[str]) -> dict[str, Any]:
     """Return a derive query for each, which writes an Iceberg table until its sink is chosen.
 
     Parameters
@@ -152,7 +152,7 @@ def derive_queries(written: Sequence[Written], job: str, landed: Sequence[str]) 
     }
 
 
-def transforms_text(where: str, written: Sequence[Written]) -> str:
+def transforms_text(where: str, written: Sequence[ProgramQuery]) -> str:
     """Return the module with their transforms."""
     parts = [
         f'"""Transforms of {where}, to be finished: the lines of its program stand below each."""\n\n'

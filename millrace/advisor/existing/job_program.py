@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from millrace.advisor.existing.import_transforms import PRINTS, Written, sink_of, written_queries
+from millrace.advisor.existing.import_transforms import PRINTS, ProgramQuery, sink_of, written_queries
 from millrace.advisor.existing.stream_candidates import (
     NAMES,
     SERVERS,
@@ -87,7 +87,7 @@ class ProgramSettings:
     pattern: bool = False
     partitions: tuple[int, ...] = ()
     by_port: bool = False
-    written: tuple[Written, ...] = ()
+    written: tuple[ProgramQuery, ...] = ()
     why_not: str = ""
     ends: bool = False
     also: tuple[ProgramSettings, ...] = ()
@@ -215,7 +215,7 @@ class _Choice:
         self.open, self.by_port = {}, False
         return settings
 
-    def _written(self, streams: Sequence[Sequence[Source]]) -> tuple[Written, ...]:
+    def _written(self, streams: Sequence[Sequence[Source]]) -> tuple[ProgramQuery, ...]:
         """Return the queries whose rows are to be derived, and note these, those that only land, and those that print."""
         queries = [
             each

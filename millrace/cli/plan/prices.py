@@ -16,7 +16,7 @@ from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option
 from millrace.sizing.costs.pricelist import Renewal, price_list_region, renew, to_yaml
-from millrace.sizing.prices_and_limits import PRICES, required_prices
+from millrace.sizing.prices_and_limits import PRICES, complete_price_list
 
 STAYED = 3
 """Exit status: at least one price got no usable answer and was not updated."""
@@ -55,7 +55,7 @@ def update(
         raise wrong_option("--region", region, "the code of a region, such as eu-west-1")
     root = find_root()
     try:
-        before = required_prices(region, root)
+        before = complete_price_list(region, root)
     except ValueError as error:
         raise wrong_option("--region", region, f"a region whose price table can be read: {error}") from error
     with translate_aws_errors("asking the AWS Price List API"):

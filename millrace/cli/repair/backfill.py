@@ -29,7 +29,7 @@ from millrace.sizing.queries.benchmark_figures import speed
 
 if TYPE_CHECKING:
     from millrace.lifecycle.audits.job import Place
-    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _UNTIL_NOW = timedelta(hours=1)
 """Age below which records are not backfilled, because the running query may still write them."""
@@ -167,7 +167,7 @@ _IN_THE_SANDBOX = "it runs in the sandbox and costs nothing"
 _ON_AWS = "the job is stopped meanwhile and started again"
 
 
-def _where(environment: Environment) -> tuple[Place, Aws | None]:
+def _where(environment: Environment) -> tuple[Place, DeployedEnvironment | None]:
     """Return the running sandbox of the environment, or its account on AWS."""
     from millrace.lifecycle.audits.job import on_aws
     from millrace.sandbox import running_sandbox
@@ -180,7 +180,7 @@ def _where(environment: Environment) -> tuple[Place, Aws | None]:
 
 
 def _run(
-    environment: Environment, job: str, aws: Aws | None, run_arguments: Mapping[str, str]
+    environment: Environment, job: str, aws: DeployedEnvironment | None, run_arguments: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
     from millrace.lifecycle.jobs.one_off_run import await_outcome, run_once

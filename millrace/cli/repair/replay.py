@@ -18,7 +18,7 @@ from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, SourceQuery
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
 def replay(
@@ -111,7 +111,7 @@ def _on_aws(
 
 
 @contextmanager
-def _uploaded(aws: Aws, job: str, corrected: Path, begun: datetime) -> Iterator[str]:
+def _uploaded(aws: DeployedEnvironment, job: str, corrected: Path, begun: datetime) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
     from millrace.lifecycle.account.deployed import split_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER

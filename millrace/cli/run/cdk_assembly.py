@@ -22,13 +22,13 @@ from millrace.sizing.planning import over_limit
 if TYPE_CHECKING:
     from millrace.lifecycle.changes.update_rules import Template
     from millrace.lifecycle.deploy import Changes
-    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.lifecycle.preflight.questions import Account, Check
 
 
 def synthesize_and_compare(
     environment: Environment, env: str, *, limited: bool = False, first: bool = False
-) -> tuple[Aws, Path, Changes]:
+) -> tuple[DeployedEnvironment, Path, Changes]:
     """Synthesise an environment and compare it with the deployed stacks.
 
     Parameters

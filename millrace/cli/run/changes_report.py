@@ -16,7 +16,7 @@ from millrace.lifecycle.changes.deployment_changes import DELETED
 if TYPE_CHECKING:
     from millrace.lifecycle.changes.removals import Removal
     from millrace.lifecycle.deploy import Changes
-    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.sandbox.start_rehearsal import Rehearsal
 
 _SHOWN_LINES = 30
@@ -27,7 +27,7 @@ def continuing_jobs(changes: Changes) -> list[str]:
     return [job.job for job in changes.jobs if job.after == "restart" or job.continues is not None]
 
 
-def tables_of(aws: Aws, assembly: Path, changes: Changes) -> Rehearsal:
+def tables_of(aws: DeployedEnvironment, assembly: Path, changes: Changes) -> Rehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
     from millrace.lifecycle.account import catalog_columns
     from millrace.lifecycle.deploy import job_settings
@@ -42,7 +42,13 @@ def tables_of(aws: Aws, assembly: Path, changes: Changes) -> Rehearsal:
 
 
 def review(
-    command: str, aws: Aws, assembly: Path, changes: Changes, jobs: list[str], *, as_json: bool
+    command: str,
+    aws: DeployedEnvironment,
+    assembly: Path,
+    changes: Changes,
+    jobs: list[str],
+    *,
+    as_json: bool,
 ) -> None:
     """Print the changes of a deployment to tables, and the checkpoints that cannot go back; refuse what would not start.
 

@@ -11,14 +11,14 @@ from millrace.config.engines.versions import stands_for
 
 if TYPE_CHECKING:
     from millrace.etl.checkpoints.manifest import Manifest, ManifestError
-    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
 class AnotherReleaseError(ValueError):
     """A launch document of another release of the core; the message says what this one cannot read."""
 
 
-def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
+def refusals(aws: DeployedEnvironment, assembly: Path, jobs: list[str]) -> list[str]:
     """Return a line for each checkpoint that the versions of an assembly cannot continue from.
 
     Parameters
@@ -35,7 +35,7 @@ def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
     ]
 
 
-def irreversible_upgrades(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
+def irreversible_upgrades(aws: DeployedEnvironment, assembly: Path, jobs: list[str]) -> list[str]:
     """Return a line for each checkpoint that the running version cannot continue from after the versions of an assembly ran.
 
     Parameters
@@ -52,7 +52,7 @@ def irreversible_upgrades(aws: Aws, assembly: Path, jobs: list[str]) -> list[str
     ]
 
 
-def irreversible_checkpoints(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
+def irreversible_checkpoints(aws: DeployedEnvironment, job: str, document: Mapping[str, Any]) -> list[str]:
     """Return a line for each checkpoint of a job that its last writer cannot continue from after a launch document ran."""
     from millrace.etl.checkpoints.manifest import Manifest, changes, incompatible_changes
 
@@ -66,7 +66,7 @@ def irreversible_checkpoints(aws: Aws, job: str, document: Mapping[str, Any]) ->
     ]
 
 
-def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
+def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[str, Any]) -> list[str]:
     """Return a line for each checkpoint of a job that a launch document cannot continue from, by the core's own rules.
 
     Parameters
@@ -99,7 +99,7 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
 
 
 def _manifests(
-    aws: Aws, job: str, document: Mapping[str, Any]
+    aws: DeployedEnvironment, job: str, document: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Manifest | ManifestError, Manifest]]:
     """Yield each query with a manifest: name, checkpoint, manifest, and the manifest that a launch document would write."""
     import dataclasses

@@ -8,10 +8,10 @@ from millrace.config import Environment, Names
 
 if TYPE_CHECKING:
     from millrace.lifecycle.audits.job import Place
-    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
-def connect_account(environment: Environment) -> Aws:
+def connect_account(environment: Environment) -> DeployedEnvironment:
     """Connect to the account of an environment; if the file names none, to that of the credentials."""
     from millrace.lifecycle.jobs.state_machine import connect
 

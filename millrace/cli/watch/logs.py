@@ -82,7 +82,7 @@ def logs(
 
 
 @dataclass(frozen=True)
-class _Written:
+class _LogLines:
     """Log lines or failures of a job's runs.
 
     Attributes
@@ -104,7 +104,7 @@ _Known = set[tuple[str, str, str]]
 """Entries that were shown already, or that are older than those."""
 
 
-def _follow(written: _Written, known: _Known, *, as_json: bool) -> None:
+def _follow(written: _LogLines, known: _Known, *, as_json: bool) -> None:
     """Show new entries until Ctrl-C."""
     from millrace.lifecycle.problems import TransientError
 
@@ -135,7 +135,7 @@ def _known(lines: Sequence[LogLine | Failure]) -> _Known:
     return {_key(each) for each in lines}
 
 
-def _written(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _Written:
+def _written(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _LogLines:
     from millrace.lifecycle.jobs import logs as deployed
     from millrace.sandbox import running_sandbox
 
@@ -145,14 +145,14 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
             lines = running_sandbox.log_lines(job, since)
             return deployed.find_failures(lines) if errors else lines
 
-        return _Written(lambda most: in_files(begin)[-most:], in_files, late=None)
+        return _LogLines(lambda most: in_files(begin)[-most:], in_files, late=None)
     aws = connect_account(environment)
     find = deployed.failures if errors else deployed.newest
 
     def recent(since: datetime | None) -> Sequence[LogLine | Failure]:
         return find(aws, job, max(begin, since or datetime.now(UTC) - 2 * _LATE), sys.maxsize)
 
-    return _Written(lambda most: find(aws, job, begin, most), recent, late=_LATE)
+    return _LogLines(lambda most: find(aws, job, begin, most), recent, late=_LATE)
 
 
 def _show(lines: Sequence[LogLine | Failure], *, as_json: bool) -> None:

@@ -25,7 +25,7 @@ from millrace.completion import jobs
 from millrace.config import Environment
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
 def status(
@@ -86,7 +86,7 @@ class _Seen:
     answer: Mapping[str, Any]
 
 
-def _ask(aws: Aws, jobs: Sequence[str]) -> Iterator[_Seen]:
+def _ask(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_Seen]:
     """Ask for the status of each job; a job that is not deployed or does not answer does not stop the others."""
     from millrace.lifecycle.account.deployed import NotDeployedError
     from millrace.lifecycle.jobs import state_machine

@@ -24,7 +24,7 @@ from millrace.config.model import Environment, KafkaTopic
 from millrace.sizing.model import Plan
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.verify.environment import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
@@ -329,7 +329,7 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
 
 
-def _removed(aws: Aws, scope: VerificationScope, say: Callable[[str], None]) -> RemovalResult:
+def _removed(aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]) -> RemovalResult:
     from millrace.verify import on_aws
     from millrace.verify.removals.removal import remove
 
@@ -340,14 +340,14 @@ def _removed(aws: Aws, scope: VerificationScope, say: Callable[[str], None]) -> 
     return dataclasses.replace(result, remains=(*unknown, *result.remains))
 
 
-def _unknown(aws: Aws, scope: VerificationScope) -> list[str]:
+def _unknown(aws: DeployedEnvironment, scope: VerificationScope) -> list[str]:
     """Return topics on a cluster that the environment no longer has; no stack would lead to them."""
     if not scope.cluster or scope.cluster in aws.names.environment.kafka:
         return []
     return [f"{_named(scope)}, which is no longer in the environment"]
 
 
-def _topics(aws: Aws, scope: VerificationScope, say: Callable[[str], None]) -> list[str]:
+def _topics(aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]) -> list[str]:
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
     from millrace.lifecycle.account import kafka_access
     from millrace.lifecycle.problems import AwsError

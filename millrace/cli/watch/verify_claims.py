@@ -21,7 +21,7 @@ from millrace.config.model import Environment
 from millrace.sizing.costs.network import services
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.verify.account.claim_checks import ClaimAnswer
     from millrace.verify.account.claim_context import ClaimContext
     from millrace.verify.environment import VerificationCopy
@@ -58,11 +58,11 @@ def observer(
     environment: Environment, client: Callable[[str], Any]
 ) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
     """Return a function that checks the claims for a copy of an environment while it is deployed."""
-    from millrace.lifecycle.jobs.state_machine import Aws
+    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.verify.account.claim_checks import ask_claims
 
     def observe(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:
-        return ask_claims(_question(environment, Aws(copy.names, client)))
+        return ask_claims(_question(environment, DeployedEnvironment(copy.names, client)))
 
     return observe
 
@@ -87,7 +87,7 @@ def save(answers: tuple[ClaimAnswer, ...], environment: Environment, report: Pat
     )
 
 
-def _question(environment: Environment, aws: Aws) -> ClaimContext:
+def _question(environment: Environment, aws: DeployedEnvironment) -> ClaimContext:
     from millrace.verify.account.claim_context import ClaimContext
 
     return ClaimContext(

@@ -176,7 +176,9 @@ def _history(path: Path, end: DeriveQuery, latest: LatestBy, read: Columns | Non
         )
     if latest.order is not None:
         yield Finding(
-            (*here, "order"), latest.order, "nothing beside history, whose order is that of the changes"
+            (*here, "order"),
+            latest.order,
+            "no key order beside history: its order is that of the change events",
         )
     if end.sink.replaces and not end.sink.in_catalog:
         kinds = ", ".join(kind for kind, each in KINDS.items() if each.in_catalog and each.replaces)

@@ -17,7 +17,7 @@ from millrace.config.checks.state import check_state, check_transforms
 from millrace.config.checks.transforms import Modules
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import Finding, Path, dotted_path
-from millrace.config.job_runs import check_run, landing_queries
+from millrace.config.job_runs import check_run, land_queries_by_table
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.queries import (
     DeriveQuery,
@@ -89,7 +89,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     root
         Folder of the project, with schemas and transforms.
     """
-    landing = landing_queries(environment)
+    landing = land_queries_by_table(environment)
     # Queries that share the partitions of one topic may append to one table: their records never overlap.
     shared_out = _shared_out(environment)
     writers: dict[str, str] = {}

@@ -81,7 +81,9 @@ def remove(text: str, path: Path) -> str:
     begin, end = key.start_mark.index, _last(value, key)
     if not node.flow_style:
         if len(node.value) == 1:
-            raise EditError(f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}")
+            raise EditError(
+                f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}; remove that by hand"
+            )
         if text[text.rfind("\n", 0, begin) + 1 : begin].strip():
             raise EditError(f"{dotted_path(path)} is the first key of a list's item; remove it by hand")
         line_end = text.find("\n", end)

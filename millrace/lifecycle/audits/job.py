@@ -31,7 +31,7 @@ from millrace.lifecycle.audits.direct import RecordTable, SinkRecords, claimed_r
 from millrace.lifecycle.audits.hours import Audit, HourlyCounts, MissingRange, NotAudited, hours_of
 from millrace.lifecycle.audits.table import LandedRecords
 from millrace.lifecycle.jobs.checkpoints import Checkpoints
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 
@@ -60,7 +60,7 @@ class Place:
     counts: bool = True
 
 
-def on_aws(aws: Aws) -> Place:
+def on_aws(aws: DeployedEnvironment) -> Place:
     """Return the deployment of an environment in its account."""
 
     def catalog() -> Catalog:

@@ -25,7 +25,7 @@ from millrace.lifecycle.changes.stack_exports import StackOrder, changed_exports
 from millrace.lifecycle.changes.table_owners import checkpoints_of, owner_changes
 from millrace.lifecycle.changes.update_rules import Template, creates_lasting, refusals, stages
 from millrace.lifecycle.jobs.checkpoints import Checkpoints
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
@@ -78,7 +78,7 @@ def without_starts(changes: Changes) -> Changes:
     return replace(changes, jobs=tuple(jobs))
 
 
-def compare_with_deployed(aws: Aws, assembly: Path) -> Changes:
+def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Changes:
     """Compare a cloud assembly with the deployment.
 
     Parameters
@@ -173,7 +173,7 @@ def job_of(names: Names, stack: str) -> str | None:
 
 
 def _documents(
-    aws: Aws, templates: Mapping[str, Template | None]
+    aws: DeployedEnvironment, templates: Mapping[str, Template | None]
 ) -> dict[str, tuple[str | None, dict[str, Any]]]:
     """Read the deployed launch documents of all jobs, with their URLs."""
     documents = {}
@@ -187,7 +187,7 @@ def _documents(
 
 
 def _other_owners(
-    aws: Aws,
+    aws: DeployedEnvironment,
     deployed: Mapping[str, tuple[str | None, dict[str, Any]]],
     new: Mapping[str, tuple[str, dict[str, Any]]],
 ) -> Iterator[str]:
@@ -264,7 +264,7 @@ def _sources(templates: Mapping[str, Template | None]) -> frozenset[str]:
     return frozenset[str]().union(*(stream_names(template) for template in templates.values()))
 
 
-def deployed_document(aws: Aws, stack: str) -> tuple[str | None, dict[str, Any] | None]:
+def deployed_document(aws: DeployedEnvironment, stack: str) -> tuple[str | None, dict[str, Any] | None]:
     """Read a job's deployed launch document with its URL; None twice where its stack names none."""
     with translate_aws_errors(f"reading the launch document of {stack}"):
         url = outputs(aws.client("cloudformation"), stack).get("LaunchDocument")

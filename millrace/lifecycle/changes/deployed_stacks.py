@@ -9,7 +9,7 @@ from typing import Any
 
 from millrace.lifecycle.account.deployed import ignore_missing
 from millrace.lifecycle.changes.update_rules import Template
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 NEVER_MADE = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "REVIEW_IN_PROGRESS")
 """States of a stack whose first creation failed or did not begin; CDK deletes it and creates it again."""
@@ -38,7 +38,7 @@ def deployed_template(cloudformation: Any, stack: str) -> Template | None:
     return None
 
 
-def other_stacks(aws: Aws, known: Collection[str]) -> Iterator[DeployedStack]:
+def other_stacks(aws: DeployedEnvironment, known: Collection[str]) -> Iterator[DeployedStack]:
     """Find the stacks of an environment beside those that are known.
 
     They have a name that begins as the environment's names do, and resources with its tags. The stacks themselves have no tags, as

@@ -12,14 +12,14 @@ from millrace.config.aws.names import Names
 from millrace.lifecycle.changes.deployed_stacks import deployed_template
 from millrace.lifecycle.changes.deployment_changes import of_type
 from millrace.lifecycle.changes.update_rules import Template, at
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
 
 _NOT_DUE = "NotDue"
 _MODES = {"PROVISIONED": "provisioned", "ON_DEMAND": "on-demand", None: "provisioned"}
 
 
-def read_sizes(aws: Aws) -> DeployedSizes:
+def read_sizes(aws: DeployedEnvironment) -> DeployedSizes:
     """Read the sizes of an environment's deployed clusters, topics, network and jobs.
 
     Raises

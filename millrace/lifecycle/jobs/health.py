@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from millrace.lifecycle.jobs import logs
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import TransientError, translate_aws_errors
 from millrace.sizing.alarms.metrics import BY_NAME, namespace
 
@@ -45,7 +45,7 @@ class Health:
     oldest_seconds: float | None
 
 
-def read_health(aws: Aws, job: str, since: float) -> Health:
+def read_health(aws: DeployedEnvironment, job: str, since: float) -> Health:
     """Read a job's metrics and failures since a time.
 
     Parameters
@@ -87,7 +87,7 @@ def read_health(aws: Aws, job: str, since: float) -> Health:
 
 
 def wait_until_healthy(
-    aws: Aws,
+    aws: DeployedEnvironment,
     job: str,
     *,
     since: float,
@@ -148,7 +148,9 @@ def wait_until_healthy(
         time.sleep(poll_seconds)
 
 
-def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) -> Mapping[str, list[float]]:
+def _values(
+    aws: DeployedEnvironment, job: str, metric: str, statistic: str, begin: datetime
+) -> Mapping[str, list[float]]:
     """Return one value a minute of a metric of Millrace, newest first, by query."""
     assert BY_NAME[metric].per_query, f"{metric} is not of queries"
     queries = list(aws.names.environment.jobs[job].queries)
@@ -188,7 +190,7 @@ def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) ->
     return values
 
 
-def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
+def _failures(aws: DeployedEnvironment, job: str, since: float) -> Iterator[str]:
     """Yield the errors in the job's log lines: the metric counts them, the line has the reason."""
     for failure in logs.failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS):
         if failure.kind in ("failed", "refused"):
@@ -196,7 +198,7 @@ def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
             yield f"{who}: {failure.text}"
 
 
-def _iterator_ages(aws: Aws, source: str) -> Iterator[float]:
+def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
     """Yield the age of records that a reader has just received: no commit reports it."""
     metrics = aws.names.environment.streams[source].metrics
     if metrics is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
 
 Kind = Literal["failed", "refused", "traceback", "exception"]
@@ -86,7 +86,7 @@ class Failure:
     place: str = ""
 
 
-def groups(aws: Aws, job: str) -> list[str]:
+def groups(aws: DeployedEnvironment, job: str) -> list[str]:
     """Return the log groups of a job.
 
     Glue writes below the job's group, or appends the name of the job's security configuration, which ends with a digest
@@ -101,7 +101,7 @@ def groups(aws: Aws, job: str) -> list[str]:
     return [group for group in names if own.fullmatch(group)]
 
 
-def newest(aws: Aws, job: str, since: datetime, most: int) -> list[LogLine]:
+def newest(aws: DeployedEnvironment, job: str, since: datetime, most: int) -> list[LogLine]:
     """Return a job's last lines, the oldest of them first.
 
     Parameters
@@ -119,7 +119,7 @@ def newest(aws: Aws, job: str, since: datetime, most: int) -> list[LogLine]:
     return [line for line, _ in _search(aws, job, since, most, None)][-most:]
 
 
-def events(aws: Aws, job: str, since: datetime, event: str) -> list[dict[str, Any]]:
+def events(aws: DeployedEnvironment, job: str, since: datetime, event: str) -> list[dict[str, Any]]:
     """Return the events of one kind that the core's runs of a job logged, the oldest first.
 
     Parameters
@@ -138,7 +138,7 @@ def events(aws: Aws, job: str, since: datetime, event: str) -> list[dict[str, An
     return [each for each in result if each is not None and each["event"] == event]
 
 
-def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
+def failures(aws: DeployedEnvironment, job: str, since: datetime, most: int) -> list[Failure]:
     """Return a job's last failures with their traces, the oldest of them first.
 
     Raises
@@ -162,7 +162,7 @@ def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
 
 
 def _search(
-    aws: Aws, job: str, since: datetime, most: int, patterns: Sequence[str] | None
+    aws: DeployedEnvironment, job: str, since: datetime, most: int, patterns: Sequence[str] | None
 ) -> list[tuple[LogLine, tuple[str, str]]]:
     """Return lines with the group and stream of each, from the shortest window that holds enough of them."""
     logs = aws.client("logs")
@@ -190,7 +190,7 @@ def _search(
     return sorted(result.values(), key=lambda each: each[0].at or since)
 
 
-def _block(aws: Aws, group: str, stream: str, first: LogLine) -> list[LogLine]:
+def _block(aws: DeployedEnvironment, group: str, stream: str, first: LogLine) -> list[LogLine]:
     """Return the lines of a stream from a given one on."""
     assert first.at is not None, "CloudWatch knows the time of every event"
     request = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}

@@ -15,7 +15,7 @@ from typing import Any
 
 from millrace.lifecycle.account.deployed import NotDeployedError, outputs
 from millrace.lifecycle.jobs.logs import events
-from millrace.lifecycle.jobs.state_machine import Aws, Verb, execute
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, execute
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 POLL_SECONDS = 10.0
@@ -53,7 +53,7 @@ class EndedRun:
 
 
 def run_once(
-    aws: Aws,
+    aws: DeployedEnvironment,
     job: str,
     arguments: Sequence[tuple[str, str]],
     *,
@@ -93,7 +93,7 @@ def run_once(
     return ended
 
 
-def _start_again(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
+def _start_again(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     try:
         _verb(aws, job, "start", progress)
     except (AwsError, NotDeployedError) as error:
@@ -104,7 +104,7 @@ def _start_again(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
 
 
 def await_outcome(
-    aws: Aws,
+    aws: DeployedEnvironment,
     job: str,
     since: datetime,
     event: str,
@@ -147,7 +147,7 @@ def await_outcome(
 
 
 def _verb(
-    aws: Aws,
+    aws: DeployedEnvironment,
     job: str,
     verb: Verb,
     progress: Callable[[str], None],
@@ -169,7 +169,9 @@ def _verb(
     return done.answer
 
 
-def _watch(aws: Aws, job: str, run: str, progress: Callable[[str], None], poll_seconds: float) -> EndedRun:
+def _watch(
+    aws: DeployedEnvironment, job: str, run: str, progress: Callable[[str], None], poll_seconds: float
+) -> EndedRun:
     """Wait for the end of a run."""
     stack = aws.names.stack(f"job-{job}")
     with translate_aws_errors(f"reading stack {stack}"):

@@ -46,7 +46,7 @@ PHRASES = {
 
 
 @dataclass(frozen=True)
-class Aws:
+class DeployedEnvironment:
     """A deployment of an environment on AWS.
 
     Attributes
@@ -82,7 +82,7 @@ class ExecutionResult:
     answer: dict[str, Any]
 
 
-def connect(names: Names) -> Aws:
+def connect(names: Names) -> DeployedEnvironment:
     """Return clients for an environment, after a check of the credentials' account.
 
     Raises
@@ -104,10 +104,10 @@ def connect(names: Names) -> Aws:
             f"environment {environment.name} belongs to account {environment.account}, but these credentials belong "
             f"to account {account}; sign in to the first one (AWS_PROFILE)"
         )
-    return Aws(Names(environment, account), client)
+    return DeployedEnvironment(Names(environment, account), client)
 
 
-def machine_arn(aws: Aws, job: str) -> str:
+def machine_arn(aws: DeployedEnvironment, job: str) -> str:
     """Find a job's state machine.
 
     Raises
@@ -129,7 +129,7 @@ def machine_arn(aws: Aws, job: str) -> str:
 
 
 def execute(
-    aws: Aws,
+    aws: DeployedEnvironment,
     job: str,
     verb: Verb,
     *,

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE
 from millrace.lifecycle.changes.update_rules import Template
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.model import Plan
 
 Verdict = Literal["ok", "warning", "failed", "not known"]
@@ -63,7 +63,7 @@ class Account:
         Templates by stack; None if they were not synthesised.
     """
 
-    aws: Aws
+    aws: DeployedEnvironment
     plan: Plan
     templates: Mapping[str, Template] | None = None
     _lock: Any = field(default_factory=threading.RLock)

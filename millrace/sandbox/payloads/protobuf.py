@@ -14,7 +14,7 @@ from millrace.etl.formats import protobuf_descriptors
 from millrace.etl.formats.protobuf_descriptors import ENUM, Field, Message
 from millrace.sandbox.payloads import Payloads, Spoil
 from millrace.sandbox.payloads.flights import Dirt
-from millrace.sandbox.schemas.avro_encoding import hash_of
+from millrace.sandbox.schemas.avro_encoding import stable_number
 from millrace.sandbox.schemas.traffic_values import Values
 
 
@@ -51,7 +51,9 @@ def _field(field: Field, value: Any) -> bytes:
     if field.kind == ENUM:
         numbers = {name: number for number, name in (field.names or {}).items()}
         value = (
-            numbers[value] if value in numbers else sorted(numbers.values())[hash_of(value) % len(numbers)]
+            numbers[value]
+            if value in numbers
+            else sorted(numbers.values())[stable_number(value) % len(numbers)]
         )
     number = int(value)
     if field.kind in (17, 18):

@@ -13,7 +13,7 @@ import boto3
 from millrace.config.base import load_kind
 from millrace.config.model import Environment, Stream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.programs.toolchain import bypass_proxies
@@ -69,7 +69,7 @@ class StreamServer(ABC):
         """
 
     @abstractmethod
-    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
+    def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> Target:
         """Return a stream of the deployed environment."""
 
 
@@ -122,7 +122,7 @@ class KinesisServer(StreamServer):
         )
         return _kinesis(f"stream {own} on {endpoint}", client, own)
 
-    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
+    def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> Target:
         """Return a stream in the environment's region."""
         return _kinesis(f"stream {own} on AWS, {aws.names.environment.region}", aws.client("kinesis"), own)
 
@@ -154,7 +154,7 @@ class KafkaServer(StreamServer):
             lambda count: samples.of_topic({"bootstrap.servers": bootstrap}, own, count),
         )
 
-    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
+    def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> Target:
         """Return a topic on its cluster."""
         assert stream.cluster_name is not None, f"{own} has no cluster"
         settings: Mapping[str, Any] = kafka_access.settings(aws.names, stream.cluster_name, aws.client)

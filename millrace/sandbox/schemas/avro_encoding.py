@@ -155,12 +155,12 @@ class AvroSchema:
             return {key: self._fitting(kind["values"], each) for key, each in value.items()}
         if name == "enum":
             symbols = kind["symbols"]
-            return value if value in symbols else symbols[hash_of(value) % len(symbols)]
+            return value if value in symbols else symbols[stable_number(value) % len(symbols)]
         if name == "fixed" and not isinstance(value, Decimal):
             return bytes(value)[: kind["size"]].ljust(kind["size"], b"\0")
         return value
 
 
-def hash_of(value: Any) -> int:
+def stable_number(value: Any) -> int:
     """Return a number from a text that is the same in every run."""
     return sum(str(value).encode())

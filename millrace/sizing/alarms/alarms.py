@@ -286,7 +286,7 @@ def _cluster(names: Names, name: str, plan: ClusterPlan) -> Iterator[Alarm]:
         return  # Express and Serverless keep disks and partitions in order themselves
     dimensions = {"Cluster Name": names.cluster(name)}
     topics = sorted(stream for stream, each in names.environment.streams.items() if each.cluster_name == name)
-    about = f"topics {', '.join(topics)}" if topics else "no topic of ours"
+    about = f"topics {', '.join(topics)}" if topics else "none is a topic of this environment"
     yield Alarm(
         f"cluster/{name}/offline-partitions",
         f"cluster/{name}",

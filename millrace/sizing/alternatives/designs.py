@@ -18,7 +18,7 @@ from millrace.sizing.model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.query import Source
-from millrace.sizing.streams import Reading
+from millrace.sizing.streams import StreamWithReaders
 
 _PRICED = 12
 """Candidates of a job that are planned and priced exactly, the cheapest by an estimate first; more if pins allow none of them."""
@@ -91,7 +91,7 @@ class JobPlanner:
 
 
 def cheapest_partitions(
-    planner: JobPlanner, readings: Mapping[str, Reading], given: Mapping[str, int]
+    planner: JobPlanner, readings: Mapping[str, StreamWithReaders], given: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the partitions of all streams, those that are free so that streams and jobs cost the least together.
 
@@ -125,7 +125,7 @@ def cheapest_partitions(
     return chosen
 
 
-def _usd(planner: JobPlanner, reading: Reading, number: int) -> float:
+def _usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
     """Return the dollars a month of a stream with so many partitions."""
     stream, prices = reading.stream, planner.prices
     shared = sum(not demand.fan_out for demand in reading.readers)
@@ -140,7 +140,7 @@ def _usd(planner: JobPlanner, reading: Reading, number: int) -> float:
 
 
 def _shared_candidates(
-    planner: JobPlanner, job: str, readings: Sequence[Reading], chosen: Mapping[str, int]
+    planner: JobPlanner, job: str, readings: Sequence[StreamWithReaders], chosen: Mapping[str, int]
 ) -> Iterator[Candidate]:
     """Yield the partitions of the streams of a job whose queries share cores, from its fewest cores on.
 

@@ -14,7 +14,7 @@ from millrace.sizing.cost import stream_cost
 from millrace.sizing.model import Figure
 from millrace.sizing.planned_environment import with_choices
 from millrace.sizing.prices_and_limits import PriceTable, limits
-from millrace.sizing.streams import Reading
+from millrace.sizing.streams import StreamWithReaders
 
 V = TypeVar("V", timedelta, str)
 
@@ -90,7 +90,7 @@ def _cheapest(
 
 def _may_be_on_demand(environment: Environment, name: str, stream: KinesisStream, prices: PriceTable) -> bool:
     """Return whether a new on-demand stream takes the peak, and costs less by itself."""
-    needed, first = Reading(name, stream, [], 0.0).least, limits()["kinesis.on_demand.first_shards"]
+    needed, first = StreamWithReaders(name, stream, [], 0.0).least, limits()["kinesis.on_demand.first_shards"]
     shards, advantage = Figure(math.ceil(needed), "shards", ""), environment.governance.on_demand_advantage
     elastic = stream.model_copy(update={"mode": "on-demand"})
     now, then = (

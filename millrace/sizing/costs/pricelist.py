@@ -71,7 +71,7 @@ def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) ->
     region
         Such as ``eu-west-1``.
     known
-        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.required_prices`.
+        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.complete_price_list`.
     today
         Date of the updated prices.
 

@@ -65,7 +65,10 @@ def infeasible(
         if most > max(least, _SHORTEST_PERIOD):
             allowed = f"between {least:g}s and {most:g}s for {demand.query}: {error} (term T)"
             return Finding((*where, "run_every"), format_duration(every), allowed)
-        allowed = f"more than {least + max(least, _SHORTEST_PERIOD):g}s for {demand.query} with `run_every`, which is 5 minutes at least"
+        allowed = (
+            f"more than {least + max(least, _SHORTEST_PERIOD):g}s for {demand.query}, as a run starts each {_SHORTEST_PERIOD / 60:g} minutes at "
+            "most and takes its time to start; without `run_every` the job runs all the time"
+        )
         return Finding((*where, "latency"), format_duration(sla), allowed)
     if error.term == "trigger" and query.trigger is not None:
         room = demand.work.sla - error.seconds

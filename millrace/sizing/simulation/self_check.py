@@ -96,14 +96,16 @@ class SimulatedQuery:
         """Yield a line for each promise of the plan that is broken."""
         key = f"jobs.{self.job}.queries.{self.query}"
         if self.growth:
-            yield f"{key}: played at the peak with the engine's scaling, its backlog grows by {self.growth:,.3g} records/s"
+            yield f"{key}: SLA missed in the simulation at the peak: its backlog grows by {self.growth:,.3g} records/s, with the engine's scaling"
         if self.within < WITHIN:
-            share = f"{self.within:.1%} of the records are within {self.sla:g} s{self.share_of_sla}"
-            yield f"{key}: played at the peak with the engine's scaling, {share}"
+            yield (
+                f"{key}: SLA missed in the simulation at the peak: only {self.within:.1%} of the records are within {self.sla:g} s"
+                f"{self.share_of_sla} with the engine's scaling, and {WITHIN:.1%} must be"
+            )
         if self.waiting and not self.slow:
             yield (
                 f"{key}: the plan catches up with {format_duration(self.outage)} of outage in {self.catch_up:,.0f} s; "
-                f"played, {self.waiting:,.0f} records still wait then"
+                f"in the simulation {self.waiting:,.0f} records still wait then"
             )
 
 

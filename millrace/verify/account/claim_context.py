@@ -12,9 +12,9 @@ from urllib.request import Request, urlopen
 from millrace.config.aws.names import Names
 from millrace.config.model import EmrJob, GlueJob
 from millrace.lifecycle.account.deployed import outputs
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.costs.pricelist import Renewal, renew
-from millrace.sizing.prices_and_limits import Price, required_prices
+from millrace.sizing.prices_and_limits import Price, complete_price_list
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
 """States of a run, of either engine, that exclude a run that could not start."""
@@ -60,7 +60,7 @@ class ClaimContext:
         A boto3 client of the Price List API, whose endpoint is in a region of its own.
     """
 
-    aws: Aws
+    aws: DeployedEnvironment
     services: tuple[str, ...]
     policies: Mapping[str, Mapping[str, Any]]
     pricing: Any
@@ -89,7 +89,7 @@ class ClaimContext:
     @cached_property
     def table_prices(self) -> dict[str, Price]:
         """Prices of Millrace's tables."""
-        return required_prices(self.region)
+        return complete_price_list(self.region)
 
     @cached_property
     def current_prices(self) -> Renewal:

@@ -110,8 +110,8 @@ def remove(
             for stack, bucket in buckets:
                 if not scope.owns(bucket):
                     raise DrillError(
-                        f"{stack} is not deleted, because the name of its bucket {bucket} does not begin with "
-                        f"{scope.prefix}-"
+                        f"{stack} is not deleted: the name of its bucket {bucket} does not begin with {scope.prefix}-, so its data may be "
+                        "another's. If it is this verification's, empty the bucket, delete the stack and run the removal again"
                     )
                 objects += empty_bucket(place.client("s3"), bucket)
             going = [stack for stack in wave if stack != record]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.config import Names
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs.localstack import LocalStack
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -85,8 +85,8 @@ class Shop:
         return millrace(self.stack, verb, "--env", str(self.file), *arguments)
 
     @property
-    def aws(self) -> Aws:
-        return Aws(self.names, self.stack.client)
+    def aws(self) -> DeployedEnvironment:
+        return DeployedEnvironment(self.names, self.stack.client)
 
     def alarms(self, job: str) -> dict[str, bool]:
         """Alarms of a job, and whether they act."""

@@ -364,5 +364,5 @@ def test_accounts_balance_or_say_so() -> None:
         "read": 5, "duplicates": 1, "filtered": 1, "written": 2, "refused": 1,
     }  # fmt: skip
     for impossible in ((5, 0, 0, 6, 0), (5, 4, 4, None, 1), (5, 4, -1), (5, 4, 1, -1), (5, 4, 1, None, -1)):
-        with pytest.raises(AccountsError, match="do not balance"):
+        with pytest.raises(AccountsError, match="do not add up"):
             Accounts(*impossible)

@@ -25,7 +25,7 @@ from millrace.lifecycle.changes import read_sizes
 from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.deploy import Changes
 from millrace.lifecycle.jobs import state_machine
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs import cdk, toolchain
 from millrace.sandbox.start_rehearsal import Rehearsal
 
@@ -40,7 +40,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     names = Names(load("minimal", root=ROOT), "111122223333")
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
-    monkeypatch.setattr(state_machine, "connect", lambda _: Aws(names, lambda _: None))
+    monkeypatch.setattr(state_machine, "connect", lambda _: DeployedEnvironment(names, lambda _: None))
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
     monkeypatch.setattr(read_sizes, "read_sizes", lambda _: DeployedSizes())
     monkeypatch.setattr(cdk, "synthesise", lambda _env, folder, *_, **__: paths.append(folder))

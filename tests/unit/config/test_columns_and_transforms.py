@@ -137,7 +137,7 @@ def test_a_history_is_one_of_changes_in_their_order_and_in_the_lake(project: Pat
     told = {each.key: (each.value, each.allowed) for each in problems(project, wrong)}
     assert told == {
         f"{DERIVE}.latest_by.history": ("true", "nothing: clicks_landed has no changes of a database (formats debezium and dms)"),
-        f"{DERIVE}.latest_by.order": ("at", "nothing beside history, whose order is that of the changes"),
+        f"{DERIVE}.latest_by.order": ("at", "no key order beside history: its order is that of the change events"),
         f"{DERIVE}.sink.kind": ("dynamodb", "with history a table of the lake: iceberg"),
     }  # fmt: skip
 

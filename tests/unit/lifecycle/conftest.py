@@ -12,7 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from millrace.config import Names, load
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.unit.lifecycle.shop import Shop
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +36,7 @@ def moto(moto_server: str) -> str:
 
 
 @pytest.fixture
-def aws(moto: str) -> Aws:
+def aws(moto: str) -> DeployedEnvironment:
     """Environment ``minimal`` on a server that has been told nothing yet."""
 
     def client(service: str) -> Any:
@@ -49,7 +49,7 @@ def aws(moto: str) -> Aws:
             aws_secret_access_key="test",
         )
 
-    return Aws(Names(load("minimal", root=ROOT), "123456789012"), client)
+    return DeployedEnvironment(Names(load("minimal", root=ROOT), "123456789012"), client)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from millrace.cli.watch import cost
 from millrace.config import Environment, Names, load
 from millrace.lifecycle.account.deployed import NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, JOB, PROJECT, STREAM, actual
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
 from millrace.sizing import plan, total
 from millrace.sizing.costs.actual_cost import pairs
@@ -143,7 +143,9 @@ def test_the_bill_is_asked_for_in_the_partition_of_the_environment(
         asked.append(result.meta.endpoint_url)
         raise AwsError("no bill here")
 
-    monkeypatch.setattr(cost, "connect_account", lambda given: Aws(Names(given, "1" * 12), client))
+    monkeypatch.setattr(
+        cost, "connect_account", lambda given: DeployedEnvironment(Names(given, "1" * 12), client)
+    )
     done = CliRunner().invoke(app, ["cost", "--env", str(file), "--actual"])
     assert done.exit_code == 1
     assert asked == [f"https://{host}"]

@@ -23,7 +23,7 @@ from millrace.etl.launch import settings
 from millrace.lifecycle.jobs import checkpoints
 from millrace.lifecycle.jobs.checkpoints import CheckpointError
 from millrace.lifecycle.jobs.reset_effects import read_again, reset_objection
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.upgrade import with_template
 from tests.documents import with_route
 from tests.unit.etl.test_manifest import DERIVE
@@ -207,7 +207,7 @@ def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
 
 def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
     shop.begin()
-    aws = Aws(shop.names, lambda _: shop.s3)
+    aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
     with pytest.raises(AnotherReleaseError, match=r"another release of Millrace .*not_yet_known"):
         checkpoint_refusals(aws, "clicks", document(not_yet_known=1))
     with pytest.raises(AnotherReleaseError, match=r"another release of Millrace .*0\.9"):
@@ -237,7 +237,7 @@ def test_an_upgrade_asks_the_core_before_it_stops_anything(
     shop: Shop, changed: dict[str, Any], said: list[str]
 ) -> None:
     shop.begin()
-    aws = Aws(shop.names, lambda _: shop.s3)
+    aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
     result = checkpoint_refusals(aws, "clicks", document(**changed))
     assert len(result) == len(said)
     for line, text in zip(result, said, strict=True):
@@ -247,7 +247,7 @@ def test_an_upgrade_asks_the_core_before_it_stops_anything(
 
 def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
     shop.begin()
-    aws = Aws(shop.names, lambda _: shop.s3)
+    aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
     newer = {**document(), "engine_version": "6.0"}
     assert irreversible_checkpoints(aws, "clicks", newer) == []
     derived = {
@@ -269,7 +269,7 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
 
 def test_a_sandbox_in_the_place_of_an_engine_reads_what_it_wrote(shop: Shop) -> None:
     shop.begin()
-    aws = Aws(shop.names, lambda _: shop.s3)
+    aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
     written = dataclasses.replace(MANIFEST, engine="sandbox", spark="3.99.9")
     shop.put("clicks/_millrace/land.manifest.json", written.text())
     assert checkpoint_refusals(aws, "clicks", document(engine="emr")) == []

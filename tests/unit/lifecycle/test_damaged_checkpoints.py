@@ -10,7 +10,7 @@ import pytest
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals
 from millrace.lifecycle.jobs.checkpoints import CheckpointError
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.unit.lifecycle.shop import MANIFEST, Shop, document
 
 
@@ -59,7 +59,9 @@ def test_bytes_that_are_no_text_are_shown_refused_and_got_over(shop: Shop, file:
     assert said.exit_code == 0, said.output
     assert f"DAMAGED: s3://{shop.bucket}/clicks/{file}: " in said.output
     if file.startswith("_millrace"):
-        (line,) = checkpoint_refusals(Aws(shop.names, lambda _: shop.s3), "clicks", document())
+        (line,) = checkpoint_refusals(
+            DeployedEnvironment(shop.names, lambda _: shop.s3), "clicks", document()
+        )
         assert "the manifest of the checkpoint" in line
     done = shop.run("reset", "clicks", "land", "--yes")
     assert done.exit_code == 0, done.output

@@ -18,7 +18,7 @@ from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.changes.removals import Removal
 from millrace.lifecycle.deploy import Changes, _stop_application, compare_with_deployed
 from millrace.lifecycle.jobs.health import UnhealthyError, read_health, wait_until_healthy
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.verify.on_aws import AwsAccount
 
 ROOT = Path(__file__).parents[3]
@@ -45,13 +45,13 @@ def assembly(folder: Path, workers: int) -> Path:
     return folder
 
 
-def test_a_first_deployment_starts_everything(aws: Aws, tmp_path: Path) -> None:
+def test_a_first_deployment_starts_everything(aws: DeployedEnvironment, tmp_path: Path) -> None:
     result = compare_with_deployed(aws, assembly(tmp_path, 3))
     assert [(job.job, job.before, job.after) for job in result.jobs] == [("clicks", "leave", "start")]
     assert result.stacks[0].new
 
 
-def test_a_second_one_tells_numbers_and_restarts(aws: Aws, tmp_path: Path) -> None:
+def test_a_second_one_tells_numbers_and_restarts(aws: DeployedEnvironment, tmp_path: Path) -> None:
     s3 = aws.client("s3")
     s3.create_bucket(Bucket=BUCKET)
     s3.put_object(Bucket=BUCKET, Key="3.json", Body=json.dumps(document(3)))
@@ -66,7 +66,7 @@ def test_a_second_one_tells_numbers_and_restarts(aws: Aws, tmp_path: Path) -> No
     assert result.stacks[0].resources == ("~ AWS::SNS::Topic Topic: DisplayName",)
 
 
-def test_a_stack_whose_first_creation_failed_is_new(aws: Aws, tmp_path: Path) -> None:
+def test_a_stack_whose_first_creation_failed_is_new(aws: DeployedEnvironment, tmp_path: Path) -> None:
     """CloudFormation gives its template anyway."""
     s3 = aws.client("s3")
     s3.create_bucket(Bucket=BUCKET)
@@ -84,7 +84,9 @@ def test_a_stack_whose_first_creation_failed_is_new(aws: Aws, tmp_path: Path) ->
         def __getattr__(self, name: str) -> Any:
             return getattr(cloudformation, name)
 
-    failed = Aws(aws.names, lambda service: Failed() if service == "cloudformation" else aws.client(service))
+    failed = DeployedEnvironment(
+        aws.names, lambda service: Failed() if service == "cloudformation" else aws.client(service)
+    )
     result = compare_with_deployed(failed, assembly(tmp_path, 3))
     assert (result.stacks[0].new, result.jobs[0].after) == (True, "start")
 
@@ -98,7 +100,7 @@ def writing(
     return {"version": 1, "settings": settings}
 
 
-def stand(aws: Aws, **jobs: dict[str, Any]) -> None:
+def stand(aws: DeployedEnvironment, **jobs: dict[str, Any]) -> None:
     """Deploy jobs with launch documents, with the tags that their resources have."""
     s3 = aws.client("s3")
     for bucket in (BUCKET, aws.names.bucket("checkpoints")):
@@ -129,7 +131,9 @@ def new(folder: Path, **jobs: dict[str, Any]) -> Path:
     return folder
 
 
-def test_a_job_that_left_the_file_is_drained_and_its_stack_removed(aws: Aws, tmp_path: Path) -> None:
+def test_a_job_that_left_the_file_is_drained_and_its_stack_removed(
+    aws: DeployedEnvironment, tmp_path: Path
+) -> None:
     stand(aws, clicks=writing("clicks"), gone=writing("gone", table="db.other"))
     result = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks")))
     assert result.refused == ()
@@ -143,7 +147,7 @@ def test_a_job_that_left_the_file_is_drained_and_its_stack_removed(aws: Aws, tmp
     assert "s3://checkpoints/gone" in question
 
 
-def test_another_environment_of_a_like_name_is_left_alone(aws: Aws, tmp_path: Path) -> None:
+def test_another_environment_of_a_like_name_is_left_alone(aws: DeployedEnvironment, tmp_path: Path) -> None:
     stand(aws, clicks=writing("clicks"))
     aws.client("cloudformation").create_stack(
         StackName="hello-minimal-2-job-clicks",
@@ -163,7 +167,11 @@ def test_another_environment_of_a_like_name_is_left_alone(aws: Aws, tmp_path: Pa
     ids=["a rename that is not written", "a rename", "another table", "a split"],
 )
 def test_a_table_has_one_owner(
-    aws: Aws, tmp_path: Path, given: dict[str, Any], continues: str | None, refused: str | None
+    aws: DeployedEnvironment,
+    tmp_path: Path,
+    given: dict[str, Any],
+    continues: str | None,
+    refused: str | None,
 ) -> None:
     stand(aws, before=writing("before"))
     result = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks", **given)))
@@ -185,10 +193,12 @@ def test_a_table_has_one_owner(
         assert [(job.job, job.after) for job in again.jobs] == [("before", "remove"), ("clicks", "start")]
 
 
-def test_a_query_whose_checkpoint_was_carried_over_may_write_the_table(aws: Aws, tmp_path: Path) -> None:
+def test_a_query_whose_checkpoint_was_carried_over_may_write_the_table(
+    aws: DeployedEnvironment, tmp_path: Path
+) -> None:
     stand(aws, clicks=writing("clicks", table="db.other"), before=writing("before"))
     folder = new(tmp_path, clicks=writing("clicks"), before=writing("before", table="db.third"))
-    aws = Aws(Names(with_jobs(aws, "clicks", "before"), aws.names.account), aws.client)
+    aws = DeployedEnvironment(Names(with_jobs(aws, "clicks", "before"), aws.names.account), aws.client)
     (line,) = compare_with_deployed(aws, folder).refused
     assert "`millrace checkpoint move before land clicks/land --env minimal`" in line
     for log in ("offsets", "commits"):
@@ -198,13 +208,13 @@ def test_a_query_whose_checkpoint_was_carried_over_may_write_the_table(aws: Aws,
     assert compare_with_deployed(aws, folder).refused == ()
 
 
-def with_jobs(aws: Aws, *names: str) -> Environment:
+def with_jobs(aws: DeployedEnvironment, *names: str) -> Environment:
     (job,) = aws.names.environment.jobs.values()
     return aws.names.environment.model_copy(update={"jobs": dict.fromkeys(names, job)})
 
 
 def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts_after(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
+    aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
 
@@ -244,7 +254,7 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
     ]
 
 
-def test_an_application_is_stopped_before_it_changes(aws: Aws) -> None:
+def test_an_application_is_stopped_before_it_changes(aws: DeployedEnvironment) -> None:
     emr = aws.client("emr-serverless")
     application = emr.create_application(releaseLabel="emr-7.13.0", type="SPARK", name="a")["applicationId"]
     emr.start_application(applicationId=application)
@@ -264,7 +274,7 @@ def test_an_application_is_stopped_before_it_changes(aws: Aws) -> None:
 
 @pytest.mark.parametrize("place", ["deploy", "verify"])
 def test_an_application_that_is_being_stopped_is_not_stopped_again(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch, place: str
+    aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """As after an interrupted deployment: EMR Serverless stops only what is STARTING or STARTED (gchq/sleeper#1212)."""
     stub = Stubber(aws.client("emr-serverless"))
@@ -276,7 +286,9 @@ def test_an_application_that_is_being_stopped_is_not_stopped_again(
         answer = {"application": {**told, "state": state, "createdAt": at, "updatedAt": at}}
         stub.add_response("get_application", answer, {"applicationId": "00f"})
     monkeypatch.setattr(deploying, "outputs", lambda *_: {"ApplicationId": "00f"})
-    here = Aws(aws.names, lambda service: stub.client if service == "emr-serverless" else None)
+    here = DeployedEnvironment(
+        aws.names, lambda service: stub.client if service == "emr-serverless" else None
+    )
     with stub:
         if place == "deploy":
             _stop_application(here, "clicks", lambda _: None)
@@ -285,7 +297,7 @@ def test_an_application_that_is_being_stopped_is_not_stopped_again(
     stub.assert_no_pending_responses()
 
 
-def test_a_run_that_cannot_be_cancelled_any_more_is_waited_for(aws: Aws) -> None:
+def test_a_run_that_cannot_be_cancelled_any_more_is_waited_for(aws: DeployedEnvironment) -> None:
     """EMR Serverless refuses to cancel what is being cancelled or has ended (opensearch-project/sql#2577)."""
     stub = Stubber(aws.client("emr-serverless"))
     stub.add_client_error(
@@ -304,11 +316,13 @@ def test_a_run_that_cannot_be_cancelled_any_more_is_waited_for(aws: Aws) -> None
     answer = {"jobRun": {**run, "jobDriver": driver, "createdAt": at, "updatedAt": at}}
     stub.add_response("get_job_run", answer, {"applicationId": "00f", "jobRunId": "00r"})
     with stub:
-        AwsAccount(Aws(aws.names, lambda _: stub.client))._kill_emr("00f", ["00r"])
+        AwsAccount(DeployedEnvironment(aws.names, lambda _: stub.client))._kill_emr("00f", ["00r"])
     stub.assert_no_pending_responses()
 
 
-def put_lines(aws: Aws, *events: dict[str, Any], group: str = "/hello-minimal/jobs/clicks") -> None:
+def put_lines(
+    aws: DeployedEnvironment, *events: dict[str, Any], group: str = "/hello-minimal/jobs/clicks"
+) -> None:
     logs = aws.client("logs")
     logs.create_log_group(logGroupName=group)
     logs.create_log_stream(logGroupName=group, logStreamName="driver")
@@ -321,7 +335,7 @@ def put_lines(aws: Aws, *events: dict[str, Any], group: str = "/hello-minimal/jo
 
 
 def put_metric(
-    aws: Aws,
+    aws: DeployedEnvironment,
     name: str,
     value: float,
     seconds: float,
@@ -351,7 +365,7 @@ def put_metric(
 QUICK: dict[str, Any] = {"progress": lambda _: None, "poll_seconds": 0.01, "patience_seconds": 0.05}
 
 
-def test_a_job_is_healthy_when_every_query_ends_triggers(aws: Aws) -> None:
+def test_a_job_is_healthy_when_every_query_ends_triggers(aws: DeployedEnvironment) -> None:
     put_metric(aws, "Triggers", 1, 0)
     said: list[str] = []
     result = wait_until_healthy(aws, "clicks", since=time.time() - 120, **(QUICK | {"progress": said.append}))
@@ -359,7 +373,7 @@ def test_a_job_is_healthy_when_every_query_ends_triggers(aws: Aws) -> None:
     assert said == ["clicks: healthy, every query ends its triggers; records: no record came yet"]
 
 
-def test_the_last_trigger_of_an_earlier_run_does_not_count(aws: Aws) -> None:
+def test_the_last_trigger_of_an_earlier_run_does_not_count(aws: DeployedEnvironment) -> None:
     put_metric(aws, "Triggers", 1, -90)
     now = time.time()
     assert read_health(aws, "clicks", now - 300).waiting == ()
@@ -370,7 +384,7 @@ def test_the_last_trigger_of_an_earlier_run_does_not_count(aws: Aws) -> None:
         wait_until_healthy(aws, "clicks", since=now, **QUICK)
 
 
-def test_old_records_are_not_healthy_whatever_the_source(aws: Aws) -> None:
+def test_old_records_are_not_healthy_whatever_the_source(aws: DeployedEnvironment) -> None:
     before = time.time() - 120
     put_metric(aws, "Triggers", 1, 0)
     put_metric(aws, "RecordAge", 4000, -60)
@@ -392,7 +406,7 @@ def test_old_records_are_not_healthy_whatever_the_source(aws: Aws) -> None:
     assert read_health(aws, "clicks", before).oldest_seconds == 90
 
 
-def test_a_replay_without_ages_does_not_hide_how_far_behind_it_is(aws: Aws) -> None:
+def test_a_replay_without_ages_does_not_hide_how_far_behind_it_is(aws: DeployedEnvironment) -> None:
     """The first batch after a run that was cut short."""
     put_metric(aws, "Triggers", 1, 0)
     put_metric(aws, "BacklogSeconds", 468, 0)
@@ -400,14 +414,14 @@ def test_a_replay_without_ages_does_not_hide_how_far_behind_it_is(aws: Aws) -> N
         wait_until_healthy(aws, "clicks", since=time.time() - 120, **QUICK)
 
 
-def test_a_query_that_has_caught_up_is_not_behind(aws: Aws) -> None:
+def test_a_query_that_has_caught_up_is_not_behind(aws: DeployedEnvironment) -> None:
     put_metric(aws, "Triggers", 1, 0)
     put_metric(aws, "BacklogSeconds", 0, 0)
     result = wait_until_healthy(aws, "clicks", since=time.time() - 120, **QUICK)
     assert result.oldest_seconds is None
 
 
-def test_a_failure_is_told_with_its_reason(aws: Aws) -> None:
+def test_a_failure_is_told_with_its_reason(aws: DeployedEnvironment) -> None:
     put_metric(aws, "Triggers", 1, 0)
     put_lines(
         aws,
@@ -418,7 +432,7 @@ def test_a_failure_is_told_with_its_reason(aws: Aws) -> None:
         wait_until_healthy(aws, "clicks", since=time.time() - 120, **QUICK)
 
 
-def test_failures_of_a_job_whose_name_begins_alike_are_not_ours(aws: Aws) -> None:
+def test_failures_of_a_job_whose_name_begins_alike_are_not_ours(aws: DeployedEnvironment) -> None:
     put_lines(aws, {"event": "failed", "error": "theirs"}, group="/hello-minimal/jobs/clicks-late")
     assert read_health(aws, "clicks", time.time() - 120).failures == ()
     # Glue writes to the group with its security configuration's name.

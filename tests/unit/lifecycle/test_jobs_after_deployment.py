@@ -21,7 +21,7 @@ from millrace.lifecycle.deploy import (
     apply,
     without_starts,
 )
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.versions import UpgradeError
 from tests.unit.lifecycle.test_deploy import put_metric
 
@@ -33,7 +33,7 @@ QUICK: dict[str, Any] = {"progress": lambda _: None, "poll_seconds": 0.01, "pati
 class Deployed:
     """A job's stack and state machine; metrics are the server's, as soon as they are not refused."""
 
-    aws: Aws
+    aws: DeployedEnvironment
     refusals: float = 0
     answer: tuple[str, int] = ("Throttling", 400)
     refused: int = 0
@@ -84,8 +84,8 @@ class Deployed:
         return ()
 
     @property
-    def place(self) -> Aws:
-        return Aws(self.aws.names, self.client)
+    def place(self) -> DeployedEnvironment:
+        return DeployedEnvironment(self.aws.names, self.client)
 
 
 def throttled(operation: str) -> ClientError:
@@ -97,7 +97,7 @@ def change(after: Any) -> Changes:
 
 
 @pytest.fixture
-def deployed(aws: Aws) -> Deployed:
+def deployed(aws: DeployedEnvironment) -> Deployed:
     put_metric(aws, "Triggers", 1, 90)  # in the minute after the start, from which on it counts
     return Deployed(aws)
 
@@ -177,7 +177,7 @@ def test_an_upgrade_that_cannot_be_watched_is_not_taken_back(deployed: Deployed,
 
 
 def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_back_further(
-    aws: Aws, tmp_path: Path
+    aws: DeployedEnvironment, tmp_path: Path
 ) -> None:
     """The version before it was deployed before that one: `millrace rollback` would leave it, too."""
     deployed, s3 = Deployed(aws, wish="running"), aws.client("s3")
@@ -210,7 +210,7 @@ def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_
     assert "rollback" not in str(told.value)
 
 
-def test_a_job_that_ends_no_trigger_is_unwell(aws: Aws) -> None:
+def test_a_job_that_ends_no_trigger_is_unwell(aws: DeployedEnvironment) -> None:
     with pytest.raises(UnhealthyDeploymentError, match="no trigger has ended yet"):
         apply(Deployed(aws).place, change("start"), cdk_deploy=lambda: None, **QUICK)
 
@@ -220,7 +220,9 @@ def drains(*jobs: str) -> Changes:
 
 
 @pytest.mark.parametrize("end", [throttled("DescribeExecution"), KeyboardInterrupt()])
-def test_a_drain_that_cannot_be_watched_leaves_no_job_stopped(aws: Aws, end: BaseException) -> None:
+def test_a_drain_that_cannot_be_watched_leaves_no_job_stopped(
+    aws: DeployedEnvironment, end: BaseException
+) -> None:
     """The machine notes first of all that the job is to stay stopped, and the next deployment would leave it so."""
     deployed, said = Deployed(aws, wish="running", ends={f"drain {JOB}": end}), list[str]()
     with pytest.raises((DeployError, KeyboardInterrupt)) as told:
@@ -229,7 +231,7 @@ def test_a_drain_that_cannot_be_watched_leaves_no_job_stopped(aws: Aws, end: Bas
     assert "\nclicks had been drained and started again as before" in f"{told.value}\n" + "\n".join(said)
 
 
-def test_a_deployment_that_is_interrupted_starts_again_what_it_drained(aws: Aws) -> None:
+def test_a_deployment_that_is_interrupted_starts_again_what_it_drained(aws: DeployedEnvironment) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -239,7 +241,7 @@ def test_a_deployment_that_is_interrupted_starts_again_what_it_drained(aws: Aws)
     assert deployed.verbs == ["drain", "drain b", "start", "start b"]
 
 
-def test_one_job_that_does_not_start_again_keeps_no_other_from_it(aws: Aws) -> None:
+def test_one_job_that_does_not_start_again_keeps_no_other_from_it(aws: DeployedEnvironment) -> None:
     def refused() -> None:
         raise DeployError("cdk deploy ended with status 1")
 
@@ -253,7 +255,7 @@ def test_one_job_that_does_not_start_again_keeps_no_other_from_it(aws: Aws) -> N
     assert badly.endswith("`millrace start --env minimal clicks`")
 
 
-def test_what_was_deployed_before_another_stack_failed_begins_with_it(aws: Aws) -> None:
+def test_what_was_deployed_before_another_stack_failed_begins_with_it(aws: DeployedEnvironment) -> None:
     """No later deployment finds anything to change there."""
 
     def partly() -> None:
@@ -277,7 +279,7 @@ def test_what_was_deployed_before_another_stack_failed_begins_with_it(aws: Aws) 
 
 @pytest.mark.parametrize("end", [throttled("DescribeExecution"), KeyboardInterrupt()])
 def test_a_job_that_cannot_be_drained_after_the_deployment_runs_on_and_is_told_how_to_begin_anew(
-    aws: Aws, end: BaseException
+    aws: DeployedEnvironment, end: BaseException
 ) -> None:
     deployed, said = Deployed(aws, wish="running", ends={f"drain {JOB}": end}), list[str]()
     with pytest.raises((UnhealthyDeploymentError, KeyboardInterrupt)) as told:
@@ -290,7 +292,9 @@ def test_a_job_that_cannot_be_drained_after_the_deployment_runs_on_and_is_told_h
     assert "deploy again" not in told_all
 
 
-def test_a_job_that_did_not_start_after_the_deployment_is_told_with_what_starts_it(aws: Aws) -> None:
+def test_a_job_that_did_not_start_after_the_deployment_is_told_with_what_starts_it(
+    aws: DeployedEnvironment,
+) -> None:
     deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("DescribeExecution")})
     for after in ("start", "restart"):
         with pytest.raises(

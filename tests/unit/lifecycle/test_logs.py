@@ -19,7 +19,7 @@ from millrace.cli.app import app
 from millrace.cli.watch import logs as command
 from millrace.lifecycle.jobs import logs, state_machine
 from millrace.lifecycle.jobs.logs import LogLine
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import TransientError
 from millrace.sandbox import running_sandbox
 
@@ -69,7 +69,9 @@ def test_a_healthy_log_has_none() -> None:
     assert logs.find_failures([line(text) for text in healthy]) == []
 
 
-def put(aws: Aws, group: str, *texts: str, stream: str = "driver", ago: timedelta = timedelta()) -> None:
+def put(
+    aws: DeployedEnvironment, group: str, *texts: str, stream: str = "driver", ago: timedelta = timedelta()
+) -> None:
     client = aws.client("logs")
     if not client.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
         client.create_log_group(logGroupName=group)
@@ -86,7 +88,7 @@ def put(aws: Aws, group: str, *texts: str, stream: str = "driver", ago: timedelt
 GROUP = "/hello-minimal/jobs/clicks"
 
 
-def test_the_last_failures_come_from_all_streams_of_the_job_and_of_no_other(aws: Aws) -> None:
+def test_the_last_failures_come_from_all_streams_of_the_job_and_of_no_other(aws: DeployedEnvironment) -> None:
     put(aws, GROUP, *LOG.splitlines(), ago=timedelta(minutes=20))
     put(aws, f"{GROUP}-hello-minimal-clicks-0123abcd/error", FAILED, stream="late", ago=timedelta(minutes=5))
     put(aws, f"{GROUP}-two", FAILED.replace("gone", "another job's"))
@@ -98,7 +100,7 @@ def test_the_last_failures_come_from_all_streams_of_the_job_and_of_no_other(aws:
     assert [each.text for each in last] == ["LossError: gone"]
 
 
-def test_older_ones_are_found_where_the_last_hour_has_none(aws: Aws) -> None:
+def test_older_ones_are_found_where_the_last_hour_has_none(aws: DeployedEnvironment) -> None:
     put(aws, GROUP, FAILED, ago=timedelta(hours=9))
     put(aws, GROUP, BATCH, stream="now")
     assert logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(hours=5), 3) == []
@@ -196,7 +198,7 @@ def test_following_a_sandbox_shows_what_is_written_and_nothing_again(
 
 
 def test_following_a_deployed_job_shows_what_comes_and_nothing_again(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
+    aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_machine, "connect", lambda _: aws)
     put(aws, GROUP, *(f"old {number}" for number in range(300)), stream="old", ago=timedelta(minutes=40))
@@ -232,11 +234,11 @@ def test_a_look_that_is_not_answered_ends_no_following(
         return result
 
     following(monkeypatch, lambda: None, lambda: None)
-    command._follow(command._Written(lambda _: [], whole, late=None), set(), as_json=False)
+    command._follow(command._LogLines(lambda _: [], whole, late=None), set(), as_json=False)
     assert capsys.readouterr().out == "new\n"
 
 
-def test_lines_are_looked_for_as_long_as_they_are_kept(aws: Aws) -> None:
+def test_lines_are_looked_for_as_long_as_they_are_kept(aws: DeployedEnvironment) -> None:
     class Kept:
         """Groups as moto has them, and an event of an age that it does not take."""
 
@@ -252,7 +254,7 @@ def test_lines_are_looked_for_as_long_as_they_are_kept(aws: Aws) -> None:
             return [{"events": [event] if at >= startTime else []}]
 
     aws.client("logs").create_log_group(logGroupName=GROUP)
-    place = Aws(aws.names, lambda _: Kept())
+    place = DeployedEnvironment(aws.names, lambda _: Kept())
     assert [
         each.text for each in logs.newest(place, "clicks", datetime.now(UTC) - timedelta(days=90), 5)
     ] == ["long ago"]
@@ -261,7 +263,7 @@ def test_lines_are_looked_for_as_long_as_they_are_kept(aws: Aws) -> None:
     assert len(Kept.asked) - looks == 2  # an hour, and what is left of three
 
 
-def test_a_trace_is_read_over_answers_without_events(aws: Aws) -> None:
+def test_a_trace_is_read_over_answers_without_events(aws: DeployedEnvironment) -> None:
     """GetLogEvents may answer with few events or none before the end, which repeats the token (API reference)."""
     stub = Stubber(aws.client("logs"))
     first, *rest = PYTHON.splitlines()
@@ -270,7 +272,7 @@ def test_a_trace_is_read_over_answers_without_events(aws: Aws) -> None:
         events = [{"timestamp": 1_000, "message": text or " "} for text in texts]
         stub.add_response("get_log_events", {"events": events, "nextForwardToken": token})
     with stub:
-        place = Aws(aws.names, lambda _: stub.client)
+        place = DeployedEnvironment(aws.names, lambda _: stub.client)
         begin = LogLine(datetime.fromtimestamp(1, UTC), "here", first)
         result = logs._block(place, "group", "stream", begin)
     assert [each.text for each in result] == PYTHON.rstrip().splitlines()

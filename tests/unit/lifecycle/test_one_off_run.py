@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from millrace.lifecycle.jobs import one_off_run
-from millrace.lifecycle.jobs.state_machine import Aws, ExecutionResult
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, ExecutionResult
 
 ASKED = (("--backfill", "q"), ("--replace", ""))
 
 
 @pytest.mark.parametrize("engine", ["glue", "emr"])
 def test_the_state_machine_starts_it_and_its_engine_is_asked_for_its_end(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch, engine: str
+    aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     verbs: list[tuple[str, Sequence[tuple[str, str]]]] = []
     states = ["RUNNING", "SUCCEEDED" if engine == "glue" else "SUCCESS"]
@@ -34,12 +34,14 @@ def test_the_state_machine_starts_it_and_its_engine_is_asked_for_its_end(
             assert given == {"JobName": aws.names.job("clicks"), "RunId": "r1"}
             return {"JobRun": {"JobRunState": states.pop(0)}}
 
-    def execute(_aws: Aws, job: str, verb: Any, *, arguments: Any = (), **_: Any) -> ExecutionResult:
+    def execute(
+        _aws: DeployedEnvironment, job: str, verb: Any, *, arguments: Any = (), **_: Any
+    ) -> ExecutionResult:
         verbs.append((verb, arguments))
         return ExecutionResult(job, True, verb, "", {"wish": "running", "run": "r1"})
 
     monkeypatch.setattr(one_off_run, "execute", execute)
-    here = Aws(aws.names, lambda _: Engine())
+    here = DeployedEnvironment(aws.names, lambda _: Engine())
     ended = one_off_run.run_once(here, "clicks", ASKED, progress=lambda _: None, poll_seconds=0)
     assert ended.succeeded
     assert verbs == [("status", ()), ("stop", ()), ("once", ASKED), ("start", ())]

@@ -6,14 +6,14 @@ import pytest
 
 from millrace.lifecycle.jobs import one_off_run
 from millrace.lifecycle.jobs.one_off_run import EndedRun, run_once
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
 from tests.unit.lifecycle.test_jobs_after_deployment import JOB, Deployed, throttled
 
 
 @pytest.mark.parametrize("end", [throttled("DescribeExecution"), KeyboardInterrupt()])
 def test_a_stop_that_cannot_be_watched_leaves_no_job_stopped(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch, end: BaseException
+    aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch, end: BaseException
 ) -> None:
     deployed, runs = Deployed(aws, wish="running", ends={f"stop {JOB}": end}), list[object]()
     monkeypatch.setattr(one_off_run, "_watch", lambda *given: runs.append(given))
@@ -23,7 +23,7 @@ def test_a_stop_that_cannot_be_watched_leaves_no_job_stopped(
 
 
 def test_a_job_that_stands_still_after_the_run_is_told_with_what_starts_it(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
+    aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("StartExecution")})
     monkeypatch.setattr(one_off_run, "_watch", lambda *_: EndedRun("r", "SUCCEEDED", ""))

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
 from millrace.config import Names, load
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.preflight import account as preflight_account
 from millrace.lifecycle.preflight import templates as preflight_templates
 from millrace.lifecycle.preflight.questions import Account, Row, ask, failed
@@ -279,7 +279,7 @@ def rows(
         make: Any = boto3.client
         return make(service, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
 
-    account = Account(Aws(Names(environment, ACCOUNT), client), plan(environment), TEMPLATES)
+    account = Account(DeployedEnvironment(Names(environment, ACCOUNT), client), plan(environment), TEMPLATES)
     checks = {**preflight_account.CHECKS, **preflight_templates.CHECKS}
     if drift:
         checks["drift"] = preflight_templates.drift
@@ -472,7 +472,7 @@ def test_definitions_are_json_for_aws(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [json.loads(each) for each in said] == [{"Resource": "arn:aws:states:::x"}]
 
 
-def test_servers_that_answer_like_aws_are_asked(aws: Aws) -> None:
+def test_servers_that_answer_like_aws_are_asked(aws: DeployedEnvironment) -> None:
     """Moto lacks some operations: those rows are not known, and no question ends the others."""
     account = Account(aws, plan(aws.names.environment), {})
     result = ask(account, {**preflight_account.CHECKS, **preflight_templates.CHECKS})

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from millrace.cli.run.changes_report import describe
 from millrace.lifecycle.changes.stack_exports import imports
 from millrace.lifecycle.deploy import compare_with_deployed
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.unit.lifecycle.test_deploy import BUCKET, document, template
 
 
@@ -57,15 +57,15 @@ class Listing:
         return getattr(self._moto, name)
 
 
-def asked(aws: Aws) -> Aws:
+def asked(aws: DeployedEnvironment) -> DeployedEnvironment:
     client = aws.client
-    return Aws(
+    return DeployedEnvironment(
         aws.names,
         lambda service: Listing(client(service)) if service == "cloudformation" else client(service),
     )
 
 
-def deployed(aws: Aws, job: dict[str, Any]) -> None:
+def deployed(aws: DeployedEnvironment, job: dict[str, Any]) -> None:
     s3 = aws.client("s3")
     s3.create_bucket(Bucket=BUCKET)
     s3.put_object(Bucket=BUCKET, Key="3.json", Body=json.dumps(document(3)))
@@ -82,7 +82,9 @@ def assembly(folder: Path, network: dict[str, Any], job: dict[str, Any]) -> Path
     return folder
 
 
-def test_a_stack_that_imports_no_more_what_goes_is_deployed_first(aws: Aws, tmp_path: Path) -> None:
+def test_a_stack_that_imports_no_more_what_goes_is_deployed_first(
+    aws: DeployedEnvironment, tmp_path: Path
+) -> None:
     deployed(aws, importing("A", "B"))
     result = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
     assert (result.order.first, result.order.refused) == (("hello-minimal-job-clicks",), ())
@@ -90,7 +92,7 @@ def test_a_stack_that_imports_no_more_what_goes_is_deployed_first(aws: Aws, tmp_
 
 
 def test_a_stack_that_left_the_file_and_still_imports_is_to_be_destroyed_first(
-    aws: Aws, tmp_path: Path
+    aws: DeployedEnvironment, tmp_path: Path
 ) -> None:
     deployed(aws, importing("A"))
     body = json.dumps(importing("B"))
@@ -101,7 +103,7 @@ def test_a_stack_that_left_the_file_and_still_imports_is_to_be_destroyed_first(
     assert "`aws cloudformation delete-stack --stack-name hello-minimal-history`" in line
 
 
-def test_what_nobody_imports_may_go(aws: Aws, tmp_path: Path) -> None:
+def test_what_nobody_imports_may_go(aws: DeployedEnvironment, tmp_path: Path) -> None:
     deployed(aws, importing("A"))
     result = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
     assert (result.order.first, result.order.refused) == ((), ())

@@ -14,7 +14,7 @@ from millrace.cli import app
 from millrace.lifecycle.account.deployed import split_url
 from millrace.lifecycle.jobs import one_off_run, state_machine
 from millrace.lifecycle.jobs.one_off_run import EndedRun
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
 
 JOB, QUERY = "clicks", "land-clicks"
@@ -22,18 +22,22 @@ GIVEN = b'{"id": "a/0/1", "payload": "{}"}\n'
 
 
 @pytest.fixture
-def s3(aws: Aws) -> Any:
+def s3(aws: DeployedEnvironment) -> Any:
     client = aws.client("s3")
     client.create_bucket(Bucket=aws.names.bucket("checkpoints"))
     return client
 
 
 @pytest.fixture
-def replay(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def replay(
+    aws: DeployedEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
     """The command, whose run reads what it is given and ends as it is told."""
 
     def command(ends: BaseException | EndedRun, meanwhile: Callable[[str, str], None]) -> Result:
-        def run_once(_aws: Aws, _job: str, asked: list[tuple[str, str]], **_: Any) -> EndedRun:
+        def run_once(
+            _aws: DeployedEnvironment, _job: str, asked: list[tuple[str, str]], **_: Any
+        ) -> EndedRun:
             meanwhile(*split_url(dict(asked)["--corrected"]))
             if isinstance(ends, BaseException):
                 raise ends
@@ -64,7 +68,7 @@ def replay(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 def test_corrected_payloads_go_however_the_run_ends(
     replay: Callable[..., Result],
     s3: Any,
-    aws: Aws,
+    aws: DeployedEnvironment,
     ends: BaseException | EndedRun,
     status: int,
     versions: bool,

@@ -10,7 +10,7 @@ import pytest
 from botocore.stub import Stubber
 
 from millrace.lifecycle.jobs import state_machine
-from millrace.lifecycle.jobs.state_machine import Aws, execute
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
 from millrace.lifecycle.problems import AwsError
 
 MACHINE = "arn:aws:states:us-east-1:123456789012:stateMachine:clicks"
@@ -51,22 +51,29 @@ def _described(stub: Stubber, status: str, **more: str) -> None:
     stub.add_response("get_execution_history", HISTORY, {"executionArn": EXECUTION, "maxResults": 1000})
 
 
-def test_an_execution_that_is_not_yet_in_every_answer_is_waited_for(aws: Aws, states: Stubber) -> None:
+def test_an_execution_that_is_not_yet_in_every_answer_is_waited_for(
+    aws: DeployedEnvironment, states: Stubber
+) -> None:
     """DescribeExecution is eventually consistent (API reference); DataBiosphere/azul#880 met an end without its output."""
     states.add_client_error("describe_execution", "ExecutionDoesNotExist", "Execution Does Not Exist")
     _described(states, "RUNNING")
     _described(states, "SUCCEEDED")
     _described(states, "SUCCEEDED", output=json.dumps({"outcome": "running", "message": "it runs"}))
-    here, said = Aws(aws.names, lambda _: states.client), list[str]()
+    here, said = DeployedEnvironment(aws.names, lambda _: states.client), list[str]()
     result = execute(here, "clicks", "start", progress=said.append, poll_seconds=0)
     assert (result.ok, result.outcome, said) == (True, "running", ["looking at its runs"])
     states.assert_no_pending_responses()
 
 
 def test_an_execution_that_never_appears_is_told(
-    aws: Aws, states: Stubber, monkeypatch: pytest.MonkeyPatch
+    aws: DeployedEnvironment, states: Stubber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_machine, "_SETTLE_SECONDS", 0.0)
     states.add_client_error("describe_execution", "ExecutionDoesNotExist", "Execution Does Not Exist")
     with pytest.raises(AwsError, match="Execution Does Not Exist"):
-        execute(Aws(aws.names, lambda _: states.client), "clicks", "start", progress=lambda _: None)
+        execute(
+            DeployedEnvironment(aws.names, lambda _: states.client),
+            "clicks",
+            "start",
+            progress=lambda _: None,
+        )

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from millrace.lifecycle.account.deployed import split_url
 from millrace.lifecycle.changes.deployment_changes import StackChange
 from millrace.lifecycle.deploy import Changes
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.upgrade import rollback_changes, shared_stacks
 from millrace.lifecycle.versions import UpgradeError, Version, current, deployed_version, previous
@@ -29,7 +29,7 @@ def template(url: str) -> dict[str, Any]:
 class Deployed:
     """CloudFormation with one stack, or none; S3 is the server's."""
 
-    aws: Aws
+    aws: DeployedEnvironment
     url: str | None = None
 
     def client(self, service: str) -> Any:
@@ -56,18 +56,18 @@ class Deployed:
 
 
 @pytest.fixture
-def stack(aws: Aws) -> Deployed:
+def stack(aws: DeployedEnvironment) -> Deployed:
     aws.client("s3").create_bucket(Bucket=aws.names.bucket("checkpoints"))
     return Deployed(aws)
 
 
 @pytest.fixture
-def deployed(stack: Deployed) -> Aws:
-    return Aws(stack.aws.names, stack.client)
+def deployed(stack: Deployed) -> DeployedEnvironment:
+    return DeployedEnvironment(stack.aws.names, stack.client)
 
 
 def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
-    stack: Deployed, deployed: Aws
+    stack: Deployed, deployed: DeployedEnvironment
 ) -> None:
     stack.deploy("s3://assets/1.json")
     with pytest.raises(
@@ -99,14 +99,16 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
     assert previous(deployed, JOB).document_url == "s3://assets/3.json"
 
 
-def test_a_job_that_is_not_deployed_has_no_versions(deployed: Aws) -> None:
+def test_a_job_that_is_not_deployed_has_no_versions(deployed: DeployedEnvironment) -> None:
     with pytest.raises(
         UpgradeError, match=r"clicks is not deployed yet: `millrace deploy --env minimal` deploys it"
     ):
         current(deployed, JOB)
 
 
-def test_a_version_that_somebody_forged_is_not_deployed(stack: Deployed, deployed: Aws) -> None:
+def test_a_version_that_somebody_forged_is_not_deployed(
+    stack: Deployed, deployed: DeployedEnvironment
+) -> None:
     stack.deploy("s3://assets/1.json")
     deployed_version(deployed, JOB)
     stack.deploy("s3://assets/2.json")
@@ -135,7 +137,7 @@ def test_a_version_that_somebody_forged_is_not_deployed(stack: Deployed, deploye
         previous(deployed, JOB)
 
 
-def test_a_rollback_shows_what_changes(stack: Deployed, deployed: Aws) -> None:
+def test_a_rollback_shows_what_changes(stack: Deployed, deployed: DeployedEnvironment) -> None:
     role = {"Type": "AWS::IAM::Role", "Properties": {"ManagedPolicyArns": ["arn:aws:iam::aws:policy/Admin"]}}
     stack.deploy("s3://assets/1.json")
     before = deployed_version(deployed, JOB)

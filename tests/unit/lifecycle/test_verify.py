@@ -16,7 +16,7 @@ import pytest
 from millrace.config import Names, load
 from millrace.lifecycle.account.deployed import NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.drill import DrillError
 from millrace.sizing import plan
@@ -43,7 +43,7 @@ def engines() -> Iterator[Engines]:
 
 
 @pytest.fixture
-def client(aws: Aws, engines: Engines) -> Client:
+def client(aws: DeployedEnvironment, engines: Engines) -> Client:
     """Glue and EMR Serverless are the tests' own, all other services moto's."""
 
     @functools.cache
@@ -73,7 +73,7 @@ def copy(tmp_path: Path) -> VerificationCopy:
 
 @pytest.fixture
 def account(client: Client, copy: VerificationCopy) -> AwsAccount:
-    aws = Aws(Names(load("dev", root=ROOT), ACCOUNT), client)
+    aws = DeployedEnvironment(Names(load("dev", root=ROOT), ACCOUNT), client)
     patience = dataclasses.replace(PATIENCE, remove=20, vanish=2, end=5)
     return AwsAccount(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
@@ -232,7 +232,7 @@ def test_a_bucket_of_another_name_is_left_even_in_a_stack_of_ours(
     client("s3").put_object(Bucket="somebody-s-lake", Key="precious", Body=b"x")
     with pytest.raises(
         DrillError,
-        match=r"is not deleted, because the name of its bucket somebody-s-lake does not begin with",
+        match=r"is not deleted: the name of its bucket somebody-s-lake does not begin with",
     ):
         remove(account, scope(copy), say=lambda _: None, poll_seconds=0.01)
     assert client("s3").get_object(Bucket="somebody-s-lake", Key="precious")["Body"].read() == b"x"

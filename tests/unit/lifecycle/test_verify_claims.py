@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.config import Names, load
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.verify.account import claim_context
 from millrace.verify.account.claims import claims
 from tests.unit.verify.smallest_environment import TINY
@@ -39,7 +39,9 @@ def _ours(printed: str, begin: str = "{") -> str:
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_each_claim_has_a_line_in_what_is_printed_and_in_the_file(aws: Aws, tmp_path: Path) -> None:
+def test_each_claim_has_a_line_in_what_is_printed_and_in_the_file(
+    aws: DeployedEnvironment, tmp_path: Path
+) -> None:
     small = tmp_path / "small.yaml"
     small.write_text(TINY)
     names, glue = Names(load(str(small)), "123456789012"), aws.client("glue")

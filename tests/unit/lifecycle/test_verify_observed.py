@@ -10,7 +10,7 @@ import pytest
 
 from millrace.cli.plan import prices
 from millrace.cli.watch import verify_claims
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing import plan
 from millrace.verify import run as running
 from millrace.verify.account.claim_checks import ClaimAnswer
@@ -55,7 +55,7 @@ def verification(whole: HalfDeployed, copy: VerificationCopy, folder: Path, obse
 
 
 def test_claims_are_asked_of_the_copy_before_it_goes(
-    whole: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path
+    whole: HalfDeployed, copy: VerificationCopy, aws: DeployedEnvironment, tmp_path: Path
 ) -> None:
     seen: list[tuple[VerificationCopy, list[str]]] = []
 
@@ -73,7 +73,7 @@ def test_claims_are_asked_of_the_copy_before_it_goes(
 
 
 def test_an_error_that_nobody_foresaw_leaves_nothing_behind(
-    whole: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path
+    whole: HalfDeployed, copy: VerificationCopy, aws: DeployedEnvironment, tmp_path: Path
 ) -> None:
     def observe(_: VerificationCopy) -> tuple[ClaimAnswer, ...]:
         raise ArithmeticError("a mistake of ours")
@@ -84,7 +84,7 @@ def test_an_error_that_nobody_foresaw_leaves_nothing_behind(
 
 
 def test_the_command_asks_by_the_names_of_the_copy(
-    whole: HalfDeployed, copy: VerificationCopy, aws: Aws, monkeypatch: pytest.MonkeyPatch
+    whole: HalfDeployed, copy: VerificationCopy, aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(key, "test")

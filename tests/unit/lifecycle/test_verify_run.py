@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.config import Names, load
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.drill import DrillError, aws_errors, wait_for
 from millrace.sandbox.programs import cdk
@@ -77,12 +77,12 @@ def make(cloudformation: Any, stack: str, copy: VerificationCopy) -> None:
     )
 
 
-def stacks(aws: Aws) -> list[str]:
+def stacks(aws: DeployedEnvironment) -> list[str]:
     return [stack["StackName"] for stack in aws.client("cloudformation").describe_stacks()["Stacks"]]
 
 
 @pytest.fixture
-def half(aws: Aws, copy: VerificationCopy, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
+def half(aws: DeployedEnvironment, copy: VerificationCopy, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
     monkeypatch.setattr(cdk, "synthesise", assembled)
     patience = dataclasses.replace(PATIENCE, remove=20, vanish=2)
     return HalfDeployed(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
@@ -103,7 +103,12 @@ def run(
     ],
 )
 def test_what_was_made_goes_after_a_failure_and_after_ctrl_c(
-    half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path, happens: BaseException, said: str
+    half: HalfDeployed,
+    copy: VerificationCopy,
+    aws: DeployedEnvironment,
+    tmp_path: Path,
+    happens: BaseException,
+    said: str,
 ) -> None:
     half.happens = happens
     result = run(half, copy, tmp_path)
@@ -117,7 +122,7 @@ def test_what_was_made_goes_after_a_failure_and_after_ctrl_c(
 
 
 def test_what_was_made_goes_after_an_error_that_nobody_foresaw(
-    half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path
+    half: HalfDeployed, copy: VerificationCopy, aws: DeployedEnvironment, tmp_path: Path
 ) -> None:
     half.happens = LookupError("a mistake of ours")
     with pytest.raises(LookupError, match="a mistake of ours"):
@@ -160,7 +165,7 @@ class BesideACluster(HalfDeployed):
 )
 def test_a_topic_goes_though_nobody_heard_that_it_was_made(
     half: HalfDeployed,
-    aws: Aws,
+    aws: DeployedEnvironment,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     happens: BaseException,
@@ -181,7 +186,7 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
 
 
 def test_what_is_to_be_kept_stays(
-    half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path
+    half: HalfDeployed, copy: VerificationCopy, aws: DeployedEnvironment, tmp_path: Path
 ) -> None:
     result = run(half, copy, tmp_path, keep=True)
     assert (result.kept, result.exact) == (True, False)
@@ -189,7 +194,11 @@ def test_what_is_to_be_kept_stays(
 
 
 def test_nothing_is_taken_away_where_nothing_was_made(
-    half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    half: HalfDeployed,
+    copy: VerificationCopy,
+    aws: DeployedEnvironment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(_: str, assembly: Path) -> None:
         assembled(_, assembly)
@@ -248,7 +257,12 @@ class Asked(HalfDeployed):
     ],
 )
 def test_a_catalog_that_refuses_ends_it_with_its_outcome(
-    half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path, error: Exception, said: str
+    half: HalfDeployed,
+    copy: VerificationCopy,
+    aws: DeployedEnvironment,
+    tmp_path: Path,
+    error: Exception,
+    said: str,
 ) -> None:
     asked = Asked(half.aws, half.plan, poll_seconds=0.01, patience=half.patience)
     asked.error = error
@@ -293,7 +307,7 @@ def account(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("account")
-def test_before_anything_is_made_it_is_shown_asked_and_refused(file: Path, aws: Aws) -> None:
+def test_before_anything_is_made_it_is_shown_asked_and_refused(file: Path, aws: DeployedEnvironment) -> None:
     shown = millrace("verify", "--env", str(file), "--show")
     assert shown.returncode == 0, shown.stderr
     assert "tiny-verify-" in shown.stdout
@@ -317,7 +331,7 @@ def test_before_anything_is_made_it_is_shown_asked_and_refused(file: Path, aws: 
 
 @pytest.mark.usefixtures("account")
 def test_clean_takes_away_what_an_interrupted_one_left_and_asks_before(
-    file: Path, aws: Aws, copy: VerificationCopy
+    file: Path, aws: DeployedEnvironment, copy: VerificationCopy
 ) -> None:
     cloudformation = aws.client("cloudformation")
     assert millrace("verify", "--clean", "--env", str(file)).stdout == "nothing is left\n"

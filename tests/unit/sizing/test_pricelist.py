@@ -20,7 +20,7 @@ from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.costs.price_products import PRODUCTS, Product
 from millrace.sizing.costs.pricelist import SOURCE, price_list_region, renew, to_yaml
-from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, prices, required_prices
+from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, complete_price_list, prices
 from tests.unit.cli.test_commands import Done, millrace
 from tests.unit.sizing.test_prices import TEXT
 
@@ -145,7 +145,7 @@ def test_a_full_answer_is_written_and_read_by_plans(project: Path, monkeypatch: 
 
 
 def test_the_file_round_trips() -> None:
-    found = renew(Catalogue(everything()), REGION, required_prices(REGION), DAY).table
+    found = renew(Catalogue(everything()), REGION, complete_price_list(REGION), DAY).table
     from ruamel.yaml import YAML
 
     from millrace.sizing.prices_and_limits import PriceTable
@@ -181,7 +181,7 @@ YUAN = json.loads(json.dumps(GOOD).replace('"USD"', '"CNY"'))
     ],
 )
 def test_what_is_not_clear_is_told_and_stays(answers: list[dict[str, Any]], why: str) -> None:
-    before = required_prices(REGION)
+    before = complete_price_list(REGION)
     others = [each for each in everything() if "Storage-ShardHour" not in json.dumps(each)]
     found = renew(Catalogue([*others, *answers]), REGION, before, DAY)
     assert list(found.stayed) == ["kinesis.shard_hour"]
@@ -198,9 +198,9 @@ def test_usage_types_are_compared_whole() -> None:
     near = answer(product, {"0": "0.09"}, "GB-Mo", sku="NEAR", prefix="EUW1-OnDemand-")
     for prefix in ("EUW1-", "EU-", "", f"{REGION}-"):
         right = answer(product, {"0": "0.025"}, "GB-Mo", prefix=prefix)
-        found = renew(Catalogue([near, right]), REGION, {name: required_prices(REGION)[name]}, DAY)
+        found = renew(Catalogue([near, right]), REGION, {name: complete_price_list(REGION)[name]}, DAY)
         assert found.table.usd(name) == 0.025
-    assert renew(Catalogue([near]), REGION, {name: required_prices(REGION)[name]}, DAY).stayed
+    assert renew(Catalogue([near]), REGION, {name: complete_price_list(REGION)[name]}, DAY).stayed
 
 
 def test_units_are_ours_by_hand() -> None:
@@ -212,7 +212,9 @@ def test_units_are_ours_by_hand() -> None:
         "cloudwatch.metric_month": (METRIC_TIERS, "Metrics", 0.30),
     }
     answers = [answer(PRODUCTS[name], tiers, unit) for name, (tiers, unit, _) in by_hand.items()]
-    found = renew(Catalogue(answers), REGION, {name: required_prices(REGION)[name] for name in by_hand}, DAY)
+    found = renew(
+        Catalogue(answers), REGION, {name: complete_price_list(REGION)[name] for name in by_hand}, DAY
+    )
     assert not found.stayed
     for name, (_, _, usd) in by_hand.items():
         assert found.table.usd(name) == usd
@@ -223,7 +225,7 @@ def test_all_pages_are_read() -> None:
     product = PRODUCTS[name]
     near = [answer(product, {"0": "1"}, "GB-Mo", sku=f"N{n}", prefix="EUW1-OnDemand-") for n in range(4)]
     catalogue = Catalogue([*near, answer(product, {"0": "0.025"}, "GB-Mo")], size=2)
-    found = renew(catalogue, REGION, {name: required_prices(REGION)[name]}, DAY)
+    found = renew(catalogue, REGION, {name: complete_price_list(REGION)[name]}, DAY)
     assert (found.table.usd(name), catalogue.asked) == (0.025, 3)
 
 
@@ -238,7 +240,7 @@ def test_the_question_is_one_that_boto3_takes() -> None:
             {"FormatVersion": "aws_v1", "PriceList": [json.dumps(GOOD)]},
             {"ServiceCode": "AmazonKinesis", "Filters": ANY, "FormatVersion": "aws_v1", "MaxResults": 100},
         )
-        found = renew(client, REGION, {name: required_prices(REGION)[name]}, DAY)
+        found = renew(client, REGION, {name: complete_price_list(REGION)[name]}, DAY)
     assert found.table.usd(name) == 0.017
 
 

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from millrace.config import Environment, Names, load
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.verify.account.claim_context import ClaimContext
 
 ROOT = Path(__file__).parents[3]
@@ -83,7 +83,7 @@ def question(
         return nullcontext(io.BytesIO(body))
 
     return ClaimContext(
-        Aws(Names(given, ACCOUNT), stubs.client),
+        DeployedEnvironment(Names(given, ACCOUNT), stubs.client),
         services,
         policies or {},
         stubs.client("pricing"),

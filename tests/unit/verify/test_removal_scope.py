@@ -15,7 +15,7 @@ from millrace.cli.watch import verify as command
 from millrace.config import Environment, Names
 from millrace.config.kafka.login import NoLogin
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
-from millrace.lifecycle.jobs.state_machine import Aws
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.drill import DrillError
 from millrace.verify.environment import NAME as NAMES
 from millrace.verify.environment import TAG
@@ -134,7 +134,7 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
         update={"bootstrap_servers": "127.0.0.1:1", "authentication": NoLogin(kind="none")}
     )
     nobody = model.model_copy(update={"kafka": {"theirs": servers}})
-    aws = Aws(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
+    aws = DeployedEnvironment(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
     monkeypatch.setattr(command, "_TOPIC_SECONDS", 0.1)
     (left,) = command._topics(aws, replace(OWN, cluster="theirs"), lambda _: None)
     assert left.startswith(
@@ -150,7 +150,7 @@ def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
 ) -> None:
     """No later `--clean` could find them: the stack would stay forever."""
     nobody = kafka_only(tmp_path)
-    aws = Aws(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
+    aws = DeployedEnvironment(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
     kept: list[list[str]] = []
 
     def remove(*_: object, topics: Callable[[], list[str]], **__: object) -> removal.RemovalResult:

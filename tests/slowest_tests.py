@@ -1,4 +1,4 @@
-"""Where the time of the last run of each part goes: ``python -m tests.timing``, by file, by test with ``--tests``.
+"""Where the time of the last run of each part goes: ``python -m tests.slowest_tests``, by file, by test with ``--tests``.
 
 Reads the reports that :mod:`tests.run` leaves. A file's time includes what its fixtures set up and take down.
 """
@@ -61,7 +61,9 @@ def rows(tests: Sequence[Timed], *, single: bool) -> list[tuple[str, str, int, f
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m tests.timing", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.slowest_tests", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--tests", action="store_true", help="by test, not by file")
     parser.add_argument("--most", type=int, default=40, help="rows")
     asked = parser.parse_args(arguments)
