@@ -146,13 +146,17 @@ def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
     asked = environment.streams[stream]
     shards, part = asked.given_partitions, asked.parts.removesuffix("s")
     more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
-    return Finding(
-        ("streams", stream, asked.parts),
-        "left to the plan" if shards is None else str(shards),
-        f"at least {math.floor(demand.read_in_one_wave) + 1}: {demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands "
-        f"{1 / demand.work.hand_over:,.0f} a second to {demand.query}",
-        f"`fan_out: true` gives a query a {part}'s whole way out" if asked.fans_out else None,
-    )
+    least = math.floor(demand.read_in_one_wave) + 1
+    why = f"{demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands {1 / demand.work.hand_over:,.0f} a second to {demand.query}"
+    hint = f"`fan_out: true` gives a query a {part}'s whole way out" if asked.fans_out else None
+    if asked.elastic_limits is not None:
+        runs = (
+            "" if environment.jobs[demand.job].run_every is None else ", or a longer `run_every` of its job"
+        )
+        allowed = f"provisioned with at least {least} {part}s{runs}: {why}; AWS opens those of an {asked.sizing} stream for what is written"
+        return Finding(("streams", stream, "mode"), asked.sizing, allowed, hint)
+    value = "left to the plan" if shards is None else str(shards)
+    return Finding(("streams", stream, asked.parts), value, f"at least {least}: {why}", hint)
 
 
 def cores_why(job: Job, demands: Sequence[QueryDemand]) -> str:

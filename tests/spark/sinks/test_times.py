@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import (
     DynamoDbSinkSettings,
@@ -137,7 +138,7 @@ def test_a_refused_row_is_read_back_from_its_letter(spark: SparkSession) -> None
 def test_tables_hold_every_time_as_it_is(spark: SparkSession, table: Callable[[str], Table]) -> None:
     name, batch = table("odd"), odd(spark, TAKEN | REFUSED, "at")
     tables.ensure(spark, name, batch.schema, time="at")
-    assert IcebergSink(name).append(batch, None).written == 9
+    assert IcebergSink(name).append(batch, LookUp()).written == 9
     result = spark.table(str(name)).selectExpr("flight", "string(date(at))")
     assert dict(map(tuple, result.collect())) == TAKEN | REFUSED
 

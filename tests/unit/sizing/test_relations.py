@@ -323,7 +323,7 @@ def test_rounding_does_not_decide_on_shards_that_are_full(factor: float) -> None
         "run_every": "5m",
         "queries": {"land": query, "derive": derive},
     }
-    streams = {"stream": {"kind": "kinesis", "mode": "on-demand", "traffic": traffic}}
+    streams = {"stream": {"kind": "kinesis", "mode": "provisioned", "traffic": traffic}}
     document = {"name": "drawn", "project": "drawn", "region": "us-east-1", "account": "111122223333"}
     asked: Document = document | {"streams": streams, "jobs": {"job": job}}
     (_, first), (_, second) = sized(asked), sized(quieter(asked, factor))
