@@ -201,7 +201,7 @@ def test_a_job_writes_its_own_checkpoints_and_passes_its_own_role(dev: Deployed)
         written = [
             resource
             for statement in statements
-            if "s3:PutObject" in listed(statement["Action"])
+            if statement["Effect"] == "Allow" and "s3:PutObject" in listed(statement["Action"])
             for resource in listed(statement["Resource"])
             if dev.names.bucket("checkpoints") in resource
         ]

@@ -191,9 +191,8 @@ def test_emr_names_its_interpreter_wherever_one_is_looked_for(prod: Synthesis) -
         "spark.pyspark.driver.python",
         "spark.pyspark.python",
     }
-    assert not [name for name in prod.documents["departures"]["spark"] if "python" in name.lower()], (
-        "Glue has one"
-    )
+    assert not [name for name, value in prod.documents["departures"]["spark"].items() if "python3" in value]
+    assert not [name for name in prod.documents["departures"]["spark"] if "PYTHON" in name], "Glue has one"
 
 
 @pytest.mark.slow

@@ -242,7 +242,7 @@ def test_a_crash_loop_ends_with_an_alert(machines: Machines, job: str) -> None:
     (alert,) = done.calls["sns:publish"]
     assert alert["TopicArn"] == machines.topic
     assert machines.names.job(job) in alert["Subject"]
-    assert "Began with: run0 ended" in alert["Message"]
+    assert "Reason of the start: run0 ended" in alert["Message"]
     # A person may try nevertheless.
     assert outcome(execute(machines, job, "start-too-often-by-hand")) == "running"
 

@@ -54,14 +54,14 @@ def test_a_csv_file_that_is_no_text_in_utf_8(orders: Path) -> None:
 def test_traffic_from_a_file_that_is_no_text_in_utf_8(project: Path, content: bytes, suffix: str) -> None:
     (project / f"latin.{suffix}").write_bytes(content)
     arguments = ("traffic", "clicks", "--env", "shop", "--from", f"latin.{suffix}", "--dry-run")
-    message = told(1, *arguments, cwd=project)
+    message = told(2, *arguments, cwd=project)
     assert f"millrace traffic: latin.{suffix}: not UTF-8 text (byte {content.index(0xF6)})" in message
 
 
 def test_traffic_from_a_file_that_is_no_csv(project: Path) -> None:
     (project / "wide.csv").write_text("page\n" + "x" * 200_000 + "\n")
     arguments = ("traffic", "clicks", "--env", "shop", "--from", "wide.csv", "--dry-run")
-    assert "wide.csv: no CSV: field larger than field limit" in told(1, *arguments, cwd=project)
+    assert "wide.csv: no CSV: field larger than field limit" in told(2, *arguments, cwd=project)
 
 
 def test_a_schema_that_cannot_be_written_is_told_before_records_are_read(orders: Path) -> None:
