@@ -47,4 +47,7 @@ def test_status_tells_the_last_run_and_the_next(bounded_machines: Machines, job:
     began, due = (datetime.fromisoformat(each) for each in _TIME.findall(message))
     assert due - began == timedelta(minutes=10)
     assert timedelta(minutes=EARLY) <= datetime.now(UTC) - began < timedelta(minutes=EARLY + 10)
-    assert execute(bounded_machines, job, "status-before-any").output["message"] == "desired state: running; no run"
+    assert (
+        execute(bounded_machines, job, "status-before-any").output["message"]
+        == "desired state: running; no run"
+    )
