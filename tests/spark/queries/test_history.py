@@ -67,7 +67,8 @@ def committed(ledger: Ledger, key: str, at: datetime) -> dict[Any, Any]:
 def test_the_rows_of_any_time_are_those_of_the_database(
     spark: SparkSession, table: Names, tmp_path: Path, connector: str, key: str, seed: int
 ) -> None:
-    ledger = Ledger(seed, connector).play(160)
+    # The times of DMS are those of five records: a truncate among them may be later than the rows after it (docs/how-to/dms.md).
+    ledger = Ledger(seed, connector, truncates=connector != "dms").play(160)
     landing, out = table("landing"), table("history")
     decoder = decoder_of(spark, DDL, connector)
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
@@ -90,7 +91,8 @@ def test_the_rows_of_any_time_are_those_of_the_database(
     assert now == {row["id" if key == "id" else "code"] for row in ledger.rows.values()}
     kept = {(row["id"], row["n"], row["_valid_from"].timestamp()) for row in rows if not row["_is_delete"]}
     assert kept >= {(number, row["n"], at.timestamp()) for number, at, row in ledger.log_of_changes if row}
-    assert all(ledger.done[each] for each in ("insert", "update", "delete", "truncate", "restart"))
+    done = ("insert", "update", "delete", "restart", *(["truncate"] if ledger.truncates else []))
+    assert all(ledger.done[each] for each in done)
 
 
 def at(second: int) -> datetime:
