@@ -17,7 +17,6 @@ from constructs import Construct
 from millrace.config.aws.grants import allow
 from millrace.config.aws.names import Names
 from millrace.config.engines.glue import GlueJob
-from millrace.config.engines.versions import stands_for
 from millrace.sizing.model import JobPlan
 
 from ..accepted_findings import acknowledge
@@ -65,7 +64,7 @@ class GlueJobStack(JobStack):
             ]
             or None,
             extra_python_files=[_published(self, "PythonFiles", self.document["archive"])],
-            glue_version=glue.GlueVersion[f"V{stands_for(settings.version).name.replace('.', '_')}"],
+            glue_version=glue.GlueVersion[f"V{settings.listed_version(settings.version).replace('.', '_')}"],
             worker_configuration=glue.WorkerConfiguration(
                 worker_type=glue.WorkerType[workers["type"].replace(".", "_")],
                 number_of_workers=workers["max"],

@@ -17,7 +17,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.schedule import PlannedRun, document
-from millrace.config.engines.versions import SparkLine, stands_for
+from millrace.config.engines import KINDS
+from millrace.config.engines.versions import SparkLine, spark_line_of
 from millrace.etl.launch import typed_json
 from millrace.etl.launch.sources import KafkaSource
 from millrace.sandbox.programs import jars, local_driver
@@ -143,7 +144,7 @@ def run_schedule(
     count = max(run.partitions for run in runs)
     (home / "schedule.json").write_text(json.dumps(document(runs, subject.queries, count, result.as_uri())))
     (home / "launch.json").write_text(json.dumps(_here(subject, home, bootstrap)))
-    line = stands_for(subject.document["engine_version"]).spark_line
+    line = spark_line_of(KINDS[subject.document["engine"]].spark_of(subject.document["engine_version"]))
     settings = _spark_settings(subject.document, home, cores, driver_memory, line)
     _references(subject, home)
     arguments = ["--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox"]

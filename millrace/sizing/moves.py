@@ -16,7 +16,6 @@ from millrace.config.checks.environment import run_checks
 from millrace.config.document.problems import ConfigurationError, Path, dotted_path
 from millrace.config.document.tree import Tree
 from millrace.config.engines import KINDS, Job
-from millrace.config.engines.versions import stands_for
 from millrace.config.job_networks import needs_vpc, network_reasons, vpc_reason
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.units import format_duration
@@ -245,7 +244,7 @@ def _of_job(name: str, job: Job) -> Iterator[_Change]:
             yield _Change((*path, key), None, f"{key} as pinned")
     measured = f"the rate's validity: it is that of {job.release}, and `millrace bench` measures the other"
     versions = list(job.spark_versions)
-    for version in versions[versions.index(stands_for(job.version).name) + 1 :]:
+    for version in versions[versions.index(job.listed_version(job.version)) + 1 :]:
         yield _Change((*path, "version"), version, measured)
     if getattr(job, "architecture", None) == "x86_64":
         lost = "the rate's validity: it is that of x86_64, and images and libraries of your own must be for arm64"

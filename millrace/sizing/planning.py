@@ -286,10 +286,10 @@ def _warnings(environment: Environment, demands: list[QueryDemand]) -> tuple[str
     ]
     found += [
         f"jobs.{name}.version: {job.release} is newer than the table of versions (as of {versions.AS_OF}): it is packed, priced and "
-        f"simulated like {row.name}, with the jars of Spark {row.spark_line.name}, and no test ran its Spark; AWS says whether it "
+        f"simulated like {listed}, with the jars of Spark {job.spark_line.name}, and no test ran its Spark; AWS says whether it "
         "exists when the job is deployed"
         for name, job in environment.jobs.items()
-        if (row := versions.stands_for(job.version)).name != job.version
+        if (listed := job.listed_version(job.version)) != job.version
     ]
     chosen = zone_tables.chosen_by_aws(environment)
     return (*found, *([] if chosen is None else [chosen]))

@@ -21,7 +21,7 @@ from millrace.cli.shared.options import (
     wrong_argument,
 )
 from millrace.config import Environment, load
-from millrace.config.engines.versions import spark_line_of, stands_for
+from millrace.config.engines.versions import spark_line_of
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _refused_there(environment: Environment, source: Checkpoints, query: str, ot
 
     text = source.manifest(query)
     there = environment.jobs[other]
-    engine, spark = there.engine, stands_for(there.version).spark
+    engine, spark = there.engine, there.spark_version
     if running_place(environment) is not None:
         engine, spark = "sandbox", spark_line_of(spark).spark
     return (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.config import find_root
-from millrace.config.engines.versions import stands_for
+from millrace.config.engines import KINDS
 
 if TYPE_CHECKING:
     from millrace.etl.checkpoints.manifest import Manifest, ManifestError
@@ -117,7 +117,7 @@ def _manifests(
     try:
         parsed = settings.parse(document["settings"])
         conf: Callable[[str], str | None] = document["spark"].get
-        planned = stands_for(document["engine_version"]).spark
+        planned = KINDS[document["engine"]].spark_of(document["engine_version"])
     except (KeyError, SettingsError) as error:
         raise AnotherReleaseError(
             f"another release of Millrace wrote its launch document ({error})"

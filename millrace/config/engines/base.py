@@ -228,10 +228,20 @@ class JobBase(Model, ABC):
         """The version as messages name it."""
         return self.version
 
+    @classmethod
+    def listed_version(cls, version: str) -> str:
+        """Return a version as the kind lists it; for one that is newer than all listed, the newest before it in its series."""
+        return version if version in cls.spark_versions else stands_for(version).name
+
+    @classmethod
+    def spark_of(cls, version: str) -> str:
+        """Return the Spark version of a version, such as 3.5.6."""
+        return cls.spark_versions[cls.listed_version(version)]
+
     @property
     def spark_version(self) -> str:
         """Spark version, such as 3.5.6."""
-        return stands_for(self.version).spark
+        return self.spark_of(self.version)
 
     @property
     def spark_line(self) -> SparkLine:

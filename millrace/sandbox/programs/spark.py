@@ -20,7 +20,8 @@ from urllib.parse import urlparse
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from millrace.config.engines.versions import stands_for
+from millrace.config.engines import KINDS
+from millrace.config.engines.versions import spark_line_of
 from millrace.lifecycle.account.deployed import LaunchDocument, split_url
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, Process
@@ -163,7 +164,7 @@ class SandboxSpark:
             Its line is not installed; the message has the command that installs it.
         """
         document = launch.content
-        line = stands_for(document["engine_version"]).spark_line
+        line = spark_line_of(KINDS[document["engine"]].spark_of(document["engine_version"]))
         home = RUN / "jobs" / run
         shutil.rmtree(
             home, ignore_errors=True
