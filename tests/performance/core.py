@@ -335,16 +335,17 @@ def rounds_here(given: argparse.Namespace) -> tuple[str, list[Round]]:
             bench = Bench(spark, broker.bootstrap, given.per_batch, given.events, log)
             # The first round warms the JVM up and is not counted.
             for number in range(given.pairs + 1):
-                found = {}
-                for case in in_turn(given.cases, number):
-                    found[case] = measure(bench, case, number)
-                    # Without a limit, as in tutorials, all of it is one batch.
-                    if number and not case.startswith("tutorial"):
-                        found[case] |= little(bench, case, number)
+                found = {case: measure(bench, case, number) for case in in_turn(given.cases, number)}
                 rounds.append({case: found[case] for case in given.cases})
                 rates = ", ".join(f"{case} {found[case]['rate']:,.0f}/s" for case in given.cases)
                 which = f"round {number}" if number else "warm-up"
                 CONSOLE.print(f"Spark {spark.version}, {which}: {rates}")
+            # Not between the rounds: what Java compiled for whole batches is not what it would compile for these.
+            for number, taken in enumerate(rounds[1:], start=1):
+                # Without a limit, as in tutorials, all of it is one batch.
+                few = [case for case in given.cases if not case.startswith("tutorial")]
+                for case in in_turn(few, number):
+                    taken[case] |= little(bench, case, number)
             version = spark.version
     shutil.rmtree(HOME)
     return version, rounds[1:]
