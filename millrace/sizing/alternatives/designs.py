@@ -212,11 +212,15 @@ def _cheapest(
     planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[Candidate]
 ) -> Mapping[str, int]:
     """Return the partitions with which streams and job cost the least; of equal ones those of the fewest cores."""
-    estimated = sorted(candidates, key=lambda each: each.usd + _workers_usd(planner, job, each.cores))
+    workers = {cores: _workers_usd(planner, job, cores) for cores in {each.cores for each in candidates}}
+    estimated = sorted((each.usd + workers[each.cores], place) for place, each in enumerate(candidates))
+    # Continuous workers cost no less than the estimate.
+    bounds = planner.environment.jobs[job].run_every is None
     found: list[tuple[float, int, int, Candidate]] = []
-    for place, each in enumerate(estimated):
-        if place >= _PRICED and found:
+    for tried, (least, place) in enumerate(estimated):
+        if found and (tried >= _PRICED or (bounds and least > min(found)[0] + _CENT)):
             break
+        each = candidates[place]
         sized, _ = planner.plan(job, {**chosen, **each.partitions})
         if sized is not None:
             usd = each.usd + sum(line.usd for line in sized.cost)
