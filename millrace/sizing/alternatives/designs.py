@@ -147,28 +147,48 @@ def _shared_candidates(
     Each stream gets what its traffic needs, or so many that no batch is shuffled.
     """
     demands, streams = planner.demands[job], {each.name: each for each in readings}
-    least = {each.name: each.fewest(one_wave=True) for each in readings}
-    batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
-    free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
-    lowest = sum(_usd(planner, streams[name], number) for name, number in least.items())
-    most = fewest_shared_cores(batches)
-    yield Candidate(most, lowest, least)
     best = math.inf
-    for cores in range(fewest_shared_cores(batches, free=free), most + 1):
-        workers = _workers_usd(planner, job, cores)
-        if lowest + workers > best + _CENT:  # more cores never cost less
-            break
-        for may in _choices(batches, cores, free):
-            tasks = divide(batches, cores, free=may)
-            if tasks is None:
-                continue
-            number = dict(least)
-            for demand, own, more in zip(demands, tasks, may, strict=True):
-                for name, part in demand.streams.items() if more else ():
-                    number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
-            usd = sum(_usd(planner, streams[name], each) for name, each in number.items())
-            best = min(best, usd + workers)
-            yield Candidate(cores, usd, number)
+    for least in _read_in_waves(planner, demands, readings, chosen):
+        batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
+        free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
+        lowest = sum(_usd(planner, streams[name], number) for name, number in least.items())
+        most = fewest_shared_cores(batches)
+        yield Candidate(most, lowest, least)
+        for cores in range(fewest_shared_cores(batches, free=free), most + 1):
+            workers = _workers_usd(planner, job, cores)
+            if lowest + workers > best + _CENT:  # more cores never cost less
+                break
+            for may in _choices(batches, cores, free):
+                tasks = divide(batches, cores, free=may)
+                if tasks is None:
+                    continue
+                number = dict(least)
+                for demand, own, more in zip(demands, tasks, may, strict=True):
+                    for name, part in demand.streams.items() if more else ():
+                        number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
+                usd = sum(_usd(planner, streams[name], each) for name, each in number.items())
+                best = min(best, usd + workers)
+                yield Candidate(cores, usd, number)
+
+
+def _read_in_waves(
+    planner: JobPlanner,
+    demands: Sequence[QueryDemand],
+    readings: Sequence[StreamWithReaders],
+    chosen: Mapping[str, int],
+) -> Iterator[dict[str, int]]:
+    """Yield partitions for each stream: those that its traffic needs, then so many more that fewer cores read them in waves."""
+    least = {each.name: each.fewest(one_wave=True) for each in readings}
+    yield least
+    batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
+    for demand, batch in zip(demands, batches, strict=True):
+        each_wave = batch.reading / (batch.room + batch.unread)
+        if not 1 <= each_wave < batch.partitions or not set(demand.streams) <= set(least):
+            continue
+        number = math.floor(math.ceil(batch.partitions / each_wave) * each_wave) + 1
+        more = {name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()}
+        least = {**least, **{name: max(least[name], each) for name, each in more.items()}}
+        yield least
 
 
 def _choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iterator[list[bool]]:
