@@ -24,6 +24,9 @@ _PRICED = 12
 """Candidates of a job that are planned and priced exactly, the cheapest by an estimate first; more if pins allow none of them."""
 
 
+_LOWERED = 3
+"""Cheapest candidates whose streams are looked through for partitions that one of them alone could spare."""
+
 _CONTESTED = 5
 """Streams of a job of which every choice between more partitions and a shuffle is tried."""
 
@@ -107,21 +110,31 @@ def cheapest_partitions(
     chosen = {**given, **{name: each[min(each)] for name, each in options.items() if each}}
     chosen |= {name: readings[name].fewest(one_wave=True) for name, each in options.items() if not each}
     by_job: dict[str, dict[str, dict[int, int]]] = {}
-    for name, each in options.items():
+    for name, numbers in options.items():
         job = readings[name].main.job
-        if len(each) > 1 or len(planner.demands[job]) > 1:
-            by_job.setdefault(job, {})[name] = each
+        if len(numbers) > 1 or len(planner.demands[job]) > 1:
+            by_job.setdefault(job, {})[name] = numbers
     for job, own in by_job.items():
         if len(planner.demands[job]) > 1:
-            found = [*_shared_candidates(planner, job, [readings[name] for name in own], chosen)]
-            chosen |= _cheapest(planner, job, chosen, found)
+            streams = [readings[name] for name in own]
+            found = [*_shared_candidates(planner, job, streams, chosen)]
+            lowered = []
+            for candidate in _cheapest(planner, job, chosen, found)[:_LOWERED]:
+                numbers = {**chosen, **candidate.partitions}
+                for each in streams:
+                    numbers[each.name] = _fewest(planner, job, each, numbers)
+                usd = sum(_usd(planner, each, numbers[each.name]) for each in streams)
+                sized, _ = planner.plan(job, numbers)
+                usd += math.inf if sized is None else sum(line.usd for line in sized.cost)
+                lowered.append((round(usd, 6), len(lowered), numbers))
+            chosen |= min(lowered)[-1]
             continue
-        usd = {
+        costs = {
             (name, number): _usd(planner, readings[name], number)
-            for name, each in own.items()
-            for number in each.values()
+            for name, numbers in own.items()
+            for number in numbers.values()
         }
-        chosen |= _cheapest(planner, job, chosen, _candidates(own, usd))
+        chosen |= _cheapest(planner, job, chosen, _candidates(own, costs))[0].partitions
     return chosen
 
 
@@ -230,8 +243,8 @@ def _candidates(
 
 def _cheapest(
     planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[Candidate]
-) -> Mapping[str, int]:
-    """Return the partitions with which streams and job cost the least; of equal ones those of the fewest cores."""
+) -> list[Candidate]:
+    """Return the candidates with which streams and job cost the least, the best first; of equal ones that of the fewest cores."""
     workers = {cores: _workers_usd(planner, job, cores) for cores in {each.cores for each in candidates}}
     estimated = sorted((each.usd + workers[each.cores], place) for place, each in enumerate(candidates))
     # Continuous workers cost no less than the estimate.
@@ -245,16 +258,44 @@ def _cheapest(
         if sized is not None:
             usd = each.usd + sum(line.usd for line in sized.cost)
             found.append((round(usd, 6), sized.cores.value, len(found), each))
-    return min(found)[-1].partitions if found else candidates[0].partitions
+    return [each for *_, each in sorted(found)] or [candidates[0]]
+
+
+def _fewest(planner: JobPlanner, job: str, reading: StreamWithReaders, chosen: Mapping[str, int]) -> int:
+    """Return the fewest partitions of a stream with which it and the job cost less, while other streams keep theirs.
+
+    The search divides the batches of all streams together, which gives some of them more than they need beside the others.
+    """
+    least, most = reading.fewest(one_wave=False), chosen[reading.name]
+    now, _ = planner.plan(job, chosen)
+    if now is None or _usd(planner, reading, least) == _usd(planner, reading, most):
+        return most
+    demands, paid = (
+        planner.demands[job],
+        planner.environment.jobs[job].cores or now.executors.value * now.vcpu,
+    )
+    usd = _usd(planner, reading, most) + sum(line.usd for line in now.cost)
+    for number in range(least, most):
+        fewer = {**chosen, reading.name: number}
+        if divide(shared_batches(demands, planner.sources(demands, fewer)), paid) is not None:
+            sized, _ = planner.plan(job, fewer)
+            if sized and _usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - _CENT:
+                return number
+    return most
 
 
 def _workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
-    """Return the least dollars of a job's workers, whatever memory they need."""
+    """Return the least dollars of a job's workers, whatever memory they need; infinity where its pins do not allow the cores."""
     settings = planner.environment.jobs[job]
+    own = [each for each in type(settings).possible_workers(settings, lambda _: 0.0) if each.own]
+    paid = (settings.max_workers or math.inf) - 1
+    if cores > min(settings.cores or math.inf, paid * max(each.tasks for each in own)):
+        return math.inf
     if settings.max_workers is not None:
         return 0.0
     return min(
-        (math.ceil(cores / each.tasks) + 1) * HOURS * worker_usd_hour(each.bills, planner.prices)
-        for each in type(settings).possible_workers(settings, lambda _: 0.0)
-        if each.own
+        (math.ceil((settings.cores or cores) / each.tasks) + 1)
+        * HOURS
+        * worker_usd_hour(each.bills, planner.prices)
+        for each in own
     )
