@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import TypeVar
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
@@ -28,7 +29,7 @@ _LOWERED = 3
 """Cheapest candidates whose streams are looked through for partitions that one of them alone could spare."""
 
 _CONTESTED = 5
-"""Streams of a job of which every choice between more partitions and a shuffle is tried."""
+"""Streams of a job of which every choice between more partitions and a shuffle, or fewer waves, is tried."""
 
 _CENT = 0.01
 """Dollars by which equal costs may differ, as sums depend on their order."""
@@ -53,6 +54,7 @@ class Candidate:
     partitions: Mapping[str, int] = field(default_factory=dict)
 
 
+V = TypeVar("V")
 Planned = tuple[JobPlan | None, list[Finding]]
 
 
@@ -192,16 +194,22 @@ def _read_in_waves(
 ) -> Iterator[dict[str, int]]:
     """Yield partitions for each stream: those that its traffic needs, then so many more that fewer cores read them in waves."""
     least = {each.name: each.fewest(one_wave=True) for each in readings}
-    yield least
-    batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
+    batches, raised = shared_batches(demands, planner.sources(demands, {**chosen, **least})), []
     for demand, batch in zip(demands, batches, strict=True):
         each_wave = batch.reading / (batch.room + batch.unread)
-        if not 1 <= each_wave < batch.partitions or not set(demand.streams) <= set(least):
-            continue
-        number = math.floor(math.ceil(batch.partitions / each_wave) * each_wave) + 1
-        more = {name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()}
-        least = {**least, **{name: max(least[name], each) for name, each in more.items()}}
-        yield least
+        if 1 <= each_wave < batch.partitions and set(demand.streams) <= set(least):
+            number = math.floor(math.ceil(batch.partitions / each_wave) * each_wave) + 1
+            raised.append({name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()})
+    for more in _subsets(raised):
+        yield {name: max(number, *(each.get(name, 0) for each in more), 0) for name, number in least.items()}
+
+
+def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
+    """Yield each subset of some members, or, of many, the first ones."""
+    if len(members) <= _CONTESTED:
+        yield from (each for size in range(len(members) + 1) for each in combinations(members, size))
+    else:
+        yield from (members[:size] for size in range(len(members) + 1))
 
 
 def _choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iterator[list[bool]]:
@@ -214,14 +222,7 @@ def _choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iter
         if may and own.number > batch.partitions
     ]
     contested.sort(key=lambda place: batches[place].work)
-    if len(contested) <= _CONTESTED:
-        kept: Iterable[Iterable[int]] = (
-            each for size in range(len(contested) + 1) for each in combinations(contested, size)
-        )
-    else:
-        kept = (contested[:size] for size in range(len(contested) + 1))
-    for least in kept:
-        gone = set(least)
+    for gone in _subsets(contested):
         yield [may and place not in gone for place, may in enumerate(free)]
 
 
@@ -287,15 +288,12 @@ def _fewest(planner: JobPlanner, job: str, reading: StreamWithReaders, chosen: M
 def _workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
     """Return the least dollars of a job's workers, whatever memory they need; infinity where its pins do not allow the cores."""
     settings = planner.environment.jobs[job]
-    own = [each for each in type(settings).possible_workers(settings, lambda _: 0.0) if each.own]
-    paid = (settings.max_workers or math.inf) - 1
-    if cores > min(settings.cores or math.inf, paid * max(each.tasks for each in own)):
+    if cores > (settings.cores or math.inf):
         return math.inf
-    if settings.max_workers is not None:
-        return 0.0
-    return min(
-        (math.ceil((settings.cores or cores) / each.tasks) + 1)
-        * HOURS
-        * worker_usd_hour(each.bills, planner.prices)
-        for each in own
-    )
+    costs = [math.inf]
+    for each in type(settings).possible_workers(settings, lambda _: 0.0):
+        workers = math.ceil((settings.cores or cores) / each.tasks) + 1
+        if each.own and workers <= (settings.max_workers or math.inf):
+            paid = settings.max_workers or workers
+            costs.append(paid * HOURS * worker_usd_hour(each.bills, planner.prices))
+    return min(costs)
