@@ -26,7 +26,7 @@ _PRICED = 12
 
 
 _LOWERED = 3
-"""Cheapest candidates whose streams are looked through for partitions that one of them alone could spare."""
+"""Cheapest candidates, and cheapest ones that pins refuse, whose streams are looked through for partitions that one of them alone could spare."""
 
 _CONTESTED = 5
 """Streams of a job of which every choice between more partitions and a shuffle, or fewer waves, is tried."""
@@ -121,10 +121,10 @@ def cheapest_partitions(
             streams = [readings[name] for name in own]
             found = [*_shared_candidates(planner, job, streams, chosen)]
             lowered = []
-            for candidate in _cheapest(planner, job, chosen, found)[:_LOWERED]:
+            for candidate in _cheapest(planner, job, chosen, found):
                 numbers = {**chosen, **candidate.partitions}
                 for each in streams:
-                    numbers[each.name] = _fewest(planner, job, each, numbers)
+                    numbers[each.name] = _fewest(planner, job, each, numbers, candidate.cores)
                 usd = sum(_usd(planner, each, numbers[each.name]) for each in streams)
                 sized, _ = planner.plan(job, numbers)
                 usd += math.inf if sized is None else sum(line.usd for line in sized.cost)
@@ -245,12 +245,13 @@ def _candidates(
 def _cheapest(
     planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    """Return the candidates with which streams and job cost the least, the best first; of equal ones that of the fewest cores."""
+    """Return the candidates with which streams and job cost the least, the best first, then those that pins refuse."""
     workers = {cores: _workers_usd(planner, job, cores) for cores in {each.cores for each in candidates}}
     estimated = sorted((each.usd + workers[each.cores], place) for place, each in enumerate(candidates))
     # Continuous workers cost no less than the estimate.
     bounds = planner.environment.jobs[job].run_every is None
     found: list[tuple[float, int, int, Candidate]] = []
+    refused = []
     for tried, (least, place) in enumerate(estimated):
         if found and (tried >= _PRICED or (bounds and least > min(found)[0] + _CENT)):
             break
@@ -259,23 +260,28 @@ def _cheapest(
         if sized is not None:
             usd = each.usd + sum(line.usd for line in sized.cost)
             found.append((round(usd, 6), sized.cores.value, len(found), each))
-    return [each for *_, each in sorted(found)] or [candidates[0]]
+        else:
+            refused.append(each)
+    cheapest = [each for *_, each in sorted(found)] or [candidates[0]]
+    return [*cheapest[:_LOWERED], *refused[:_LOWERED]]
 
 
-def _fewest(planner: JobPlanner, job: str, reading: StreamWithReaders, chosen: Mapping[str, int]) -> int:
+def _fewest(
+    planner: JobPlanner, job: str, reading: StreamWithReaders, chosen: Mapping[str, int], cores: int
+) -> int:
     """Return the fewest partitions of a stream with which it and the job cost less, while other streams keep theirs.
 
     The search divides the batches of all streams together, which gives some of them more than they need beside the others.
     """
     least, most = reading.fewest(one_wave=False), chosen[reading.name]
-    now, _ = planner.plan(job, chosen)
-    if now is None or _usd(planner, reading, least) == _usd(planner, reading, most):
+    if _usd(planner, reading, least) == _usd(planner, reading, most):
         return most
-    demands, paid = (
-        planner.demands[job],
-        planner.environment.jobs[job].cores or now.executors.value * now.vcpu,
-    )
-    usd = _usd(planner, reading, most) + sum(line.usd for line in now.cost)
+    now, _ = planner.plan(job, chosen)
+    usd = math.inf
+    if now is not None:
+        usd = _usd(planner, reading, most) + sum(line.usd for line in now.cost)
+        cores = now.executors.value * now.vcpu
+    paid, demands = planner.environment.jobs[job].cores or cores, planner.demands[job]
     for number in range(least, most):
         fewer = {**chosen, reading.name: number}
         if divide(shared_batches(demands, planner.sources(demands, fewer)), paid) is not None:
