@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _LAST = 4
 """Calls that each function remembers: callers ask again at once, for each job and each figure of a page."""
@@ -32,13 +33,14 @@ def cached_for_same_objects(function: Callable[P, R]) -> Callable[P, R]:
     """
 
     @lru_cache(maxsize=_LAST)
-    def cached(*keys: _Same) -> R:
-        values: Any = [each.value for each in keys]
-        return function(*values)
+    def cached(*keys: _Same) -> Any:
+        call: Any = function
+        return call(*(each.value for each in keys))
 
     @wraps(function)
     def asked(*args: P.args, **named: P.kwargs) -> R:
         assert not named, "arguments by position"
-        return cached(*map(_Same, args))
+        result: R = cached(*map(_Same, args))
+        return result
 
     return asked

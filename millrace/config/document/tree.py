@@ -172,12 +172,12 @@ def read(path: FilePath) -> Document:
     return Document(tree, tuple(reader.mistakes))
 
 
-def _compose(text: str) -> tuple[Node | None, YAML]:
+def _compose(text: str) -> tuple[Node | None, Any]:
     """Return the nodes of a text, and what constructs their values.
 
     libyaml is six times as fast. What it refuses ruamel.yaml reads, which says better what is wrong, and what the two read differently.
     """
-    yaml = YAML(typ="safe", pure=True)
+    yaml: Any = YAML(typ="safe", pure=True)
     if CParser is not None and not _READ_DIFFERENTLY.search(text):
         yaml._parser = CParser(text)
         try:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
-from millrace.sizing.cost import HOURS, stream_cost
+from millrace.sizing.cost import CENT, HOURS, stream_cost
 from millrace.sizing.jobs.core_spreads import shared_batches
 from millrace.sizing.jobs.job import plan_job
 from millrace.sizing.jobs.sharing import Batch, divide, fewest_shared_cores
@@ -30,9 +30,6 @@ _LOWERED = 3
 
 _CONTESTED = 5
 """Streams of a job of which every choice between more partitions and a shuffle, or fewer waves, is tried."""
-
-_CENT = 0.01
-"""Dollars by which equal costs may differ, as sums depend on their order."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +117,15 @@ def cheapest_partitions(
         if len(planner.demands[job]) > 1:
             streams = [readings[name] for name in own]
             found = [*_shared_candidates(planner, job, streams, chosen)]
-            lowered = []
+            lowered: list[tuple[float, int, dict[str, int]]] = []
             for candidate in _cheapest(planner, job, chosen, found):
-                numbers = {**chosen, **candidate.partitions}
-                for each in streams:
-                    numbers[each.name] = _fewest(planner, job, each, numbers, candidate.cores)
-                usd = sum(_usd(planner, each, numbers[each.name]) for each in streams)
-                sized, _ = planner.plan(job, numbers)
+                fewer = {**chosen, **candidate.partitions}
+                for stream in streams:
+                    fewer[stream.name] = _fewest(planner, job, stream, fewer, candidate.cores)
+                usd = sum(_usd(planner, each, fewer[each.name]) for each in streams)
+                sized, _ = planner.plan(job, fewer)
                 usd += math.inf if sized is None else sum(line.usd for line in sized.cost)
-                lowered.append((round(usd, 6), len(lowered), numbers))
+                lowered.append((round(usd, 6), len(lowered), fewer))
             chosen |= min(lowered)[-1]
             continue
         costs = {
@@ -171,7 +168,7 @@ def _shared_candidates(
         yield Candidate(most, lowest, least)
         for cores in range(fewest_shared_cores(batches, free=free), most + 1):
             workers = _workers_usd(planner, job, cores)
-            if lowest + workers > best + _CENT:  # more cores never cost less
+            if lowest + workers > best + CENT:  # more cores never cost less
                 break
             for may in _choices(batches, cores, free):
                 tasks = divide(batches, cores, free=may)
@@ -253,7 +250,7 @@ def _cheapest(
     found: list[tuple[float, int, int, Candidate]] = []
     refused = []
     for tried, (least, place) in enumerate(estimated):
-        if found and (tried >= _PRICED or (bounds and least > min(found)[0] + _CENT)):
+        if found and (tried >= _PRICED or (bounds and least > min(found)[0] + CENT)):
             break
         each = candidates[place]
         sized, _ = planner.plan(job, {**chosen, **each.partitions})
@@ -286,7 +283,7 @@ def _fewest(
         fewer = {**chosen, reading.name: number}
         if divide(shared_batches(demands, planner.sources(demands, fewer)), paid) is not None:
             sized, _ = planner.plan(job, fewer)
-            if sized and _usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - _CENT:
+            if sized and _usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - CENT:
                 return number
     return most
 
