@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -61,14 +62,20 @@ def load_kinds(group: str, own: Mapping[str, str]) -> dict[str, Any]:
     own
         Loader of each class, as ``module:class``, by kind.
     """
-    kinds = dict.fromkeys((*own, *entry_points(group=group).names))
+    kinds = dict.fromkeys((*own, *_installed().select(group=group).names))
     return {kind: load_kind(group, own, kind) for kind in kinds}
 
 
 def load_kind(group: str, own: Mapping[str, str], kind: str) -> Any:
     """Return what one kind has in a registry as of :func:`load_kinds`; None if it has nothing there."""
-    loaders = {**own, **{each.name: each.value for each in entry_points(group=group)}}
+    loaders = {**own, **{each.name: each.value for each in _installed().select(group=group)}}
     return EntryPoint(kind, loaders[kind], group).load() if kind in loaders else None
+
+
+@cache
+def _installed() -> EntryPoints:
+    # Looking through all distributions takes a hundredth of a second, and a start asks for each kind.
+    return entry_points()
 
 
 def arn_parts(arn: str) -> tuple[str, str, str]:

@@ -14,6 +14,9 @@ from millrace.config.sources.base import Usage
 from millrace.sizing.model import CostItem, Figure, Inputs, RunPlan
 from millrace.sizing.prices_and_limits import PriceTable, known_prices
 
+CENT = 0.01
+"""Dollars by which equal costs may differ, as sums depend on their order."""
+
 
 def item(
     name: str,

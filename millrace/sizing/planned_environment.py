@@ -9,8 +9,10 @@ from typing import Any
 from millrace.config.base import Model
 from millrace.config.model import Environment
 from millrace.sizing.model import Plan
+from millrace.sizing.same_objects import cached_for_same_objects
 
 
+@cached_for_same_objects
 def as_planned(environment: Environment, plan: Plan) -> Environment:
     """Return an environment with the periods, modes and tiers of its plan; itself where they are those of the file."""
     runs = {name: job.run.every_seconds.value for name, job in plan.jobs.items() if job.run is not None}

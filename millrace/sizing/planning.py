@@ -142,16 +142,16 @@ def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, 
     if not problems:
         return found, []
     places = {tuple(map(str, each.path[:2])) for each in problems}
-    pinned = frozenset(
+    pinned = (
         job
         for job, _, query in environment.queries
         if {("jobs", job), *(("streams", name) for name in getattr(query, "streams", ()))} & places
     )
-    return _sized_for(environment, table, pinned)
+    return _sized_for(environment, table, tuple(dict.fromkeys(pinned)))
 
 
 def _sized_for(
-    environment: Environment, table: PriceTable, as_asked: frozenset[str] = frozenset()
+    environment: Environment, table: PriceTable, as_asked: tuple[str, ...] = ()
 ) -> tuple[_Sized | None, list[Finding]]:
     demands, problems = query_demands(environment, as_asked)
     if problems:

@@ -244,7 +244,7 @@ def _own(region: str, root: Path | None) -> PriceTable | None:
 @cache
 def _shipped(name: str) -> PriceTable:
     text = (resources.files("millrace.sizing") / "prices" / f"{name}.yaml").read_text(encoding="utf-8")
-    return PriceTable.model_validate(YAML(typ="safe", pure=True).load(text))
+    return PriceTable.model_validate(YAML(typ="safe").load(text))
 
 
 @cache
@@ -257,7 +257,7 @@ def known_prices() -> Set[str]:
 def limits() -> LimitTable:
     """Read the limits of the services."""
     text = (resources.files("millrace.sizing") / "limits.yaml").read_text(encoding="utf-8")
-    return LimitTable.model_validate(YAML(typ="safe", pure=True).load(text))
+    return LimitTable.model_validate(YAML(typ="safe").load(text))
 
 
 def a_second(limit: PartitionLimit) -> float:

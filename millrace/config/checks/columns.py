@@ -87,7 +87,7 @@ class Catalog:
 def fields_of(payload: Payload, root: FilePath) -> dict[str, Kind] | None:
     """Return the fields of a payload by name; None if its schema file is wrong or its format has no fixed fields."""
     try:
-        fields = payload.format.fields((root / payload.schema_).resolve())
+        fields = payload.format.fields(root / payload.schema_)
     except (ValueError, OSError, TypeError, KeyError):
         return None
     return None if fields is None else {each.name: each.kind for each in fields}

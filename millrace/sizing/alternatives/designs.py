@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import TypeVar
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
-from millrace.sizing.cost import HOURS, stream_cost
+from millrace.sizing.cost import CENT, HOURS, stream_cost
 from millrace.sizing.jobs.core_spreads import shared_batches
 from millrace.sizing.jobs.job import plan_job
 from millrace.sizing.jobs.sharing import Batch, divide, fewest_shared_cores
@@ -24,11 +25,11 @@ _PRICED = 12
 """Candidates of a job that are planned and priced exactly, the cheapest by an estimate first; more if pins allow none of them."""
 
 
-_CONTESTED = 5
-"""Streams of a job of which every choice between more partitions and a shuffle is tried."""
+_LOWERED = 3
+"""Cheapest candidates, and cheapest ones that pins refuse, whose streams are looked through for partitions that one of them alone could spare."""
 
-_CENT = 0.01
-"""Dollars by which equal costs may differ, as sums depend on their order."""
+_CONTESTED = 5
+"""Streams of a job of which every choice between more partitions and a shuffle, or fewer waves, is tried."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Candidate:
     partitions: Mapping[str, int] = field(default_factory=dict)
 
 
+V = TypeVar("V")
 Planned = tuple[JobPlan | None, list[Finding]]
 
 
@@ -107,21 +109,31 @@ def cheapest_partitions(
     chosen = {**given, **{name: each[min(each)] for name, each in options.items() if each}}
     chosen |= {name: readings[name].fewest(one_wave=True) for name, each in options.items() if not each}
     by_job: dict[str, dict[str, dict[int, int]]] = {}
-    for name, each in options.items():
+    for name, numbers in options.items():
         job = readings[name].main.job
-        if len(each) > 1 or len(planner.demands[job]) > 1:
-            by_job.setdefault(job, {})[name] = each
+        if len(numbers) > 1 or len(planner.demands[job]) > 1:
+            by_job.setdefault(job, {})[name] = numbers
     for job, own in by_job.items():
         if len(planner.demands[job]) > 1:
-            found = [*_shared_candidates(planner, job, [readings[name] for name in own], chosen)]
-            chosen |= _cheapest(planner, job, chosen, found)
+            streams = [readings[name] for name in own]
+            found = [*_shared_candidates(planner, job, streams, chosen)]
+            lowered: list[tuple[float, int, dict[str, int]]] = []
+            for candidate in _cheapest(planner, job, chosen, found):
+                fewer = {**chosen, **candidate.partitions}
+                for stream in streams:
+                    fewer[stream.name] = _fewest(planner, job, stream, fewer, candidate.cores)
+                usd = sum(_usd(planner, each, fewer[each.name]) for each in streams)
+                sized, _ = planner.plan(job, fewer)
+                usd += math.inf if sized is None else sum(line.usd for line in sized.cost)
+                lowered.append((round(usd, 6), len(lowered), fewer))
+            chosen |= min(lowered)[-1]
             continue
-        usd = {
+        costs = {
             (name, number): _usd(planner, readings[name], number)
-            for name, each in own.items()
-            for number in each.values()
+            for name, numbers in own.items()
+            for number in numbers.values()
         }
-        chosen |= _cheapest(planner, job, chosen, _candidates(own, usd))
+        chosen |= _cheapest(planner, job, chosen, _candidates(own, costs))[0].partitions
     return chosen
 
 
@@ -147,28 +159,54 @@ def _shared_candidates(
     Each stream gets what its traffic needs, or so many that no batch is shuffled.
     """
     demands, streams = planner.demands[job], {each.name: each for each in readings}
-    least = {each.name: each.fewest(one_wave=True) for each in readings}
-    batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
-    free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
-    lowest = sum(_usd(planner, streams[name], number) for name, number in least.items())
-    most = fewest_shared_cores(batches)
-    yield Candidate(most, lowest, least)
     best = math.inf
-    for cores in range(fewest_shared_cores(batches, free=free), most + 1):
-        workers = _workers_usd(planner, job, cores)
-        if lowest + workers > best + _CENT:  # more cores never cost less
-            break
-        for may in _choices(batches, cores, free):
-            tasks = divide(batches, cores, free=may)
-            if tasks is None:
-                continue
-            number = dict(least)
-            for demand, own, more in zip(demands, tasks, may, strict=True):
-                for name, part in demand.streams.items() if more else ():
-                    number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
-            usd = sum(_usd(planner, streams[name], each) for name, each in number.items())
-            best = min(best, usd + workers)
-            yield Candidate(cores, usd, number)
+    for least in _read_in_waves(planner, demands, readings, chosen):
+        batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
+        free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
+        lowest = sum(_usd(planner, streams[name], number) for name, number in least.items())
+        most = fewest_shared_cores(batches)
+        yield Candidate(most, lowest, least)
+        for cores in range(fewest_shared_cores(batches, free=free), most + 1):
+            workers = _workers_usd(planner, job, cores)
+            if lowest + workers > best + CENT:  # more cores never cost less
+                break
+            for may in _choices(batches, cores, free):
+                tasks = divide(batches, cores, free=may)
+                if tasks is None:
+                    continue
+                number = dict(least)
+                for demand, own, more in zip(demands, tasks, may, strict=True):
+                    for name, part in demand.streams.items() if more else ():
+                        number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
+                usd = sum(_usd(planner, streams[name], each) for name, each in number.items())
+                best = min(best, usd + workers)
+                yield Candidate(cores, usd, number)
+
+
+def _read_in_waves(
+    planner: JobPlanner,
+    demands: Sequence[QueryDemand],
+    readings: Sequence[StreamWithReaders],
+    chosen: Mapping[str, int],
+) -> Iterator[dict[str, int]]:
+    """Yield partitions for each stream: those that its traffic needs, then so many more that fewer cores read them in waves."""
+    least = {each.name: each.fewest(one_wave=True) for each in readings}
+    batches, raised = shared_batches(demands, planner.sources(demands, {**chosen, **least})), []
+    for demand, batch in zip(demands, batches, strict=True):
+        each_wave = batch.reading / (batch.room + batch.unread)
+        if 1 <= each_wave < batch.partitions and set(demand.streams) <= set(least):
+            number = math.floor(math.ceil(batch.partitions / each_wave) * each_wave) + 1
+            raised.append({name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()})
+    for more in _subsets(raised):
+        yield {name: max(number, *(each.get(name, 0) for each in more), 0) for name, number in least.items()}
+
+
+def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
+    """Yield each subset of some members, or, of many, the first ones."""
+    if len(members) <= _CONTESTED:
+        yield from (each for size in range(len(members) + 1) for each in combinations(members, size))
+    else:
+        yield from (members[:size] for size in range(len(members) + 1))
 
 
 def _choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iterator[list[bool]]:
@@ -181,14 +219,7 @@ def _choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iter
         if may and own.number > batch.partitions
     ]
     contested.sort(key=lambda place: batches[place].work)
-    if len(contested) <= _CONTESTED:
-        kept: Iterable[Iterable[int]] = (
-            each for size in range(len(contested) + 1) for each in combinations(contested, size)
-        )
-    else:
-        kept = (contested[:size] for size in range(len(contested) + 1))
-    for least in kept:
-        gone = set(least)
+    for gone in _subsets(contested):
         yield [may and place not in gone for place, may in enumerate(free)]
 
 
@@ -210,27 +241,62 @@ def _candidates(
 
 def _cheapest(
     planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[Candidate]
-) -> Mapping[str, int]:
-    """Return the partitions with which streams and job cost the least; of equal ones those of the fewest cores."""
-    estimated = sorted(candidates, key=lambda each: each.usd + _workers_usd(planner, job, each.cores))
+) -> list[Candidate]:
+    """Return the candidates with which streams and job cost the least, the best first, then those that pins refuse."""
+    workers = {cores: _workers_usd(planner, job, cores) for cores in {each.cores for each in candidates}}
+    estimated = sorted((each.usd + workers[each.cores], place) for place, each in enumerate(candidates))
+    # Continuous workers cost no less than the estimate.
+    bounds = planner.environment.jobs[job].run_every is None
     found: list[tuple[float, int, int, Candidate]] = []
-    for place, each in enumerate(estimated):
-        if place >= _PRICED and found:
+    refused = []
+    for tried, (least, place) in enumerate(estimated):
+        if found and (tried >= _PRICED or (bounds and least > min(found)[0] + CENT)):
             break
+        each = candidates[place]
         sized, _ = planner.plan(job, {**chosen, **each.partitions})
         if sized is not None:
             usd = each.usd + sum(line.usd for line in sized.cost)
             found.append((round(usd, 6), sized.cores.value, len(found), each))
-    return min(found)[-1].partitions if found else candidates[0].partitions
+        else:
+            refused.append(each)
+    cheapest = [each for *_, each in sorted(found)] or [candidates[0]]
+    return [*cheapest[:_LOWERED], *refused[:_LOWERED]]
+
+
+def _fewest(
+    planner: JobPlanner, job: str, reading: StreamWithReaders, chosen: Mapping[str, int], cores: int
+) -> int:
+    """Return the fewest partitions of a stream with which it and the job cost less, while other streams keep theirs.
+
+    The search divides the batches of all streams together, which gives some of them more than they need beside the others.
+    """
+    least, most = reading.fewest(one_wave=False), chosen[reading.name]
+    if _usd(planner, reading, least) == _usd(planner, reading, most):
+        return most
+    now, _ = planner.plan(job, chosen)
+    usd = math.inf
+    if now is not None:
+        usd = _usd(planner, reading, most) + sum(line.usd for line in now.cost)
+        cores = now.executors.value * now.vcpu
+    paid, demands = planner.environment.jobs[job].cores or cores, planner.demands[job]
+    for number in range(least, most):
+        fewer = {**chosen, reading.name: number}
+        if divide(shared_batches(demands, planner.sources(demands, fewer)), paid) is not None:
+            sized, _ = planner.plan(job, fewer)
+            if sized and _usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - CENT:
+                return number
+    return most
 
 
 def _workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
-    """Return the least dollars of a job's workers, whatever memory they need."""
+    """Return the least dollars of a job's workers, whatever memory they need; infinity where its pins do not allow the cores."""
     settings = planner.environment.jobs[job]
-    if settings.max_workers is not None:
-        return 0.0
-    return min(
-        (math.ceil(cores / each.tasks) + 1) * HOURS * worker_usd_hour(each.bills, planner.prices)
-        for each in type(settings).possible_workers(settings, lambda _: 0.0)
-        if each.own
-    )
+    if cores > (settings.cores or math.inf):
+        return math.inf
+    costs = [math.inf]
+    for each in type(settings).possible_workers(settings, lambda _: 0.0):
+        workers = math.ceil((settings.cores or cores) / each.tasks) + 1
+        if each.own and workers <= (settings.max_workers or math.inf):
+            paid = settings.max_workers or workers
+            costs.append(paid * HOURS * worker_usd_hour(each.bills, planner.prices))
+    return min(costs)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from millrace.config.job_runs import refused_runs
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import DeriveQuery, Landing
-from millrace.sizing.cost import stream_cost
+from millrace.sizing.cost import CENT, stream_cost
 from millrace.sizing.model import Figure
 from millrace.sizing.planned_environment import with_choices
 from millrace.sizing.prices_and_limits import PriceTable, limits
@@ -22,9 +22,6 @@ _PERIODS = tuple(
     timedelta(minutes=each) for each in (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)
 )
 """Periods that are tried. A looser SLA only adds to them, so it never costs more."""
-
-_CENT = 0.01
-"""Dollars by which equal costs may differ, as sums depend on their order."""
 
 Cost = Callable[[Environment], float | None]
 """Function that sizes an environment and returns its dollars a month; None if it cannot be planned."""
@@ -81,7 +78,7 @@ def _cheapest(
     default = cost(part) if always and usd else None
     # Of equal ones the first: the shortest period, whose records are the youngest.
     for value in sorted(usd, key=lambda each: round(usd[each], 2)):
-        if default is not None and default <= usd[value] + _CENT:
+        if default is not None and default <= usd[value] + CENT:
             return None
         if keeps(with_choices(part, section, key, {name: value})):
             return value

@@ -148,7 +148,11 @@ def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
     more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
     least = math.floor(demand.read_in_one_wave) + 1
     why = f"{demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands {1 / demand.work.hand_over:,.0f} a second to {demand.query}"
-    hint = f"`fan_out: true` gives a query a {part}'s whole way out" if asked.fans_out else None
+    hint = (
+        f"`fan_out: true` gives a query a {part}'s whole way out"
+        if asked.fans_out and not demand.work.alone
+        else None
+    )
     if asked.elastic_limits is not None:
         runs = (
             "" if environment.jobs[demand.job].run_every is None else ", or a longer `run_every` of its job"

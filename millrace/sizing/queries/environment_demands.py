@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache, lru_cache
+from functools import cache
 
 from millrace.config.checks.partition_lists import partition_lists
 from millrace.config.document.problems import Finding
@@ -28,6 +28,7 @@ from millrace.sizing.queries.triggers import (
     partitions_of_run,
     seconds_held,
 )
+from millrace.sizing.same_objects import cached_for_same_objects
 
 Landings = dict[str, tuple[str, Landing]]
 """First query that lands each table, with its job, by table."""
@@ -58,7 +59,7 @@ def landed_streams(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
 
 
 def query_demands(
-    environment: Environment, as_asked: frozenset[str] = frozenset()
+    environment: Environment, as_asked: tuple[str, ...] = ()
 ) -> tuple[list[QueryDemand], list[Finding]]:
     """Return the demands of all queries.
 
@@ -72,34 +73,19 @@ def query_demands(
     tuple
         The feasible demands, and a finding for each demand that no number of cores can meet.
     """
-    found, problems = _query_demands(_Same(environment), as_asked)
+    found, problems = _query_demands(environment, as_asked)
     return [*found], [*problems]
 
 
 def job_demands(environment: Environment, job: str) -> list[QueryDemand]:
     """Return the feasible demands of a job's queries."""
-    return _job_demands(_Same(environment)).get(job, [])
+    return _job_demands(environment).get(job, [])
 
 
-class _Same:
-    """An environment as a cache key, compared by object identity; environments never change, and have no hash."""
-
-    def __init__(self, environment: Environment) -> None:
-        self.environment = environment
-
-    def __hash__(self) -> int:
-        return id(self.environment)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.environment is self.environment
-
-
-@lru_cache(maxsize=2)
+@cached_for_same_objects
 def _query_demands(
-    asked: _Same, as_asked: frozenset[str] = frozenset()
+    environment: Environment, as_asked: tuple[str, ...]
 ) -> tuple[list[QueryDemand], list[Finding]]:
-    # Called for each job and each figure of a page: without a cache, time would grow with the square of the environment.
-    environment = asked.environment
     found: list[QueryDemand] = []
     problems = [wrong for job in environment.jobs for wrong in result_problems(environment, job)]
     if problems:
@@ -120,10 +106,10 @@ def _query_demands(
     return found, problems
 
 
-@lru_cache(maxsize=2)
-def _job_demands(asked: _Same) -> dict[str, list[QueryDemand]]:
+@cached_for_same_objects
+def _job_demands(environment: Environment) -> dict[str, list[QueryDemand]]:
     found: dict[str, list[QueryDemand]] = {}
-    for demand in _query_demands(asked)[0]:
+    for demand in _query_demands(environment, ())[0]:
         found.setdefault(demand.job, []).append(demand)
     return found
 

@@ -15,10 +15,10 @@ from tests.unit.sizing.drawn_environments import milliseconds
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[dict[str, object], dict[str, object]]:
-    """A provisioned stream, and the job that lands it."""
+    """A provisioned stream, and the job that lands it, and perhaps derives from its table."""
     traffic = {
         "records_per_second": draw(st.integers(100, 20_000)),
-        "record_size": draw(st.sampled_from(["100B", "400B", "900B", "2KiB"])),
+        "record_size": draw(st.sampled_from(["100B", "400B", "900B", "2KiB", "4KiB"])),
         "basis": "measured",
     }
     stream = {"kind": "kinesis", "retention": draw(st.sampled_from(["24h", "48h"])), "traffic": traffic}
@@ -27,9 +27,13 @@ def streams(draw: st.DrawFn) -> tuple[dict[str, object], dict[str, object]]:
         "batch_overhead": draw(milliseconds(0.3, 4)),
         "basis": "measured",
     }
-    query = {"kind": "land", "source": "clicks", "table": "landed", "schema": "pipelines/a.ddl"}
+    land = {"kind": "land", "source": "clicks", "table": "landed", "schema": "pipelines/a.ddl"}
+    queries: dict[str, object] = {"land": land}
+    for number in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        sink = {"kind": "iceberg", "table": f"derived_{number}"}
+        queries[f"derive-{number}"] = {"kind": "derive", "source": "landed", "sink": sink}
     engine, latency = draw(st.sampled_from(["glue", "emr"])), draw(milliseconds(10, 300))
-    return stream, {"engine": engine, "latency": latency, "rate": rate, "queries": {"land": query}}
+    return stream, {"engine": engine, "latency": latency, "rate": rate, "queries": queries}
 
 
 def usd(stream: dict[str, object], job: dict[str, object]) -> tuple[float, int] | None:
@@ -56,6 +60,29 @@ def test_no_shards_that_are_pinned_are_cheaper(drawn: tuple[dict[str, object], d
     for number in {*range(1, 25), *range(max(1, shards - 8), shards + 8), shards // 2, 2 * shards} - {0}:
         other = usd({**stream, "shards": number}, job)
         assert other is None or other[0] >= cheapest - 0.01, f"{number} shards are cheaper than {shards}"
+
+
+def test_a_shard_more_saves_cores_where_full_shards_are_read_in_one_wave() -> None:
+    """56 shards deliver for half of a batch and two seconds, so two waves do not end: 60 cores. With 57 they do: 33 cores."""
+    traffic = {
+        "records_per_second": 9498.6,
+        "peak_factor": 1.5,
+        "record_size": "4KiB",
+        "basis": "measured",
+    }
+    land = {"kind": "land", "source": "clicks", "table": "landed", "schema": "pipelines/a.ddl"}
+    queries: dict[str, object] = {"land": land}
+    for number in range(2):
+        sink = {"kind": "iceberg", "table": f"derived_{number}"}
+        queries[f"derive-{number}"] = {"kind": "derive", "source": "landed", "sink": sink}
+    job = {"engine": "emr", "latency": "2790946ms", "queries": queries}
+    stream = {"kind": "kinesis", "mode": "provisioned", "traffic": traffic}
+    found = usd(stream, job)
+    assert found is not None
+    for number in range(56, 90):
+        other = usd({**stream, "shards": number}, job)
+        assert other is not None
+        assert other[0] >= found[0] - 0.01, f"{number} shards are cheaper than {found[1]}"
 
 
 def with_cluster(rate: int, days: int, **keys: object) -> Environment:

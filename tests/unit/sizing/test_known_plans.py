@@ -62,7 +62,8 @@ def test_consumers_bind_where_they_are_many(from_text: Loader) -> None:
     assert found == math.ceil(4 * 800 * 10 / 1024 / 2) == 16
     assert "4 readers" in why
     fanned = more.replace("schema:", "fan_out: true, schema:")
-    assert shards(from_text(text(rate="800", size="10KiB", per_core="10000000", more=fanned)))[0] == 8
+    # Eight would do, and 32 cores; in two waves 24 cores read eleven, for less.
+    assert shards(from_text(text(rate="800", size="10KiB", per_core="10000000", more=fanned)))[0] == 11
 
 
 def test_a_record_of_ten_mebibytes(from_text: Loader) -> None:

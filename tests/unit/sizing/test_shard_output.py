@@ -116,6 +116,23 @@ def test_shards_that_hand_over_less_than_arrives_are_refused(from_text: Loader) 
         plan(of(from_text, 4_000, "1KiB", 5, more=TWO_MORE))
 
 
+def test_fan_out_is_a_hint_where_readers_share_shards(from_text: Loader) -> None:
+    four = TWO_MORE + TWO_MORE.replace("second", "fourth").replace("third", "fifth")
+    for more in ("", four):
+        given = text(
+            rate="2000",
+            size="1KiB",
+            stream="mode: on-demand",
+            sla="10s",
+            overhead="4.5s",
+            per_core="500",
+            more=more,
+        )
+        with pytest.raises(ConfigurationError, match="provisioned with at least") as refused:
+            plan(from_text(given))
+        assert ("`fan_out: true`" in str(refused.value)) == bool(more), str(refused.value)
+
+
 def test_the_simulator_falls_behind_where_shards_do(from_text: Loader) -> None:
     """One core reads two shards in turn: as much as one of them hands over, and four times as much arrives."""
     environment = of(from_text, 1_000, "1KiB", 2)
