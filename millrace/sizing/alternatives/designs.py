@@ -17,6 +17,7 @@ from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.driver import by_driver
 from millrace.sizing.queries.query import Source
 from millrace.sizing.streams import StreamWithReaders
 
@@ -67,6 +68,13 @@ class JobPlanner:
         self.demands: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
         for demand in demands:
             self.demands[demand.job].append(demand)
+        self.by_driver: dict[str, dict[int, list[QueryDemand]]] = {}
+        """Demands of each job by the cores of its driver."""
+        self.problems: list[Finding] = []
+        """Findings for jobs whose driver is too busy, whatever its size."""
+        for name, own in self.demands.items():
+            self.by_driver[name], wrong = by_driver(environment, name, own)
+            self.problems += wrong
         self.least: Mapping[str, float] = {}
         """Partitions that the traffic needs, as real numbers, by stream."""
         self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
@@ -82,12 +90,22 @@ class JobPlanner:
         return found
 
     def plan(self, job: str, partitions: Mapping[str, int]) -> Planned:
-        """Plan a job that finds these partitions."""
+        """Plan a job that finds these partitions, with the driver that costs the least; of equal ones the smallest."""
         sources = self.sources(self.demands[job], partitions)
         key = (job, tuple(each.partitions for each in sources.values()))
         if key not in self._planned:
-            self._planned[key] = plan_job(self.environment, job, self.demands[job], sources, self.prices)
+            planned = [
+                plan_job(self.environment, job, demands, sources, self.prices, cores)
+                for cores, demands in self.by_driver[job].items()
+            ]
+            possible = [each for each in planned if each[0] is not None]
+            self._planned[key] = min(possible, key=_job_usd) if possible else planned[-1]
         return self._planned[key]
+
+
+def _job_usd(planned: Planned) -> float:
+    assert planned[0] is not None
+    return round(sum(line.usd for line in planned[0].cost), 6)
 
 
 def cheapest_partitions(
@@ -113,7 +131,12 @@ def cheapest_partitions(
             by_job.setdefault(job, {})[name] = each
     for job, own in by_job.items():
         if len(planner.demands[job]) > 1:
-            found = [*_shared_candidates(planner, job, [readings[name] for name in own], chosen)]
+            free = [readings[name] for name in own]
+            found = [
+                each
+                for demands in planner.by_driver[job].values()
+                for each in _shared_candidates(planner, job, demands, free, chosen)
+            ]
             chosen |= _cheapest(planner, job, chosen, found)
             continue
         usd = {
@@ -140,13 +163,17 @@ def _usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
 
 
 def _shared_candidates(
-    planner: JobPlanner, job: str, readings: Sequence[StreamWithReaders], chosen: Mapping[str, int]
+    planner: JobPlanner,
+    job: str,
+    demands: Sequence[QueryDemand],
+    readings: Sequence[StreamWithReaders],
+    chosen: Mapping[str, int],
 ) -> Iterator[Candidate]:
     """Yield the partitions of the streams of a job whose queries share cores, from its fewest cores on.
 
     Each stream gets what its traffic needs, or so many that no batch is shuffled.
     """
-    demands, streams = planner.demands[job], {each.name: each for each in readings}
+    streams = {each.name: each for each in readings}
     least = {each.name: each.fewest(one_wave=True) for each in readings}
     batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
     free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
