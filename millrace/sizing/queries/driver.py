@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from millrace.config.document.problems import Finding
 from millrace.config.engines import KINDS
@@ -112,11 +113,8 @@ def _sharing(environment: Environment, demands: Sequence[QueryDemand], cores: in
                 ends[place] = end
     share, load = limits()["spark.sharing.share"], driver_load(demands)
     for demand, end in zip(demands, ends, strict=True):
-        changed = replace(
-            demand,
-            work=replace(demand.work, overhead=end),
-            inputs=lambda each=demand, a=end: _inputs(each, a, cores),
-        )
+        work, inputs = replace(demand.work, overhead=end), partial(_inputs, demand, end, cores)
+        changed = replace(demand, work=work, inputs=inputs)
         try:
             if load > share * cores:
                 busy = (
