@@ -2,7 +2,7 @@
 
 Each query lands a Kinesis stream of its own (kinesalite), or a Kafka topic, with the core's supervisor, in a pool of its own, on the
 cores of one local session. A line for each number of records: seconds of a batch (median of the queries' slowest batch of a burst, and of
-all), CPU seconds of JVM and Python for a batch, heap of the JVM after a collection, memory of both, and threads.
+all), CPU seconds of JVM and Python for a batch and of its tasks, heap of the JVM after a collection, memory of both, and threads.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tests import kinesalite
 from tests.documents import with_route
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.performance.by_hand import HOME, SCHEMA
+from tests.performance.cpu import task_seconds
 from tests.performance.preloaded import PARTITIONS, TOPIC, clean, preload
 from tests.performance.session import spark_session
 
@@ -84,8 +85,8 @@ class Burst:
     ----------
     batch, slowest
         Median seconds of a batch, and of the slowest batch of a burst.
-    cpu
-        CPU seconds of JVM and Python for a batch.
+    cpu, tasks
+        CPU seconds of JVM and Python for a batch, and those of its tasks among them: the rest is the driver's.
     heap_mib, memory_mib, threads
         Heap of the JVM, memory of JVM and Python, and threads of the JVM, at the end.
     idle
@@ -98,6 +99,7 @@ class Burst:
     batch: float
     slowest: float
     cpu: float
+    tasks: float
     heap_mib: float
     memory_mib: float
     threads: int
@@ -106,9 +108,15 @@ class Burst:
 
     def line(self) -> str:
         """A row of the table."""
-        numbers = (f"{self.batch:.2f}", f"{self.slowest:.2f}", f"{self.cpu:.2f}", f"{self.heap_mib:.0f}")
+        numbers = (f"{self.batch:.2f}", f"{self.slowest:.2f}", f"{self.cpu:.2f}", f"{self.tasks:.2f}")
         queries = f"{self.cell.all_queries}" + (f", {self.cell.idle} of them idle" * (self.cell.idle > 0))
-        rest = (f"{self.memory_mib:,.0f}", str(self.threads), f"{self.idle:.2f}", str(self.counted))
+        rest = (
+            f"{self.heap_mib:.0f}",
+            f"{self.memory_mib:,.0f}",
+            str(self.threads),
+            f"{self.idle:.2f}",
+            str(self.counted),
+        )
         return "| " + " | ".join((queries, f"{self.cell.records:,}", *numbers, *rest)) + " |"
 
 
@@ -249,7 +257,7 @@ def _bursts(spark: SparkSession, job: dict[str, Any], endpoint: str, cell: Cell)
     both, took = Processes(spark), dict[tuple[str, int], float]()
     wanted = cell.queries * (cell.bursts + cell.warm_up)
     with (HOME / f"{cell.name}.jsonl").open("w") as log, _running(spark, job, endpoint, log):
-        used, counted = 0.0, 0
+        used, tasks, counted = 0.0, 0.0, 0
         until = time.monotonic() + 90 + 2 * cell.trigger * (cell.bursts + cell.warm_up)
         while len(took) < wanted and time.monotonic() < until:
             # Seldom: each question takes the driver's time.
@@ -259,8 +267,8 @@ def _bursts(spark: SparkSession, job: dict[str, Any], endpoint: str, cell: Cell)
                     if batch["numInputRows"]:
                         took[str(query.id), batch["batchId"]] = batch["durationMs"]["triggerExecution"] / 1000
             if not used and len(took) >= cell.queries * cell.warm_up:
-                used, counted = both.cpu, len(took)
-        used, counted = both.cpu - used, len(took) - counted
+                tasks, used, counted = task_seconds(spark), both.cpu, len(took)
+        used, tasks, counted = both.cpu - used, task_seconds(spark) - tasks, len(took) - counted
         idle, memory = 0.0, both.memory_mib
         if cell.queries * cell.records and job["connections"] == {}:
             begun, before = time.monotonic(), both.cpu
@@ -281,6 +289,7 @@ def _bursts(spark: SparkSession, job: dict[str, Any], endpoint: str, cell: Cell)
         statistics.median(every),
         statistics.median(map(max, kept)),
         used / max(1, counted),
+        tasks / max(1, counted),
         heap,
         memory,
         threads,
@@ -314,7 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     out = sys.stdout
     out.write(
-        "| queries | records | batch s | slowest s | CPU s a batch | heap MiB | memory MiB | threads | idle CPU | batches |\n"
+        "| queries | records | batch s | slowest s | CPU s a batch | of tasks | heap MiB | memory MiB | threads | idle CPU | batches |\n"
     )
     cells = [
         Cell(given.queries, records, given.trigger, given.bursts, given.warm_up, given.idle)

@@ -47,6 +47,19 @@ def burst_ends(fixed: Sequence[float], at_once: float) -> list[float]:
     return ends
 
 
+def fixed_costs(job: Job, demands: Sequence[QueryDemand], cores: int) -> list[float]:
+    """Return the seconds before the first task of each query's batch, if all begin together on a driver with so many cores."""
+    # In a run, queries that derive begin when those that land have ended.
+    stages = [(True,), (False,)] if job.run_every is not None else [(True, False)]
+    found = [each.work.overhead for each in demands]
+    for stage in stages:
+        places = [place for place, each in enumerate(demands) if each.lands in stage]
+        ends = burst_ends([found[place] for place in places], batches_at_once(cores))
+        for place, end in zip(places, ends, strict=True):
+            found[place] = end
+    return found
+
+
 def driver_load(demands: Sequence[QueryDemand]) -> float:
     """Return the cores of a driver that the fixed costs of a job's batches keep busy: Σ a/T, times the cores for each."""
     times = (each.work.overhead / max(each.work.planned_trigger, each.work.longest_batch) for each in demands)
@@ -101,16 +114,7 @@ class _BusyDriverError(Exception):
 def _sharing(environment: Environment, demands: Sequence[QueryDemand], cores: int) -> Iterator[QueryDemand]:
     """Yield demands with the fixed costs of batches that begin together on a driver."""
     job = environment.jobs[demands[0].job]
-    fixed = [each.work.overhead for each in demands]
-    ends = burst_ends(fixed, batches_at_once(cores))
-    if job.run_every is not None:
-        # In a run, queries that derive begin when those that land have ended.
-        ends = [0.0] * len(demands)
-        for lands in (True, False):
-            stage = [place for place, each in enumerate(demands) if each.lands is lands]
-            own = burst_ends([fixed[place] for place in stage], batches_at_once(cores))
-            for place, end in zip(stage, own, strict=True):
-                ends[place] = end
+    ends = fixed_costs(job, demands, cores)
     share, load = limits()["spark.sharing.share"], driver_load(demands)
     for demand, end in zip(demands, ends, strict=True):
         work, inputs = replace(demand.work, overhead=end), partial(_inputs, demand, end, cores)

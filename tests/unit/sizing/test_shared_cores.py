@@ -75,7 +75,9 @@ def test_a_shorter_sla_takes_a_larger_driver(seconds: int) -> None:
     assert 40 * 3 * limits()["spark.driver.cores_per_batch"] / job.vcpu < trigger
 
 
-@pytest.mark.parametrize("own", [{"worker": "G.025X"}, {"run_every": "5m", "latency": "12m", "worker": "G.1X"}])
+@pytest.mark.parametrize(
+    "own", [{"worker": "G.025X"}, {"run_every": "5m", "latency": "12m", "worker": "G.1X"}]
+)
 def test_a_driver_that_cannot_plan_all_batches_in_time_is_refused(own: dict[str, str]) -> None:
     document = reference("changes-of-40-tables", **{"latency": "60s", **own})
     for job in document["jobs"].values():
