@@ -18,9 +18,10 @@ CORES = 2
 RECORDS = (500, 4000, 16_000)
 
 CELLS = (
-    *(Cell(1, each, 3.0, bursts=12, warm_up=8) for each in RECORDS),
-    *(Cell(5, each, 6.0, bursts=6, warm_up=2) for each in RECORDS),
-    *(Cell(20, each, 18.0, bursts=3, warm_up=2) for each in RECORDS),
+    Cell(1, 1000, 2.0, bursts=1, warm_up=20),  # warms the JVM up
+    *(Cell(1, each, 3.0, bursts=10) for each in RECORDS),
+    *(Cell(5, each, 5.0) for each in RECORDS),
+    *(Cell(20, each, 15.0, bursts=2, warm_up=1) for each in RECORDS),
 )
 
 
@@ -69,7 +70,7 @@ def read(path: Path) -> list[Burst]:
 
 def fit_alone(bursts: Sequence[Burst]) -> Alone:
     """Fit the batches of one query, whose tasks share the cores."""
-    own = [each for each in bursts if each.cell.queries == 1]
+    own = [each for each in bursts if each.cell.queries == 1 and each.cell.records in RECORDS]
     slope, overhead = np.polyfit([each.cell.records for each in own], [each.batch for each in own], 1)
     smallest = min(own, key=lambda each: each.cell.records)
     return Alone(float(overhead), float(slope) * CORES, smallest.cpu / smallest.batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -99,24 +99,22 @@ def by_driver(
     for cores in driver_sizes(environment.jobs[name]):
         if len(demands) <= batches_at_once(cores):
             return {**found, cores: [*demands]}, []
-        try:
-            found[cores] = [*_sharing(environment, demands, cores)]
-        except _BusyDriverError as error:
-            problems = [error.finding]
+        changed, wrong = _sharing(environment, demands, cores)
+        if wrong is None:
+            found[cores] = changed
+        else:
+            problems = [wrong]
     return found, [] if found else problems
 
 
-class _BusyDriverError(Exception):
-    def __init__(self, finding: Finding) -> None:
-        self.finding = finding
-
-
-def _sharing(environment: Environment, demands: Sequence[QueryDemand], cores: int) -> Iterator[QueryDemand]:
-    """Yield demands with the fixed costs of batches that begin together on a driver."""
+def _sharing(
+    environment: Environment, demands: Sequence[QueryDemand], cores: int
+) -> tuple[list[QueryDemand], Finding | None]:
+    """Return demands with the fixed costs of batches that begin together on a driver, or the finding that prevents it."""
     job = environment.jobs[demands[0].job]
-    ends = fixed_costs(job, demands, cores)
     share, load = limits()["spark.sharing.share"], driver_load(demands)
-    for demand, end in zip(demands, ends, strict=True):
+    found = []
+    for demand, end in zip(demands, fixed_costs(job, demands, cores), strict=True):
         work, inputs = replace(demand.work, overhead=end), partial(_inputs, demand, end, cores)
         changed = replace(demand, work=work, inputs=inputs)
         try:
@@ -125,13 +123,13 @@ def _sharing(environment: Environment, demands: Sequence[QueryDemand], cores: in
                     f"the fixed costs of all take {load / cores:.0%} of its time, and {share:.0%} is the most"
                 )
                 raise InfeasibleError("overhead", busy, demand.work.longest_batch * load / (share * cores))
-            needed = cores_for(environment, job, changed)
+            found.append(replace(changed, needed=cores_for(environment, job, changed)))
         except InfeasibleError as error:
             together = f"{len(demands)} batches begin together on a driver of {cores} cores: {error}"
             cause = InfeasibleError(error.term, together, error.seconds)
-            finding = infeasible(changed, environment, job.queries[demand.query], cause)
-            raise _BusyDriverError(replace(finding, hint=finding.hint or route_hint(job))) from error
-        yield replace(changed, needed=needed)
+            wrong = infeasible(changed, environment, job.queries[demand.query], cause)
+            return [], replace(wrong, hint=wrong.hint or route_hint(job))
+    return found, None
 
 
 def _inputs(demand: QueryDemand, end: float, cores: int) -> Inputs:
