@@ -15,9 +15,8 @@ from types import MappingProxyType
 import simpy
 
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.driver import Driver
 from millrace.sizing.simulation.executor_pool import Clock, Pool
-from millrace.sizing.simulation.fair_scheduler import FairScheduler
+from millrace.sizing.simulation.fair_scheduler import Driver, FairScheduler
 from millrace.sizing.simulation.job import QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.result import Batch, JobResult, Repeats, job_result, query_result
 from millrace.sizing.simulation.steady import quiet_spans, repetition, with_lasting_executors
