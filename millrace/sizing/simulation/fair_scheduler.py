@@ -11,7 +11,6 @@ import simpy
 from millrace.sizing.simulation.executor_pool import Clock, Executor, Pool
 from millrace.sizing.simulation.tasks import Tasks
 
-
 _ENDED = 1e-6
 """Seconds of fixed cost below which the rest is a rounding error: a clock has whole microseconds."""
 
