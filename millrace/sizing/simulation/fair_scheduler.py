@@ -1,4 +1,4 @@
-"""What queries of a job share: the driver, and cores of all executors, with a pool of Spark's FAIR scheduler for each query."""
+"""Driver and cores that the queries of a job share, with a pool of Spark's FAIR scheduler for each query."""
 
 from __future__ import annotations
 
