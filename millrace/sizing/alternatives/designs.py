@@ -132,12 +132,14 @@ def cheapest_partitions(
     for job, own in by_job.items():
         if len(planner.demands[job]) > 1:
             free = [readings[name] for name in own]
-            found = [
-                each
-                for demands in planner.by_driver[job].values()
-                for each in _shared_candidates(planner, job, demands, free, chosen)
+            drivers = planner.by_driver[job].values()
+            shared = [
+                one for demands in drivers for one in _shared_candidates(planner, job, demands, free, chosen)
             ]
-            chosen |= _cheapest(planner, job, chosen, found)
+            # The same partitions are planned once, and judged by their fewest cores.
+            shared.sort(key=lambda one: -one.cores)
+            different = {tuple(one.partitions.values()): one for one in shared}
+            chosen |= _cheapest(planner, job, chosen, [*different.values()])
             continue
         usd = {
             (name, number): _usd(planner, readings[name], number)
