@@ -157,6 +157,8 @@ def _sized_for(
     if problems:
         return None, problems
     planner = JobPlanner(environment, demands, table)
+    if planner.problems:
+        return None, planner.problems
     streams, problems = _streams(planner, demands)
     clusters, wrong = _clusters(environment, demands, streams, table)
     problems += wrong

@@ -1,8 +1,8 @@
 """Batches of many queries in one job that fire together: ``python -m tests.performance.sharing --queries 20 --records 20,2000``.
 
-Each query lands a Kinesis stream of its own (kinesalite) with the core's supervisor, in a pool of its own, on the cores of one
-local session. A line for each number of records: seconds of a batch (median of the queries' slowest batch of a burst, and of all),
-CPU seconds of the JVM for a batch, its heap after a collection, and its threads.
+Each query lands a Kinesis stream of its own (kinesalite), or a Kafka topic, with the core's supervisor, in a pool of its own, on the
+cores of one local session. A line for each number of records: seconds of a batch (median of the queries' slowest batch of a burst, and of
+all), CPU seconds of JVM and Python for a batch and of its tasks, heap of the JVM after a collection, memory of both, and threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from pyspark.sql import SparkSession
 
@@ -27,73 +27,122 @@ from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
+from millrace.sandbox.programs import kafka
 from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.documents import with_route
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.performance.by_hand import HOME, SCHEMA
-from tests.performance.preloaded import clean
+from tests.performance.cpu import task_seconds
+from tests.performance.preloaded import PARTITIONS, TOPIC, clean, preload
 from tests.performance.session import spark_session
-
-WARM_UP = 2
-"""Bursts at the beginning that are not counted."""
-
 
 IDLE_SECONDS = 20.0
 """Seconds at the end in which no stream has records any more."""
 
+SourceKind = Literal["kinesis", "kafka"]
+
 
 @dataclass(frozen=True)
-class Burst:
-    """What bursts of one number of queries and records took.
+class Cell:
+    """One measurement.
 
     Attributes
     ----------
     queries, records
-        Queries of the job, and records of a batch.
-    batch, slowest
-        Median seconds of a batch, and of the slowest batch of a burst.
-    cpu
-        CPU seconds of the JVM for a batch.
-    heap_mib, threads
-        Of the JVM, at the end.
+        Queries of the job that have records, and records of each of their batches.
+    trigger
+        Seconds.
+    bursts, warm_up
+        Bursts that are counted, and those before them.
     idle
-        CPU seconds of the JVM in a second without records.
+        More queries, without records.
     """
 
     queries: int
     records: int
+    trigger: float = 10.0
+    bursts: int = 5
+    warm_up: int = 2
+    idle: int = 0
+
+    @property
+    def all_queries(self) -> int:
+        """Queries with and without records."""
+        return self.queries + self.idle
+
+    @property
+    def name(self) -> str:
+        """Name of its tables and checkpoints."""
+        return f"{self.all_queries}_{self.records}"
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Result of a cell.
+
+    Attributes
+    ----------
+    batch, slowest
+        Median seconds of a batch, and of the slowest batch of a burst.
+    cpu, tasks
+        CPU seconds of JVM and Python for a batch, and those of its tasks among them: the rest is the driver's.
+    heap_mib, memory_mib, threads
+        Heap of the JVM, memory of JVM and Python, and threads of the JVM, at the end.
+    idle
+        CPU seconds of both in a second without records.
+    counted
+        Batches that are counted.
+    """
+
+    cell: Cell
     batch: float
     slowest: float
     cpu: float
+    tasks: float
     heap_mib: float
+    memory_mib: float
     threads: int
     idle: float
+    counted: int
 
     def line(self) -> str:
         """A row of the table."""
-        numbers = (f"{self.batch:.2f}", f"{self.slowest:.2f}", f"{self.cpu:.2f}", f"{self.heap_mib:.0f}")
-        cells = (str(self.queries), f"{self.records:,}", *numbers, str(self.threads), f"{self.idle:.2f}")
-        return "| " + " | ".join(cells) + " |"
+        numbers = (f"{self.batch:.2f}", f"{self.slowest:.2f}", f"{self.cpu:.2f}", f"{self.tasks:.2f}")
+        queries = f"{self.cell.all_queries}" + (f", {self.cell.idle} of them idle" * (self.cell.idle > 0))
+        rest = (
+            f"{self.heap_mib:.0f}",
+            f"{self.memory_mib:,.0f}",
+            str(self.threads),
+            f"{self.idle:.2f}",
+            str(self.counted),
+        )
+        return "| " + " | ".join((queries, f"{self.cell.records:,}", *numbers, *rest)) + " |"
 
 
-class Jvm:
-    """The process in which driver and tasks run."""
+class Processes:
+    """The JVM in which driver and tasks run, and the Python of the driver."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._java: Any = spark._jvm.java.lang
-        self._process = Path("/proc", str(self._java.ProcessHandle.current().pid()))
+        self._jvm = Path("/proc", str(self._java.ProcessHandle.current().pid()))
 
     @property
     def cpu(self) -> float:
-        """CPU seconds that it has used."""
-        user, system = (self._process / "stat").read_text().rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        """CPU seconds that both have used."""
+        user, system = (self._jvm / "stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK") + time.process_time()
 
     @property
     def threads(self) -> int:
-        """Number of its threads."""
-        return len(list((self._process / "task").iterdir()))
+        """Number of the JVM's threads."""
+        return len(list((self._jvm / "task").iterdir()))
+
+    @property
+    def memory_mib(self) -> float:
+        """Resident memory of both."""
+        pages = sum(int((each / "statm").read_text().split()[1]) for each in (self._jvm, Path("/proc/self")))
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1024**2
 
     def heap_mib(self) -> float:
         """Heap in use after a collection."""
@@ -102,38 +151,47 @@ class Jvm:
         return float(runtime.totalMemory() - runtime.freeMemory()) / 1024**2
 
 
-def _query(number: int, records: int, trigger: float) -> dict[str, Any]:
+def _source(kind: SourceKind, number: int, records: int) -> dict[str, Any]:
+    if kind == "kafka":
+        source: dict[str, Any] = {"kind": "kafka", "name": "flights", "topic": TOPIC, "connection": "main"}
+        return source | {
+            "start": "earliest",
+            "records_per_batch": records,
+            "retention_seconds": 86_400,
+            "reading": None,
+        }
     stream = f"stream-{number}"
-    source: dict[str, Any] = {
-        "kind": "kinesis",
-        "name": stream,
-        "stream": stream,
-        "region": REGION,
-        "start": "earliest",
-    }
+    source = {"kind": "kinesis", "name": stream, "stream": stream, "region": REGION, "start": "earliest"}
     source |= {"records_per_shard": records, "fetch_seconds": 30.0, "retention_seconds": 86_400}
-    source |= {"consumer": None, "role": None, "records_per_batch": None}
+    return source | {"consumer": None, "role": None, "records_per_batch": None}
+
+
+def _query(kind: SourceKind, number: int, cell: Cell) -> dict[str, Any]:
     query: dict[str, Any] = {
         "kind": "land",
         "name": f"land-{number}",
-        "source": source,
+        "source": _source(kind, number, cell.records),
         "format": {"kind": "json"},
     }
     query |= {"schema": SCHEMA, "redact": [], "rules": [], "decompress_up_to": None, "repartition": None}
-    return with_route(query | {"trigger_seconds": trigger, "table": f"bench.landed_{records}_{number}"})
+    return with_route(
+        query | {"trigger_seconds": cell.trigger, "table": f"bench.landed_{cell.name}_{number}"}
+    )
 
 
-def _job(queries: int, records: int, trigger: float) -> dict[str, Any]:
+def _job(kind: SourceKind, cell: Cell, bootstrap: str) -> dict[str, Any]:
     job: dict[str, Any] = {
         "version": 1,
         "environment": "bench",
-        "job": f"of-{records}",
+        "job": f"of-{cell.name}",
         "engine": "sandbox",
         "catalog": "lake",
     }
-    job |= {"checkpoints": str(HOME / str(records)), "batch_retries": 0, "dead_letters_kept_seconds": None}
-    job |= {"upkeep": None, "connections": {}, "erase_share": 0.1, "run_every_seconds": None}
-    return job | {"queries": [_query(each, records, trigger) for each in range(queries)]}
+    main = {"cluster": None, "authentication": "none", "bootstrap_servers": bootstrap}
+    job |= {"checkpoints": str(HOME / cell.name), "batch_retries": 0, "dead_letters_kept_seconds": None}
+    job |= {"connections": {"main": main} if kind == "kafka" else {}}
+    job |= {"upkeep": None, "erase_share": 0.1, "run_every_seconds": None}
+    return job | {"queries": [_query(kind, each, cell) for each in range(cell.all_queries)]}
 
 
 @contextmanager
@@ -150,81 +208,93 @@ def _running(spark: SparkSession, job: dict[str, Any], endpoint: str, log: TextI
         thread.join()
 
 
-def _fill(server: Kinesalite, queries: int, events: int) -> None:
-    client, payloads = server.client(), list(clean(events))
-    for number in range(queries):
+def _fill(server: Kinesalite, cells: Sequence[Cell]) -> None:
+    client = server.client()
+    payloads = list(clean(max(each.records * (each.bursts + each.warm_up) for each in cells)))
+    filled = max(each.queries for each in cells)
+    for number in range(max(each.all_queries for each in cells)):
         stream = f"stream-{number}"
         client.create_stream(StreamName=stream, ShardCount=1)
         client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
-        KinesisProducer(client, stream).send(payloads, sent=lambda _: None)
+        if number < filled:
+            KinesisProducer(client, stream).send(payloads, sent=lambda _: None)
+
+
+@contextmanager
+def _servers(kind: SourceKind, cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
+    """Run the source with what the cells read; yield Kinesis's endpoint and Kafka's address."""
+    if kind == "kafka":
+        with kafka.running() as broker:
+            broker.create_topic(TOPIC, PARTITIONS)
+            preload(broker.bootstrap, max(each.records * (each.bursts + each.warm_up + 1) for each in cells))
+            yield "", broker.bootstrap
+    else:
+        with kinesalite.running() as server:
+            _fill(server, cells)
+            yield server.endpoint, ""
 
 
 def measure(
-    queries: int,
-    sizes: Sequence[int],
-    bursts: int,
-    cores: int,
-    said: Callable[[Burst], object],
-    trigger: float,
+    cells: Sequence[Cell], cores: int, said: Callable[[Burst], object], kind: SourceKind = "kinesis"
 ) -> list[Burst]:
-    """Measure bursts of each number of records."""
+    """Measure each cell, one after the other in one session."""
     os.environ.update(CREDENTIALS, AWS_CBOR_DISABLE="true", AWS_REGION=REGION, AWS_DEFAULT_REGION=REGION)
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     found = []
-    with kinesalite.running() as server:
-        _fill(server, queries, max(sizes) * (bursts + WARM_UP))
+    conf = {"spark.scheduler.mode": "FAIR", "spark.sql.streaming.numRecentProgressUpdates": "30"}
+    with _servers(kind, cells) as (endpoint, bootstrap):
         java = "-Dcom.amazonaws.sdk.disableCbor=true"
-        with spark_session(cores, java, conf={"spark.scheduler.mode": "FAIR"}) as spark:
-            for records in sizes:
-                found.append(_bursts(spark, server, queries, records, bursts, trigger))
+        with spark_session(cores, java, conf=conf) as spark:
+            for cell in cells:
+                found.append(_bursts(spark, _job(kind, cell, bootstrap), endpoint, cell))
                 said(found[-1])
     shutil.rmtree(HOME)
     return found
 
 
-def _bursts(
-    spark: SparkSession, server: Kinesalite, queries: int, records: int, bursts: int, trigger: float
-) -> Burst:
-    jvm, took = Jvm(spark), dict[tuple[str, int], tuple[float, float]]()
-    with (
-        (HOME / f"{records}.jsonl").open("w") as log,
-        _running(spark, _job(queries, records, trigger), server.endpoint, log),
-    ):
-        used, counted = 0.0, 0
-        until = time.monotonic() + 60 + 3 * trigger * (bursts + WARM_UP)
-        while len(took) < queries * (bursts + WARM_UP) and time.monotonic() < until:
-            time.sleep(0.5)
+def _bursts(spark: SparkSession, job: dict[str, Any], endpoint: str, cell: Cell) -> Burst:
+    both, took = Processes(spark), dict[tuple[str, int], float]()
+    wanted = cell.queries * (cell.bursts + cell.warm_up)
+    with (HOME / f"{cell.name}.jsonl").open("w") as log, _running(spark, job, endpoint, log):
+        used, tasks, counted = 0.0, 0.0, 0
+        until = time.monotonic() + 90 + 2 * cell.trigger * (cell.bursts + cell.warm_up)
+        while len(took) < wanted and time.monotonic() < until:
+            # Seldom: each question takes the driver's time.
+            time.sleep(max(0.5, cell.trigger / 4))
             for query in spark.streams.active:
                 for batch in query.recentProgress:
                     if batch["numInputRows"]:
-                        key = (str(query.id), batch["batchId"])
-                        took[key] = batch["durationMs"]["triggerExecution"] / 1000, batch["numInputRows"]
-            if not used and len(took) >= queries * WARM_UP:
-                used, counted = jvm.cpu, len(took)
-        used, counted = jvm.cpu - used, len(took) - counted
-        begun, before = time.monotonic(), jvm.cpu
-        time.sleep(IDLE_SECONDS)
-        idle = (jvm.cpu - before) / (time.monotonic() - begun)
-        heap, threads = jvm.heap_mib(), jvm.threads
+                        took[str(query.id), batch["batchId"]] = batch["durationMs"]["triggerExecution"] / 1000
+            if not used and len(took) >= cell.queries * cell.warm_up:
+                tasks, used, counted = task_seconds(spark), both.cpu, len(took)
+        used, tasks, counted = both.cpu - used, task_seconds(spark) - tasks, len(took) - counted
+        idle, memory = 0.0, both.memory_mib
+        if cell.queries * cell.records and job["connections"] == {}:
+            begun, before = time.monotonic(), both.cpu
+            time.sleep(IDLE_SECONDS)
+            idle = (both.cpu - before) / (time.monotonic() - begun)
+        heap, threads = both.heap_mib(), both.threads
     by_burst: dict[int, list[float]] = {}
-    for (_, number), (seconds, _) in took.items():
+    for (_, number), seconds in took.items():
         by_burst.setdefault(number, []).append(seconds)
     kept = [
         seconds
         for number, seconds in sorted(by_burst.items())
-        if number >= WARM_UP and len(seconds) == queries
+        if cell.warm_up <= number < cell.warm_up + cell.bursts and len(seconds) == cell.queries
     ]
     every = [each for seconds in kept for each in seconds]
     return Burst(
-        queries,
-        records,
+        cell,
         statistics.median(every),
         statistics.median(map(max, kept)),
         used / max(1, counted),
+        tasks / max(1, counted),
         heap,
+        memory,
         threads,
         idle,
+        len(every),
     )
 
 
@@ -238,10 +308,13 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tests.performance.sharing", description="Queries that share a job."
     )
     reading.add_argument("--queries", type=int, default=5)
+    reading.add_argument("--idle", type=int, default=0, help="more queries, without records")
     reading.add_argument("--records", type=numbers, default=[20, 1000], help="of a batch, such as 20,1000")
     reading.add_argument("--bursts", type=int, default=5)
+    reading.add_argument("--warm-up", type=int, default=2, help="bursts that are not counted")
     reading.add_argument("--cores", type=int, default=2)
     reading.add_argument("--trigger", type=float, default=10.0)
+    reading.add_argument("--source", choices=["kinesis", "kafka"], default="kinesis")
     return reading
 
 
@@ -249,11 +322,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     given = parser().parse_args(arguments)
     out = sys.stdout
-    out.write("| queries | records | batch s | slowest s | CPU s a batch | heap MiB | threads | idle CPU |\n")
-    measure(
-        given.queries, given.records, given.bursts, given.cores,
-        lambda burst: out.write(f"{burst.line()}\n"), given.trigger,
-    )  # fmt: skip
+    out.write(
+        "| queries | records | batch s | slowest s | CPU s a batch | of tasks | heap MiB | memory MiB | threads | idle CPU | batches |\n"
+    )
+    cells = [
+        Cell(given.queries, records, given.trigger, given.bursts, given.warm_up, given.idle)
+        for records in given.records
+    ]
+    measure(cells, given.cores, lambda burst: out.write(f"{burst.line()}\n"), given.source)
     return 0
 
 

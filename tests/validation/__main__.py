@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import statistics
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -12,11 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millrace.sandbox.programs.child_processes import RUN
-from tests.validation import coverage, drain, measured, shard
+from tests.performance.preloaded import PARTITIONS
+from tests.validation import coverage, drain, measured, shard, sharing
 from tests.validation.rivals import RIVALS
 
 PAGE = Path("docs/validation.md")
-_SHARD = "## A shard's bytes"
+_SHARD, _SHARING = "## A shard's bytes", "## Queries of one job"
 
 _INTRODUCTION = """# Validation of the sizing model
 
@@ -34,15 +36,19 @@ def main(arguments: Sequence[str]) -> int:
         "--again", action="store_true", help="score what was measured last, without measuring"
     )
     parser.add_argument(
-        "--shard",
-        action="store_true",
-        help="measure only the drain of one shard, and write its part of the page",
+        "--only",
+        choices=["shard", "sharing"],
+        help="measure only the drain of one shard, or queries that share a job, and write that part of the page",
     )
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args(arguments)
-    if options.shard:
-        before = options.page.read_text(encoding="utf-8").partition(_SHARD)[0].rstrip()
-        options.page.write_text(before + "\n\n" + _wrapped(_shard(shard.drained(_say))), encoding="utf-8")
+    together = RUN / "validation-sharing.json"
+    if options.only != "shard" and not options.again:
+        sharing.run(together, _say)
+    if options.only is not None:
+        part = _sharing(together) if options.only == "sharing" else _shard(shard.drained(_say))
+        page = options.page.read_text(encoding="utf-8")
+        options.page.write_text(_with_part(page, _wrapped(part)), encoding="utf-8")
         return 0
     kept = RUN / "validation.json"
     if not options.again:
@@ -50,7 +56,9 @@ def main(arguments: Sequence[str]) -> int:
     real = measured.validate(measured.read(kept))
     drains = drain.drained(real.fit, _say)
     covered = coverage.coverage(options.draws)
-    page = _page(covered, options.draws, real, drains) + "\n" + _shard(shard.drained(_say))
+    page = "\n".join(
+        (_page(covered, options.draws, real, drains), _shard(shard.drained(_say)), _sharing(together))
+    )
     options.page.write_text(_wrapped(page), encoding="utf-8")
     _say(f"{options.page} is written")
     return 0
@@ -165,6 +173,42 @@ def _shard(drains: Sequence[shard.Drained]) -> str:
         "top of the time in which it delivers the batch. Not included: the connector waits up to a second too long after a refused "
         "read, and exceeds a limit by its last read.\n"
     )
+
+
+def _sharing(file: Path) -> str:
+    alone, shared = sharing.validate(sharing.read(file))
+    day = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    rows = [
+        [
+            str(one.queries),
+            f"{one.records:,}",
+            f"{one.predicted:.2f} s",
+            f"{one.measured:.2f} s",
+            f"{one.error:.0%}",
+        ]
+        for one in shared
+    ]
+    errors = {
+        number: statistics.median(one.error for one in shared if one.queries == number)
+        for number in dict.fromkeys(one.queries for one in shared)
+    }
+    said = ", ".join(f"{error:.0%} with {number} queries" for number, error in errors.items())
+    return (
+        f"{_SHARING}\n\n"
+        f"Landing queries of one job read a topic of {PARTITIONS} partitions on {sharing.CORES} cores and fire together. The simulator predicts "
+        "their batches from those of one query alone: its fixed time, its time for a record, and the cores that its smallest batch keeps busy, "
+        f"as batches that begin together share the driver. Target: median error at most 15 %. Measured on {day:%Y-%m-%d}: "
+        f"{statistics.median(one.error for one in shared):.0%}; {said}.\n\n"
+        + _table(["queries", "records of each batch", "predicted", "measured", "error"], rows)
+        + f"\n\nThe query alone: a = {alone.overhead:.3f} s, b = {alone.per_record * 1e6:.1f} µs, {alone.cores_per_batch:.2f} cores.\n"
+    )
+
+
+def _with_part(page: str, part: str) -> str:
+    """Return the page with another text of one of its parts, which may be new."""
+    before, heading, rest = page.partition(part.split("\n", 1)[0] + "\n")
+    following = rest.partition("\n## ")[2] if heading else ""
+    return before.rstrip() + "\n\n" + part + (f"\n## {following}" if following else "")
 
 
 def _wrapped(page: str) -> str:

@@ -18,6 +18,7 @@ from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.driver import by_driver
 from millrace.sizing.queries.query import Source
 from millrace.sizing.streams import StreamWithReaders
 
@@ -69,6 +70,13 @@ class JobPlanner:
         self.demands: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
         for demand in demands:
             self.demands[demand.job].append(demand)
+        self.by_driver: dict[str, dict[int, list[QueryDemand]]] = {}
+        """Demands of each job by the cores of its driver."""
+        self.problems: list[Finding] = []
+        """Findings for jobs whose driver is too busy, whatever its size."""
+        for name, own in self.demands.items():
+            self.by_driver[name], wrong = by_driver(environment, name, own)
+            self.problems += wrong
         self.least: Mapping[str, float] = {}
         """Partitions that the traffic needs, as real numbers, by stream."""
         self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
@@ -84,12 +92,22 @@ class JobPlanner:
         return found
 
     def plan(self, job: str, partitions: Mapping[str, int]) -> Planned:
-        """Plan a job that finds these partitions."""
+        """Plan a job that finds these partitions, with the driver that costs the least; of equal ones the smallest."""
         sources = self.sources(self.demands[job], partitions)
         key = (job, tuple(each.partitions for each in sources.values()))
         if key not in self._planned:
-            self._planned[key] = plan_job(self.environment, job, self.demands[job], sources, self.prices)
+            planned = [
+                plan_job(self.environment, job, demands, sources, self.prices, cores)
+                for cores, demands in self.by_driver[job].items()
+            ]
+            possible = [each for each in planned if each[0] is not None]
+            self._planned[key] = min(possible, key=_job_usd) if possible else planned[-1]
         return self._planned[key]
+
+
+def _job_usd(planned: Planned) -> float:
+    assert planned[0] is not None
+    return round(sum(line.usd for line in planned[0].cost), 6)
 
 
 def cheapest_partitions(
@@ -116,9 +134,16 @@ def cheapest_partitions(
     for job, own in by_job.items():
         if len(planner.demands[job]) > 1:
             streams = [readings[name] for name in own]
-            found = [*_shared_candidates(planner, job, streams, chosen)]
+            shared = [
+                one
+                for demands in planner.by_driver[job].values()
+                for one in _shared_candidates(planner, job, demands, streams, chosen)
+            ]
+            # The same partitions are planned once, and judged by their fewest cores.
+            shared.sort(key=lambda one: -one.cores)
+            different = {tuple(one.partitions.values()): one for one in shared}
             lowered: list[tuple[float, int, dict[str, int]]] = []
-            for candidate in _cheapest(planner, job, chosen, found):
+            for candidate in _cheapest(planner, job, chosen, [*different.values()]):
                 fewer = {**chosen, **candidate.partitions}
                 for stream in streams:
                     fewer[stream.name] = _fewest(planner, job, stream, fewer, candidate.cores)
@@ -152,13 +177,17 @@ def _usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
 
 
 def _shared_candidates(
-    planner: JobPlanner, job: str, readings: Sequence[StreamWithReaders], chosen: Mapping[str, int]
+    planner: JobPlanner,
+    job: str,
+    demands: Sequence[QueryDemand],
+    readings: Sequence[StreamWithReaders],
+    chosen: Mapping[str, int],
 ) -> Iterator[Candidate]:
     """Yield the partitions of the streams of a job whose queries share cores, from its fewest cores on.
 
     Each stream gets what its traffic needs, or so many that no batch is shuffled.
     """
-    demands, streams = planner.demands[job], {each.name: each for each in readings}
+    streams = {each.name: each for each in readings}
     best = math.inf
     for least in _read_in_waves(planner, demands, readings, chosen):
         batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))

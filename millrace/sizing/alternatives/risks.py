@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from millrace.config.kafka.clusters import MskCluster
 from millrace.config.model import Environment, Stream
-from millrace.config.queries import LandQuery
 from millrace.config.units import format_duration
 from millrace.sizing.model import JobPlan, StreamPlan
-from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.driver import driver_load, route_hint
 from millrace.sizing.queries.query import outage_of
 from millrace.sizing.streams import demands
 from millrace.sizing.text_format import count
@@ -22,6 +20,9 @@ SLOW = 3.0
 
 FULL = 0.9
 """Share of a shard's limits at the peak above which there is no room for a hot key or a busier day."""
+
+BUSY = 0.5
+"""Share of the driver's time above which fixed costs of batches are a risk; ``spark.sharing.share`` is the most."""
 
 MANY, FEW = 1_000_000.0, 1 / 60
 """Range of plausible records per second; outside it a unit is probably wrong: a million a second, one a minute."""
@@ -75,23 +76,20 @@ def risks(
             else f"; `catch_up: {{outage: {format_duration(outage)}, within: TIME}}` of the job plans cores for it"
         )
         yield f"jobs.{demand.job}.queries.{demand.query}: {format_duration(outage)} of outage is caught up {took}{remedy}"
-    for name in jobs:
-        own = [demand for demand in demands if demand.job == name]
-        share = limits()["spark.driver.share"]
-        busy = sum(
-            share * demand.work.overhead / jobs[name].queries[demand.query].trigger_seconds.value
-            for demand in own
-        )
-        if len(own) > 1 and busy > FULL:
-            queries = environment.jobs[name].queries.values()
-            alike = Counter(each.schema for each in queries if isinstance(each, LandQuery))
-            route = "; one `route` query lands streams of the same schema in a single batch"
+    for name, share in driver_loads(demands, jobs).items():
+        if share > BUSY:
+            number = sum(demand.job == name for demand in demands)
+            hint = route_hint(environment.jobs[name])
             yield (
-                f"jobs.{name}: the fixed costs of {count(len(own), 'batches')} take {busy:.0%} of the driver's time (not simulated), "
-                "so batches may begin late; longer triggers, or another job for a part of the queries, take less"
-                + route
-                * (max(alike.values(), default=0) > 1)
+                f"jobs.{name}: the fixed costs of {count(number, 'batches')} take {share:.0%} of the driver's time; longer triggers, or "
+                "another job for a part of the queries, take less" + ("" if hint is None else f"; {hint}")
             )
+
+
+def driver_loads(demands: list[QueryDemand], jobs: Mapping[str, JobPlan]) -> dict[str, float]:
+    """Return the share of their drivers' time that the batches of jobs with several queries take, by job."""
+    own = {name: [demand for demand in demands if demand.job == name] for name in jobs}
+    return {name: driver_load(each) / jobs[name].vcpu for name, each in own.items() if len(each) > 1}
 
 
 def fullness(stream: Stream, sized: StreamPlan) -> float:

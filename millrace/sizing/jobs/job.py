@@ -44,6 +44,7 @@ def plan_job(
     demands: Sequence[QueryDemand],
     sources: Mapping[str, Source],
     prices: PriceTable,
+    driver_cores: int = 1,
 ) -> tuple[JobPlan | None, list[Finding]]:
     """Size one job.
 
@@ -53,6 +54,8 @@ def plan_job(
         Demands of its queries, in their order.
     sources
         Partitions by stream.
+    driver_cores
+        Fewest cores of its driver with which the queries have these demands.
 
     Returns
     -------
@@ -63,7 +66,7 @@ def plan_job(
     spreads, number, problems = job_spreads(environment, name, demands, sources)
     if problems:
         return None, problems
-    made = _with_workers(environment, name, demands, sources, prices, spreads, number)
+    made = _with_workers(environment, name, demands, sources, prices, spreads, number, driver_cores)
     each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
     paid = each * (math.ceil(number / each) if job.max_workers is None else paid)
     # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
@@ -71,7 +74,7 @@ def plan_job(
     while made.run is not None or (len(demands) > 1 and paid > number):
         more = job_spreads(environment, name, demands, sources, paid)[0]
         asked = number if paid - number < each or job.max_workers is not None else paid
-        larger = _with_workers(environment, name, demands, sources, prices, more, asked)
+        larger = _with_workers(environment, name, demands, sources, prices, more, asked, driver_cores)
         cheaper = larger.ways[0].worker == made.ways[0].worker and larger.ways[0].usd <= made.ways[0].usd
         if (cheaper and (made.problems or not larger.problems)) or (made.problems and not larger.problems):
             spreads, made, number = more, larger, asked
@@ -176,6 +179,7 @@ def _with_workers(
     prices: PriceTable,
     spreads: Sequence[CoreSpread],
     cores: int,
+    driver_cores: int,
 ) -> _WithWorkers:
     job, queries, problems = environment.jobs[name], {}, []
     for demand, spread_ in zip(demands, spreads, strict=True):
@@ -187,7 +191,7 @@ def _with_workers(
     memory = _memory(environment, job, demands, spreads, sources, queries)
     partitions = [source_of(demand, sources).partitions for demand in demands]
     run = plan_run(name, job, demands, spreads, partitions)
-    ways, sized = choices(job, cores, memory, prices, 1.0 if run is None else run.share)
+    ways, sized = choices(job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores)
     problems += _too_small(name, job, ways[0], memory)
     return _WithWorkers(problems, queries, memory, run, ways, sized)
 

@@ -20,7 +20,7 @@ def worker_usd_hour(bills: Sequence[Bill], prices: PriceTable) -> float:
 
 
 def choices(
-    job: Job, cores: int, memory: Memory, prices: PriceTable, share: float = 1.0
+    job: Job, cores: int, memory: Memory, prices: PriceTable, share: float = 1.0, driver_cores: int = 1
 ) -> tuple[tuple[WorkerChoice, ...], Job]:
     """Return all ways to run a number of cores, the plan's first, and the job with the worker of the plan.
 
@@ -36,6 +36,8 @@ def choices(
         Memory that executors need.
     share
         Share of the time in which its workers are billed.
+    driver_cores
+        Fewest cores of a worker, as one is the driver.
     """
     known = limits()
     least = known["worker.join.gib_per_core"] if memory.joined else 0.0
@@ -63,7 +65,7 @@ def choices(
                 usd,
                 needed(worker.tasks),
             )
-            judged = _judged(job, made, least)
+            judged = _judged(job, made, least, driver_cores)
             workers[judged] = worker
             found.append(judged)
             if worker.own:
@@ -81,13 +83,17 @@ def choices(
     return (first, *rest), sized
 
 
-def _judged(job: Job, choice: WorkerChoice, gib_per_core: float) -> WorkerChoice:
+def _judged(job: Job, choice: WorkerChoice, gib_per_core: float, driver_cores: int) -> WorkerChoice:
     known = limits()
     refused = unproven = None
     if choice.memory_needed_gib > choice.memory_gib:
         refused = f"an executor needs {choice.memory_needed_gib:.1f} GiB and has {choice.memory_gib:g}"
     elif choice.memory_gib < known["memory.driver_gib"]:
         refused = f"a driver needs {known['memory.driver_gib']:g} GiB and has {choice.memory_gib:g}"
+    elif choice.vcpu < driver_cores:
+        refused = (
+            f"a driver needs {driver_cores} cores for batches that begin together, and has {choice.vcpu}"
+        )
     if choice.engine != job.engine:
         unproven = f"the rate is that of {job.engine}"
     elif choice.architecture != job.processors:

@@ -11,16 +11,16 @@ from functools import cache
 
 from millrace.config.checks.partition_lists import partition_lists
 from millrace.config.document.problems import Finding
-from millrace.config.model import Environment, Job
+from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.sizing.model import Input, Inputs
 from millrace.sizing.prices_and_limits import a_second, limits
-from millrace.sizing.queries.benchmark_figures import cores_with_contention, rate_key, speed
 from millrace.sizing.queries.benchmark_figures import problems as result_problems
-from millrace.sizing.queries.capacity import InfeasibleError, QueryWork, cores_needed
+from millrace.sizing.queries.benchmark_figures import rate_key, speed
+from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import LatencyShare, QueryDemand
 from millrace.sizing.queries.demand_inputs import infeasible, spare_share_inputs, traffic_inputs
-from millrace.sizing.queries.query import rate_to_catch_up
+from millrace.sizing.queries.query import cores_for, rate_to_catch_up
 from millrace.sizing.queries.triggers import (
     held,
     longest_of_join,
@@ -95,7 +95,7 @@ def _query_demands(
         for only_asked in (job_name in as_asked, True):
             demand = _query_demand(known, job_name, query_name, query, as_asked=only_asked)
             try:
-                needed = _needed(environment, environment.jobs[job_name], demand)
+                needed = cores_for(environment, environment.jobs[job_name], demand)
             except InfeasibleError as error:
                 wrong = infeasible(demand, environment, query, error)
             else:
@@ -222,15 +222,6 @@ def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) ->
         out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
         total += sum(peak * stream.traffic.record_size * readers / each for each in out)
     return total / sum(peaks.values())
-
-
-def _needed(environment: Environment, job: Job, demand: QueryDemand) -> float:
-    # Spare partitions come with their cores: one without a core would need a second wave.
-    spare = environment.partition_buffer if job.cores is None else 0.0
-    more = (1 + spare) * (1 + job.buffer * (job.goal == "throughput"))
-    # What is spare also catches up, but not with an outage that the file names.
-    needed = cores_needed(demand.work) * max(demand.again, rate_to_catch_up(job, asked=True) * more)
-    return cores_with_contention(needed, demand.speed.scaling)
 
 
 def _query_demand(

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from millrace.config.document.problems import Finding
-from millrace.config.model import Job
+from millrace.config.model import Environment, Job
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
 from millrace.sizing.model import Figure, Input, QueryPlan, RunPlan, T, pinned
 from millrace.sizing.prices_and_limits import limits
-from millrace.sizing.queries.capacity import CoreSpread, batch_range, per_partition
+from millrace.sizing.queries.benchmark_figures import cores_with_contention
+from millrace.sizing.queries.capacity import CoreSpread, batch_range, cores_needed, per_partition
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.triggers import SPARE
 from millrace.sizing.text_format import count
@@ -169,6 +170,22 @@ def rate_to_catch_up(job: Job, *, asked: bool = False) -> float:
     """
     within = math.inf if job.catch_up is None else job.catch_up.within.total_seconds()
     return 1 + outage_of(job).total_seconds() / (within if asked else min(within, _WITHIN.total_seconds()))
+
+
+def cores_for(environment: Environment, job: Job, demand: QueryDemand) -> float:
+    """Return the cores, as a real number, that a query needs.
+
+    Raises
+    ------
+    InfeasibleError
+        No number of cores meets its SLA.
+    """
+    # Spare partitions come with their cores: one without a core would need a second wave.
+    spare = environment.partition_buffer if job.cores is None else 0.0
+    more = (1 + spare) * (1 + job.buffer * (job.goal == "throughput"))
+    # What is spare also catches up, but not with an outage that the file names.
+    needed = cores_needed(demand.work) * max(demand.again, rate_to_catch_up(job, asked=True) * more)
+    return cores_with_contention(needed, demand.speed.scaling)
 
 
 def _catch_up(

@@ -9,6 +9,7 @@ from millrace.config.queries import DeriveQuery, Landing, SourceQuery
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.driver import batches_at_once
 from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Runs, Scenario
@@ -147,6 +148,7 @@ def scenario(
         reshards=tuple(changed),
         outages=tuple(outages),
         driver_start=limits()["scaling.worker_start_seconds"],
+        planned_at_once=batches_at_once(sized.vcpu),
         sigma=own[0].speed.unevenness if sigma is None else sigma,
         seed=seed,
         runs=_runs(sized),

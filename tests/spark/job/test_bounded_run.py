@@ -49,7 +49,7 @@ def test_a_killed_run_is_finished_by_the_next(spark: SparkSession, job: Job) -> 
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.parametrize("job", ["state", "latest"], indirect=True)
+@pytest.mark.parametrize("job", ["derive", "state", "latest", "join"], indirect=True)
 def test_ten_periods_land_and_derive_each_record_once_and_in_order(spark: SparkSession, job: Job) -> None:
     played(spark, job, 10, kills=(2, 3, 7))
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job.supervise import POOL, Supervisor
 from millrace.etl.record.query import Query
+from millrace.sandbox.programs.kafka import Kafka
+from tests.faults.in_process import Job, Told
 from tests.spark.batches import Events
 
 GROUP = "spark.jobGroup.id"
@@ -70,3 +77,55 @@ def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
         "short": {"short"},
     }
     assert spark.sparkContext.getLocalProperty(POOL) is None
+
+
+@contextmanager
+def event_log(spark: SparkSession, folder: Path) -> Iterator[list[dict[str, Any]]]:
+    """Write Spark's event log meanwhile, and give its events afterwards."""
+    jvm: Any = spark._jvm
+    context, found = spark.sparkContext._jsc.sc(), list[dict[str, Any]]()
+    conf = context.conf().clone()
+    for key in ("compress", "rolling.enabled"):
+        conf.set(f"spark.eventLog.{key}", "false")
+    listener = jvm.org.apache.spark.scheduler.EventLoggingListener(
+        "pools", jvm.scala.Option.empty(), jvm.java.net.URI(folder.as_uri()), conf
+    )
+    listener.start()
+    context.addSparkListener(listener)
+    try:
+        yield found
+    finally:
+        context.listenerBus().waitUntilEmpty(60_000)
+        context.removeSparkListener(listener)
+        listener.stop()
+    found += [json.loads(line) for line in (folder / "pools").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["derive", "state", "latest", "join"])
+def test_all_spark_jobs_of_a_query_have_its_pool_in_the_event_log(
+    spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str
+) -> None:
+    """Queries of the core, as a launch document has them: what they begin inside ``foreachBatch``, and in threads of their own, too."""
+    job = Job(spark, broker, tmp_path, 0, kind)
+    try:
+        job.send()
+        assert job.run() == Told(0, "")  # its tables are there
+        job.send()
+        with event_log(spark, tmp_path) as events:
+            assert job.run() == Told(0, "")
+        assert job.wrong() == {}
+    finally:
+        job.drop()
+    names: dict[str, str] = {}
+    jobs: list[dict[str, str]] = []
+    for event in events:
+        if event["Event"].endswith("QueryStartedEvent"):
+            names[event["runId"]] = event["name"]
+        elif event["Event"] == "SparkListenerJobStart" and names:
+            jobs.append(event["Properties"])
+    assert set(names.values()) == {"land", "derive"}
+    pools = Counter(each.get(POOL) for each in jobs)
+    assert {*pools} == {"land", "derive"}, pools
+    grouped = [each for each in jobs if each.get(GROUP) in names]
+    assert all(names[each[GROUP]] == each[POOL] for each in grouped)
+    assert len(grouped) >= 0.5 * len(jobs) > 0

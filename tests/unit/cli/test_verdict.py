@@ -23,7 +23,7 @@ from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.plan.report.simulate_verdict import longest_spell, simulation_verdict, waiting_for
 from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first, panel
 from millrace.cli.watch.advise_verdict import advice_verdict
-from millrace.config import environments, load
+from millrace.config import Environment, environments, load
 from millrace.config.document.edit import set_value
 from millrace.sizing import plan, total
 from millrace.sizing.simulation import Arrivals, Outage, simulate
@@ -41,6 +41,7 @@ from tests.unit.advisor.synthetic_runs import Truth, history
 from tests.unit.cli.test_commands import ROOT, in_terminal, millrace
 from tests.unit.docs.test_commands import parse_millrace
 from tests.unit.sizing.conftest import Loader, from_text, text
+from tests.unit.sizing.test_shared_cores import reference
 
 __all__ = ["from_text"]
 
@@ -144,6 +145,17 @@ def test_writes_that_no_line_of_the_bill_has_are_a_risk_with_their_number(from_t
         environment = from_text(text(rate="1000", sla="120s", more=line))
         risks = plan_verdict(check_plan(environment, plan(environment))).risks
         assert [risk.words for risk in risks if risk.kind == "unpriced-writes"] == told
+
+
+def test_the_verdict_names_a_busy_driver() -> None:
+    for seconds, busy in ((180, True), (600, False)):
+        document = reference("changes-of-40-tables", latency=f"{seconds * 1000}ms")
+        environment = Environment.model_validate(document)
+        risk = kinds(plan_verdict(check_plan(environment, plan(environment)))).get("driver-limit")
+        assert (risk is not None) is busy
+        if risk is not None:
+            assert "driver" in risk.words
+            assert risk.concerns == ("jobs.changes",)
 
 
 def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) -> None:

@@ -121,9 +121,12 @@ class _State:
 
 
 def play(
-    queries: Mapping[str, PlainQuery], seconds: float = 24 * 3600.0, cores: int = 0
+    queries: Mapping[str, PlainQuery], seconds: float = 24 * 3600.0, cores: int = 0, at_once: float = math.inf
 ) -> dict[str, PlainResult]:
-    """Simulate a job; queries that land come before those that read their tables. Several share the job's cores."""
+    """Simulate a job; queries that land come before those that read their tables. Several share the job's cores.
+
+    The driver serves the fixed costs of so many batches at full speed.
+    """
     states: dict[str, _State] = {}
     for name, query in queries.items():
         states[name] = _State(query, [states[each].result for each in query.landed_by], seconds)
@@ -134,13 +137,13 @@ def play(
                 records = state.begin(start)
                 start = state.end(start + state.query.seconds(records)) if records else state.following(start)
     else:
-        _share(list(states.values()), seconds, cores)
+        _share(list(states.values()), seconds, cores, at_once)
     return {name: state.result for name, state in states.items()}
 
 
-def _share(states: list[_State], seconds: float, cores: int) -> None:
+def _share(states: list[_State], seconds: float, cores: int, at_once: float) -> None:
     """Run the tasks of all queries, one by one: a core that is free takes one of the query that has the fewest on cores."""
-    # What happens: a batch begins (0), its tasks are there (1), one of them has ended (2).
+    # What happens: a batch begins (0), one of its tasks has ended (1).
     events = [(0.0, number, 0) for number in range(len(states))]
     waiting, running, left, took = (
         [0] * len(states),
@@ -148,25 +151,37 @@ def _share(states: list[_State], seconds: float, cores: int) -> None:
         [0] * len(states),
         [0.0] * len(states),
     )
-    while events[0][0] < seconds:
-        now, number, what = heapq.heappop(events)
-        state = states[number]
-        if what == 0:
-            records = state.begin(now)
-            if records:
-                left[number], took[number] = state.query.tasks(records)
-                heapq.heappush(events, (now + state.query.overhead, number, 1))
-            else:
-                heapq.heappush(events, (state.following(now), number, 0))
-        elif what == 1:
-            waiting[number] = left[number]
+    # What is left of the fixed costs of batches that the driver plans.
+    now, fixed = 0.0, dict[int, float]()
+    while True:
+        slower = max(1.0, len(fixed) / at_once)
+        first, rest = min(((rest, number) for number, rest in fixed.items()), default=(math.inf, -1))[::-1]
+        planned = now + rest * slower
+        until = min(planned, events[0][0] if events else math.inf)
+        if until >= seconds:
+            return
+        fixed = {number: each - (until - now) / slower for number, each in fixed.items()}
+        now = until
+        if not events or planned <= events[0][0]:
+            del fixed[first]
+            waiting[first] = left[first]
         else:
-            running[number] -= 1
-            left[number] -= 1
-            if not left[number]:
-                heapq.heappush(events, (state.end(now), number, 0))
+            _, number, what = heapq.heappop(events)
+            state = states[number]
+            if what == 0:
+                records = state.begin(now)
+                if records:
+                    left[number], took[number] = state.query.tasks(records)
+                    fixed[number] = state.query.overhead
+                else:
+                    heapq.heappush(events, (state.following(now), number, 0))
+            else:
+                running[number] -= 1
+                left[number] -= 1
+                if not left[number]:
+                    heapq.heappush(events, (state.end(now), number, 0))
         while sum(running) < cores and any(waiting):
             first = min((each for each in range(len(states)) if waiting[each]), key=running.__getitem__)
             waiting[first] -= 1
             running[first] += 1
-            heapq.heappush(events, (now + took[first], first, 2))
+            heapq.heappush(events, (now + took[first], first, 1))

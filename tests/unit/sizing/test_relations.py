@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total
+from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.job import Outage
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
@@ -191,7 +192,8 @@ def the_plain_simulator_agrees(document: Document) -> None:
         queries, day = plain(document, found, name), 24 * 3600.0
         # Each task of several queries is played: a day of short triggers would take minutes.
         seconds = day if len(queries) == 1 else min(day, 120 * max(each.trigger for each in queries.values()))
-        for query, result in play(queries, seconds, found.jobs[name].cores.value).items():
+        at_once = found.jobs[name].vcpu / limits()["spark.driver.cores_per_batch"]
+        for query, result in play(queries, seconds, found.jobs[name].cores.value, at_once).items():
             assert result.kept, f"{name}.{query}"
 
 

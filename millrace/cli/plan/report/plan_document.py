@@ -14,6 +14,7 @@ from millrace.sizing.alternatives.risks import FULL, fullness
 from millrace.sizing.export import to_json
 from millrace.sizing.model import JobPlan, WorkerChoice
 from millrace.sizing.moves import Move
+from millrace.sizing.queries.driver import fixed_costs
 from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.text_format import count, duration_text, format_number
 
@@ -56,15 +57,19 @@ def _bar(name: str, share: float, words: str) -> dict[str, Any]:
 
 def _capacity(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
     """Yield the peak as a share of the capacity of full batches."""
-    for demand in checked.demands:
-        query = checked.plan.jobs[demand.job].queries[demand.query]
-        if query.records_per_batch is None:
-            continue
-        limit, trigger = query.records_per_batch.value, query.trigger_seconds.value
-        each = (query.batch_seconds.value - demand.work.overhead) / (demand.work.rate * trigger)
-        capacity = limit / max(trigger, demand.work.overhead + limit * each)
-        words = f"{format_number(demand.work.rate)} of {format_number(capacity)} records/s"
-        yield _bar(f"{demand.job}/{demand.query}", demand.work.rate / capacity, words)
+    for name, job in checked.plan.jobs.items():
+        own = [demand for demand in checked.demands if demand.job == name]
+        for demand, fixed in zip(
+            own, fixed_costs(checked.environment.jobs[name], own, job.vcpu), strict=True
+        ):
+            query = job.queries[demand.query]
+            if query.records_per_batch is None:
+                continue
+            limit, trigger = query.records_per_batch.value, query.trigger_seconds.value
+            each = (query.batch_seconds.value - fixed) / (demand.work.rate * trigger)
+            capacity = limit / max(trigger, fixed + limit * each)
+            words = f"{format_number(demand.work.rate)} of {format_number(capacity)} records/s"
+            yield _bar(f"{name}/{demand.query}", demand.work.rate / capacity, words)
 
 
 def _ages(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
@@ -92,10 +97,13 @@ def worst_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> f
     own = job_demands(environment, job.name)
     factor = choice.executors * choice.vcpu / job.cores.value
     ages = {}
-    for demand in own:
+    planned, fixed = (
+        fixed_costs(environment.jobs[job.name], own, cores) for cores in (job.vcpu, choice.vcpu)
+    )
+    for demand, before, after in zip(own, planned, fixed, strict=True):
         query = job.queries[demand.query]
-        work = query.batch_seconds.value - demand.work.overhead
-        ages[demand.query] = query.trigger_seconds.value + demand.work.overhead + work / factor
+        work = query.batch_seconds.value - before
+        ages[demand.query] = query.trigger_seconds.value + after + work / factor
     landed = max((ages[demand.query] for demand in own if demand.lands), default=0.0)
     derived = max((ages[demand.query] for demand in own if not demand.lands), default=0.0)
     return landed + derived

@@ -11,7 +11,7 @@ from millrace.cli.plan.report.next_command import next_command
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
 from millrace.config import Environment
 from millrace.sizing import Plan, total
-from millrace.sizing.alternatives.risks import FULL, SLOW, fullness
+from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_loads, fullness
 from millrace.sizing.cost import HOURS
 from millrace.sizing.model import CostItem
 from millrace.sizing.planning import over_limit
@@ -318,6 +318,15 @@ def _drivers(found: CheckedPlan) -> Iterator[Risk]:
         )
 
 
+def _busy_drivers(found: CheckedPlan) -> Iterator[Risk]:
+    loads = driver_loads(found.demands, found.plan.jobs)
+    busy = sorted((name for name, load in loads.items() if load > BUSY), key=lambda name: -loads[name])
+    if busy:
+        keys, most = [f"jobs.{name}" for name in busy], limits()["spark.sharing.share"]
+        words = f"fixed costs of batches take {percent(loads[busy[0]])} of the time of {busy[0]}'s driver, of {percent(most)} at most"
+        yield Risk("driver-limit", "warning", words + also_concerned(busy), tuple(keys), found.usd(*keys))
+
+
 def _brokers(found: CheckedPlan) -> Iterator[Risk]:
     """Yield clusters that cannot carry the load with one broker less, as AWS restarts each broker for patches."""
     known = limits().brokers
@@ -404,5 +413,17 @@ def _unread(found: CheckedPlan) -> Iterator[Risk]:
 
 _RISKS: tuple[Callable[[CheckedPlan], Iterator[Risk]], ...] = (
     *(_late_at_peak, _late_at_rise, _contradicted_catch_up, _slow_catch_up),
-    *(_over_limit, _assumed, _unpriced, _full, _drivers, _brokers, _without_tls, _no_peak, _prices, _unread),
+    *(
+        _over_limit,
+        _assumed,
+        _unpriced,
+        _full,
+        _drivers,
+        _busy_drivers,
+        _brokers,
+        _without_tls,
+        _no_peak,
+        _prices,
+        _unread,
+    ),
 )

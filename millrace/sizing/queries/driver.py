@@ -1,0 +1,139 @@
+"""The driver's part in the batches of a job: fixed costs of batches that begin together share its cores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from millrace.config.document.problems import Finding
+from millrace.config.engines import KINDS
+from millrace.config.model import Environment, Job
+from millrace.config.queries import LandQuery
+from millrace.sizing.model import Input, Inputs
+from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.queries.capacity import InfeasibleError
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.demand_inputs import infeasible
+from millrace.sizing.queries.query import cores_for
+
+
+def batches_at_once(cores: int) -> float:
+    """Return the number of batches whose fixed costs a driver serves at full speed; more of them share it in equal parts."""
+    return cores / limits()["spark.driver.cores_per_batch"]
+
+
+def burst_ends(fixed: Sequence[float], at_once: float) -> list[float]:
+    """Return the seconds after which the fixed cost of each batch ends if all begin together.
+
+    Parameters
+    ----------
+    fixed
+        Seconds of each batch's fixed cost, alone.
+    at_once
+        From :func:`batches_at_once`.
+
+    Examples
+    --------
+    >>> burst_ends([2.0, 2.0, 2.0], 1.5), burst_ends([1.0, 3.0], 1.0), burst_ends([1.0, 3.0], 2.0)
+    ([4.0, 4.0, 4.0], [2.0, 4.0], [1.0, 3.0])
+    """
+    ends, now, done = [0.0] * len(fixed), 0.0, 0.0
+    order = sorted(range(len(fixed)), key=fixed.__getitem__)
+    for running, place in zip(range(len(fixed), 0, -1), order, strict=True):
+        now += (fixed[place] - done) * max(1.0, running / at_once)
+        ends[place], done = now, fixed[place]
+    return ends
+
+
+def fixed_costs(job: Job, demands: Sequence[QueryDemand], cores: int) -> list[float]:
+    """Return the seconds before the first task of each query's batch, if all begin together on a driver with so many cores."""
+    # In a run, queries that derive begin when those that land have ended.
+    stages = [(True,), (False,)] if job.run_every is not None else [(True, False)]
+    found = [each.work.overhead for each in demands]
+    for stage in stages:
+        places = [place for place, each in enumerate(demands) if each.lands in stage]
+        ends = burst_ends([found[place] for place in places], batches_at_once(cores))
+        for place, end in zip(places, ends, strict=True):
+            found[place] = end
+    return found
+
+
+def driver_load(demands: Sequence[QueryDemand]) -> float:
+    """Return the cores of a driver that the fixed costs of a job's batches keep busy: Σ a/T, times the cores for each."""
+    times = (each.work.overhead / max(each.work.planned_trigger, each.work.longest_batch) for each in demands)
+    return limits()["spark.driver.cores_per_batch"] * sum(times)
+
+
+def route_hint(job: Job) -> str | None:
+    """Return the advice to land streams of the same schema together, if there are any."""
+    alike = Counter(each.schema for each in job.queries.values() if isinstance(each, LandQuery))
+    route = "one `route` query lands streams of the same schema in a single batch"
+    return route if max(alike.values(), default=0) > 1 else None
+
+
+def driver_sizes(job: Job) -> list[int]:
+    """Return the numbers of cores that a job's driver, which is one of its workers, can have."""
+    possible = KINDS[job.engine].possible_workers(job, lambda _: 0.0)
+    return sorted({each.vcpu for each in possible if each.own})
+
+
+def by_driver(
+    environment: Environment, name: str, demands: Sequence[QueryDemand]
+) -> tuple[dict[int, list[QueryDemand]], list[Finding]]:
+    """Return the demands of a job's queries by the cores of its driver, up to those that slow no batch.
+
+    Parameters
+    ----------
+    demands
+        Demands with a driver that slows no batch.
+
+    Returns
+    -------
+    tuple
+        Demands by size, without sizes that keep no SLA; if all do, the findings of the largest.
+    """
+    found: dict[int, list[QueryDemand]] = {}
+    problems: list[Finding] = []
+    for cores in driver_sizes(environment.jobs[name]):
+        if len(demands) <= batches_at_once(cores):
+            return {**found, cores: [*demands]}, []
+        changed, wrong = _sharing(environment, demands, cores)
+        if wrong is None:
+            found[cores] = changed
+        else:
+            problems = [wrong]
+    return found, [] if found else problems
+
+
+def _sharing(
+    environment: Environment, demands: Sequence[QueryDemand], cores: int
+) -> tuple[list[QueryDemand], Finding | None]:
+    """Return demands with the fixed costs of batches that begin together on a driver, or the finding that prevents it."""
+    job = environment.jobs[demands[0].job]
+    share, load = limits()["spark.sharing.share"], driver_load(demands)
+    found = []
+    for demand, end in zip(demands, fixed_costs(job, demands, cores), strict=True):
+        work, inputs = replace(demand.work, overhead=end), partial(_inputs, demand, end, cores)
+        changed = replace(demand, work=work, inputs=inputs)
+        try:
+            if load > share * cores:
+                busy = (
+                    f"the fixed costs of all take {load / cores:.0%} of its time, and {share:.0%} is the most"
+                )
+                raise InfeasibleError("overhead", busy, demand.work.longest_batch * load / (share * cores))
+            found.append(replace(changed, needed=cores_for(environment, job, changed)))
+        except InfeasibleError as error:
+            together = f"{len(demands)} batches begin together on a driver of {cores} cores: {error}"
+            cause = InfeasibleError(error.term, together, error.seconds)
+            wrong = infeasible(changed, environment, job.queries[demand.query], cause)
+            return [], replace(wrong, hint=wrong.hint or route_hint(job))
+    return found, None
+
+
+def _inputs(demand: QueryDemand, end: float, cores: int) -> Inputs:
+    rate, record, fixed, *rest = demand.inputs()
+    why = f"the job's batches begin together on a driver of {cores} cores"
+    known = limits().as_input("spark.driver.cores_per_batch")
+    return (rate, record, Input("a", f"{end:.3g} s a batch", why, inputs=(fixed, known)), *rest)

@@ -1,0 +1,106 @@
+"""Batches of 5 and 20 queries of one job that begin together, predicted from those of one query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
+from millrace.sizing.simulation.tasks import parts
+from tests.performance.preloaded import PARTITIONS
+from tests.performance.sharing import Burst, Cell, measure
+
+CORES = 2
+RECORDS = (500, 4000, 16_000)
+
+CELLS = (
+    Cell(1, 1000, 2.0, bursts=1, warm_up=20),  # warms the JVM up
+    *(Cell(1, each, 3.0, bursts=10) for each in RECORDS),
+    *(Cell(5, each, 5.0) for each in RECORDS),
+    *(Cell(20, each, 15.0, bursts=2, warm_up=1) for each in RECORDS),
+)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Batches of one query.
+
+    Attributes
+    ----------
+    overhead, per_record
+        a in seconds, and b in core-seconds, of a line through the medians.
+    cores_per_batch
+        Cores that the smallest batch keeps busy.
+    """
+
+    overhead: float
+    per_record: float
+    cores_per_batch: float
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Batches of several queries that begin together: median seconds, predicted and measured."""
+
+    queries: int
+    records: int
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the prediction."""
+        return abs(self.predicted - self.measured) / self.measured
+
+
+def run(path: Path, said: Callable[[str], None]) -> None:
+    """Measure all cells, and write them to a file."""
+    bursts = measure(CELLS, CORES, lambda burst: said(burst.line()), "kafka")
+    path.write_text(json.dumps([asdict(each) for each in bursts]))
+
+
+def read(path: Path) -> list[Burst]:
+    """Read what was measured last."""
+    return [Burst(**{**each, "cell": Cell(**each["cell"])}) for each in json.loads(path.read_text())]
+
+
+def fit_alone(bursts: Sequence[Burst]) -> Alone:
+    """Fit the batches of one query, whose tasks share the cores."""
+    own = [each for each in bursts if each.cell.queries == 1 and each.cell.records in RECORDS]
+    slope, overhead = np.polyfit([each.cell.records for each in own], [each.batch for each in own], 1)
+    smallest = min(own, key=lambda each: each.cell.records)
+    return Alone(float(overhead), float(slope) * CORES, smallest.cpu / smallest.batch)
+
+
+def predict(alone: Alone, cell: Cell) -> float:
+    """Return the median seconds of a batch by the simulator."""
+    seconds = cell.trigger * (cell.bursts + cell.warm_up + 1)
+    loads = tuple(
+        QueryLoad(
+            name=f"query-{number}",
+            overhead=alone.overhead,
+            per_record=alone.per_record,
+            trigger=cell.trigger,
+            source=Arrivals.constant(cell.records / cell.trigger, seconds),
+            parts=parts(PARTITIONS),
+        )
+        for number in range(cell.queries)
+    )
+    played = simulate(
+        Scenario(seconds, loads, CORES, Fixed(1), planned_at_once=CORES / alone.cores_per_batch)
+    )
+    return float(np.median(np.concatenate([each.ends - each.starts for each in played.queries.values()])))
+
+
+def validate(bursts: Sequence[Burst]) -> tuple[Alone, list[Shared]]:
+    """Return the fit of one query, and each prediction for several beside what was measured."""
+    alone = fit_alone(bursts)
+    return alone, [
+        Shared(each.cell.queries, each.cell.records, predict(alone, each.cell), each.batch)
+        for each in bursts
+        if each.cell.queries > 1
+    ]
