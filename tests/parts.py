@@ -60,6 +60,7 @@ LARGE = tuple(
     for name in (
         "queries/test_land",
         "queries/test_derive",
+        "queries/test_enrichment",
         "queries/test_direct",
         "repair/test_replay_dead_letters",
         "sources/test_kinesis_land",
@@ -78,8 +79,8 @@ _NEW_LINE = tuple(
     f"spark/{name}"
     for name in (
         "formats/test_decode.py::test_each_bad_record_is_a_dead_letter_with_its_bytes_and_reason",
-        "queries/test_derive.py::test_a_reference_table_is_read_again_on_its_interval_only",
-        "queries/test_derive.py::test_enriched_and_transformed",
+        "queries/test_enrichment.py::test_a_reference_table_is_read_again_on_its_interval_only",
+        "queries/test_enrichment.py::test_enriched_and_transformed",
         "job/test_jvm_names.py",
         "sources/test_kinesis_reader.py",
         "queries/test_land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",

@@ -16,7 +16,8 @@ from millrace.sizing import plan, total
 from millrace.sizing.alternatives.roads import roads
 from millrace.sizing.prices_and_limits import limits, prices
 from tests.unit.sizing.conftest import DERIVE, Loader, text
-from tests.unit.sizing.test_plan import KAFKA, built
+from tests.unit.sizing.test_brokers import KAFKA
+from tests.unit.sizing.test_plan import built
 
 MIB = 1024**2
 
