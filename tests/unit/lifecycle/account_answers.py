@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,13 @@ class Answers:
         return result
 
 
+@cache
+def client_of(service: str) -> Any:
+    """A service's client, which all tests share: what it answers is set on its class."""
+    make: Any = boto3.client
+    return make(service, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+
+
 def rows(
     given: dict[str, Any],
     network: str,
@@ -179,11 +187,9 @@ def rows(
     file.write_text(ENVIRONMENT.format(network=network))
     environment = load(file, ROOT)
 
-    def client(service: str) -> Any:
-        make: Any = boto3.client
-        return make(service, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
-
-    account = Account(DeployedEnvironment(Names(environment, ACCOUNT), client), plan(environment), TEMPLATES)
+    account = Account(
+        DeployedEnvironment(Names(environment, ACCOUNT), client_of), plan(environment), TEMPLATES
+    )
     checks = {**preflight_account.CHECKS, **preflight_templates.CHECKS}
     if drift:
         checks["drift"] = preflight_templates.drift
