@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job.supervise import POOL, Supervisor
@@ -31,6 +32,7 @@ def ticking(
     return Query(name, rows, handle, str(checkpoint / name), 0.1)
 
 
+@pytest.mark.slow
 def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
