@@ -16,7 +16,7 @@ from millrace.config.model import Environment, Stream
 from millrace.config.queries import (
     DirectQuery,
     DirectRouteQuery,
-    Landing,
+    LandingQuery,
     Reading,
     Route,
     SourceQuery,
@@ -108,7 +108,7 @@ def audit(
     """
     query = place.names.environment.jobs[job].queries[query_name]
     window = _Window(place, job, query_name, begin, end, read, progress)
-    if isinstance(query, Landing):
+    if isinstance(query, LandingQuery):
         return tuple(window.landed(query, stream) for stream in query.streams)
     assert isinstance(query, DirectQuery | DirectRouteQuery), f"{query_name} reads no stream"
     return tuple(
@@ -155,7 +155,7 @@ class _Window:
     def hours(self) -> tuple[datetime, ...]:
         return hours_of(self.begin, self.end)
 
-    def landed(self, query: Landing, stream: str) -> Audit | NotAudited:
+    def landed(self, query: LandingQuery, stream: str) -> Audit | NotAudited:
         names, table = self.place.names, self.place.names.table(query.table)
         landed = LandedRecords.open(self.place.catalog(), table, stream)
         name = names.stream(stream)

@@ -17,7 +17,7 @@ from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.changes.removals import Removal
 from millrace.lifecycle.deploy import Changes, _stop_application, compare_with_deployed
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.verify.on_aws import AwsAccount
+from millrace.verify.aws_target import AwsAccount
 
 ROOT = Path(__file__).parents[3]
 BUCKET = "assets"
