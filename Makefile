@@ -133,13 +133,13 @@ synth: setup ## Write the CloudFormation templates of ENV to cdk.out
 # ---- tests: kinds are told apart by what they may touch (CONTRIBUTING.md) ----
 
 test: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## What a change is trusted by, one closing line per kind; SLOW=today adds a share of the slow tests
-	@$(BIN)/python -m tests.run unit template spark integration --slow $(or $(SLOW),none)
+	@$(BIN)/python -m tests.run $(or $(KINDS),unit template spark integration) --slow $(or $(SLOW),none)
 
 test-all: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## Every test, the slow ones too, and the core's on each line of Spark
 	@ended=0; $(BIN)/python -m tests.run unit template spark integration --slow all || ended=1; \
 	for line in $(OTHER_SPARKS); do $(MAKE) test-spark SPARK=$$line || ended=1; done; exit $$ended
 
-test-unit: $(STAMPS)/python-dev $(STAMPS)/jars ## No JVM, no network; SEARCH=1 looks for new examples
+test-unit: $(STAMPS)/python-dev $(STAMPS)/jars $(STAMPS)/node ## No JVM, no network; SEARCH=1 looks for new examples
 	@$(BIN)/python -m tests.run unit --slow $(or $(SLOW),all)
 
 test-template: setup-dev ## Assertions on synthesised stacks

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -47,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.user_properties.append((FAULTS, "thrown"))
     share = os.environ.get(SLOWLY, "all")
     slow = {item: unit_of_rotation(item) for item in items if item.get_closest_marker(SLOW)}
-    today = set(due(set(slow.values()), day())) if share == "today" else set()
+    today = set(due(Counter(slow.values()), day())) if share == "today" else set()
     left_out = [item for item, unit in slow.items() if share != "all" and unit not in today]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -62,13 +63,20 @@ def unit_of_rotation(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0] if shares else item.nodeid
 
 
-def due(units: Iterable[str], on: int) -> list[str]:
-    """Choose the slow tests that run on a day.
+def due(units: Mapping[str, int], on: int) -> list[str]:
+    """Choose the slow tests that run on a day, from units of so many tests.
 
-    They rotate in the order of their names, so that the tests of one file come on different days: by whole files, one day took
-    two minutes longer than another. By a hash, half of all that deploys was due on one day.
+    Each unit goes to the day that has the fewest tests, the largest first. Single tests rotate in the order of their names, so that
+    those of one file come on different days: by whole files, one day took two minutes longer than another. By a hash, half of all
+    that deploys was due on one day.
     """
-    return sorted(units)[on % DAYS :: DAYS]
+    days: list[list[str]] = [[] for _ in range(DAYS)]
+    tests = [0] * DAYS
+    for unit in sorted(units, key=lambda each: (-units[each], each)):
+        fewest = tests.index(min(tests))
+        days[fewest].append(unit)
+        tests[fewest] += units[unit]
+    return days[on % DAYS]
 
 
 def pytest_collection_finish() -> None:

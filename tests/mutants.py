@@ -66,6 +66,7 @@ AREAS = {
         (
             "spark/queries/test_land.py",
             "spark/queries/test_derive.py",
+            "spark/queries/test_enrichment.py",
             "spark/queries/test_direct.py",
             "spark/queries/test_exactly_once.py",
         ),
@@ -117,6 +118,7 @@ AREAS = {
         (
             "spark/queries/test_land.py",
             "spark/queries/test_derive.py",
+            "spark/queries/test_enrichment.py",
             "spark/queries/test_direct.py",
             "spark/queries/test_route.py",
         ),

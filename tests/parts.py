@@ -1,4 +1,4 @@
-"""Which tests run in which part, and the parts in which lane: read by :mod:`tests.run`."""
+"""Which tests run in which part, and in which order the parts begin: read by :mod:`tests.run`."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ LARGE = tuple(
     for name in (
         "queries/test_land",
         "queries/test_derive",
+        "queries/test_enrichment",
         "queries/test_direct",
         "repair/test_replay_dead_letters",
         "sources/test_kinesis_land",
@@ -78,8 +79,8 @@ _NEW_LINE = tuple(
     f"spark/{name}"
     for name in (
         "formats/test_decode.py::test_each_bad_record_is_a_dead_letter_with_its_bytes_and_reason",
-        "queries/test_derive.py::test_a_reference_table_is_read_again_on_its_interval_only",
-        "queries/test_derive.py::test_enriched_and_transformed",
+        "queries/test_enrichment.py::test_a_reference_table_is_read_again_on_its_interval_only",
+        "queries/test_enrichment.py::test_enriched_and_transformed",
         "job/test_jvm_names.py",
         "sources/test_kinesis_reader.py",
         "queries/test_land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
@@ -105,28 +106,25 @@ LARGE_PROFILE = "5.1 partitions=2 autoBroadcastJoinThreshold=-1"
 """Of :mod:`tests.spark.profiles`."""
 
 
-LANES = (
-    (
-        Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
-        Part("integration", "integration-own", _OWN_SERVERS),
-        Part("integration", "crash-point", _CRASH_POINT, turns=3),
-        Part("spark", "spark-sources", ("spark/sources", "spark/repair")),
-        Part("spark", f"spark-{NEWEST}", _NEW_LINE, line=NEWEST),
-        Part("spark", "spark-large", LARGE, options=("--profile", LARGE_PROFILE), turns=len(LARGE)),
-    ),
-    (
-        Part("spark", "spark-queries", ("spark/queries",)),
-        Part("spark", "spark-formats", ("spark/formats",)),
-        Part("template", "template", ("template",)),
-        Part("spark", "spark-4.0", _BETWEEN, turns=7, line="4.0"),
-    ),
-    (
-        Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),
-        Part("spark", "spark-sinks", ("spark/sinks",)),
-        Part("spark", "spark-job", ("spark/job", "spark/kinds")),
-        Part("unit", "unit-programs", _PROGRAMS),
-    ),
+PARTS = (
+    Part("spark", "spark-queries", ("spark/queries",)),
+    Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
+    Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),
+    Part("spark", "spark-sinks", ("spark/sinks",)),
+    Part("spark", "spark-sources", ("spark/sources", "spark/repair")),
+    Part("integration", "integration-own", _OWN_SERVERS),
+    Part("spark", "spark-job", ("spark/job", "spark/kinds")),
+    Part("spark", "spark-formats", ("spark/formats",)),
+    Part("template", "template", ("template",)),
+    Part("integration", "crash-point", _CRASH_POINT, turns=3),
+    Part("unit", "unit-programs", _PROGRAMS),
+    Part("spark", f"spark-{NEWEST}", _NEW_LINE, line=NEWEST),
+    Part("spark", "spark-4.0", _BETWEEN, turns=7, line="4.0"),
+    Part("spark", "spark-large", LARGE, options=("--profile", LARGE_PROFILE), turns=len(LARGE)),
 )
-"""Three, of about the same length, on two cores: four took a fifth longer, as each Spark session wants more than one."""
+"""In the order in which they begin, the longest first, so that all end together; those of ``integration`` wait more than they compute."""
 
-KINDS = tuple(dict.fromkeys(part.kind for lane in LANES for part in lane))
+AT_ONCE = 3
+"""Parts that run beside each other, on two cores: four took a fifth longer, as each Spark session wants more than one."""
+
+KINDS = tuple(dict.fromkeys(part.kind for part in PARTS))

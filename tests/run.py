@@ -2,9 +2,8 @@
 
 ``python -m tests.run unit template spark integration``: all but those marked ``slow``;
 ``--slow today`` with the share of them that is due on this day, ``--slow all`` with
-all. The kinds are told apart by what they may touch: see CONTRIBUTING.md. Integration tests mostly wait for servers and
-state machines, the others mostly compute: so they run beside each other, in three lanes,
-and what they print appears part by part, as if they had run in turn.
+all. The kinds are told apart by what they may touch: see CONTRIBUTING.md. Three parts run beside each other, and the next one
+begins where one ends; what they print appears part by part, as if they had run in turn.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -28,7 +27,7 @@ from xml.etree import ElementTree
 
 from millrace.config.engines.versions import LINES
 from millrace.sandbox.programs.toolchain import spark_environment, spark_line
-from tests.parts import KINDS, LANES, Part
+from tests.parts import AT_ONCE, KINDS, PARTS, Part
 
 TESTS = Path(__file__).parent
 SANDBOXES = TESTS.parent / ".millrace" / "tests"
@@ -78,7 +77,7 @@ class Result:
     passed, failed, skipped
         Tests; errors count as failed.
     seconds
-        Wall time, beside the other lanes.
+        Wall time, beside two other parts.
     faults, faults_seconds
         Of the tests, those that throw faults, and what they took, set-up included.
     tests
@@ -174,9 +173,9 @@ def run(part: Part, scratch: Path, slow: str) -> Result:
     return Result(status, passed, failed, count["skipped"], seconds, len(thrown), sum(thrown), tests)
 
 
-def parts_of(lane: tuple[Part, ...], kinds: list[str], slow: str) -> list[Part]:
-    """Choose a lane's parts that run."""
-    chosen = [part for part in lane if part.kind in kinds and (slow != "none" or not part.turns)]
+def parts_of(parts: Iterable[Part], kinds: list[str], slow: str) -> list[Part]:
+    """Choose the parts that run."""
+    chosen = [part for part in parts if part.kind in kinds and (slow != "none" or not part.turns)]
     if slow == "today":
         chosen = [
             replace(part, paths=part.paths[day() % part.turns :][:1]) if part.turns else part
@@ -196,19 +195,17 @@ def main(arguments: list[str]) -> int:
     interrupted = threading.Event()
     # On another line than the default one (make test-spark SPARK=4.1), all parts run on that.
     lines = {"", *LINES} if spark_line().default else {""}
-    lanes = [[part for part in parts_of(lane, kinds, slow) if part.line in lines] for lane in LANES]
-    if any(part.kind in ("spark", "integration") for lane in lanes for part in lane):
+    parts = [part for part in parts_of(PARTS, kinds, slow) if part.line in lines]
+    if any(part.kind in ("spark", "integration") for part in parts):
         share_classes()
     # A line that is not due costs no download.
-    others = {part.line for lane in lanes for part in lane} - {""}
+    others = {part.line for part in parts} - {""}
     if others:
         stamps = [f".millrace/stamps/spark-{line}" for line in sorted(others)]
         subprocess.run(["make", *stamps], cwd=TESTS.parent, check=True)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(lanes)) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
         scratch = Path(folder)
-        ends: dict[Part, Future[Result]] = {part: Future() for lane in lanes for part in lane}
-        for lane in lanes:
-            pool.submit(_run_lane, lane, slow, scratch, ends, interrupted)
+        ends = {part: pool.submit(_run_next, part, slow, scratch, interrupted) for part in parts}
         try:
             for part, end in ends.items():
                 _follow(_log(scratch, part), end)
@@ -272,22 +269,11 @@ def _log(scratch: Path, part: Part) -> Path:
     return scratch / f"{part.name}.log"
 
 
-def _run_lane(
-    lane: list[Part],
-    slow: str,
-    scratch: Path,
-    ends: dict[Part, Future[Result]],
-    interrupted: threading.Event,
-) -> None:
-    for part in lane:
-        try:
-            ends[part].set_result(run(part, scratch, slow))
-        except Exception as error:
-            # Whoever waits for this part raises it; one left without an end would be waited for forever.
-            ends[part].set_exception(error)
-        # Ctrl-C reaches pytest and this program in the same moment: let the word arrive.
-        if interrupted.wait(0.5):
-            return
+def _run_next(part: Part, slow: str, scratch: Path, interrupted: threading.Event) -> Result:
+    # Ctrl-C reaches the pytest of the part before and this program in the same moment: let the word arrive.
+    if interrupted.wait(0.5):
+        raise CancelledError
+    return run(part, scratch, slow)
 
 
 def _follow(log: Path, end: Future[Result]) -> None:

@@ -236,7 +236,7 @@ def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
     for route in sorted(old.sinks.keys() & new.sinks.keys()):
         if old.sinks[route] != new.sinks[route]:
             what = f"the sink{f' of route {route}' if route else ''}"
-            why = "a batch that comes again would be in both"
+            why = "a repeated batch would be in both"
             differences.append(Change(what, old.sinks[route], new.sinks[route], why))
     differences += _state_changes(old, new)
     if _minor(new.spark) < _minor(old.spark):

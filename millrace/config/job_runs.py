@@ -7,17 +7,17 @@ from datetime import timedelta
 
 from millrace.config.document.problems import Finding, Path
 from millrace.config.model import Environment, Job
-from millrace.config.queries import DeriveQuery, Landing, Query, SourceQuery, StreamQuery
+from millrace.config.queries import DeriveQuery, LandingQuery, Query, SourceQuery, StreamQuery
 from millrace.config.units import format_duration
 
 _SHORTEST, _LONGEST, _MINUTE = timedelta(minutes=5), timedelta(days=1), timedelta(minutes=1)
 
 
-def land_queries_by_table(environment: Environment) -> dict[str, list[Landing]]:
+def land_queries_by_table(environment: Environment) -> dict[str, list[LandingQuery]]:
     """Return the queries that land each table."""
-    found: dict[str, list[Landing]] = {}
+    found: dict[str, list[LandingQuery]] = {}
     for _, _, query in environment.queries:
-        if isinstance(query, Landing):
+        if isinstance(query, LandingQuery):
             found.setdefault(query.table, []).append(query)
     return found
 
@@ -31,7 +31,7 @@ def refused_runs(environment: Environment) -> Iterator[Finding]:
 
 
 def check_run(
-    environment: Environment, name: str, job: Job, landing: Mapping[str, Sequence[Landing]]
+    environment: Environment, name: str, job: Job, landing: Mapping[str, Sequence[LandingQuery]]
 ) -> Iterator[Finding]:
     """Check when one job runs, and that its queries can run so.
 
@@ -74,7 +74,7 @@ def _landed_by_others(
     path: Path,
     query: DeriveQuery,
     job: Job,
-    landing: Mapping[str, Sequence[Landing]],
+    landing: Mapping[str, Sequence[LandingQuery]],
 ) -> Iterator[Finding]:
     """Find tables of other jobs where one of the two jobs runs in turns: a run derives what it has landed itself."""
     own = {id(each) for each in job.queries.values()}

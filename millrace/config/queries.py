@@ -230,7 +230,7 @@ class StreamQuery(Reading, SourceQuery):
     kafka: KafkaReading | None = Field(default=None, description="Options for reading a Kafka topic.")
 
 
-class Landing(SourceQuery):
+class LandingQuery(SourceQuery):
     """Keys of queries that write an append-only landing table."""
 
     table: TableName = Field(
@@ -238,7 +238,7 @@ class Landing(SourceQuery):
     )
 
 
-class LandQuery(StreamQuery, Landing):
+class LandQuery(StreamQuery, LandingQuery):
     """Writes every record, good or bad, to an append-only landing table."""
 
     kind: Literal["land"]
@@ -279,7 +279,7 @@ class Routing(SourceQuery):
         return {("routes", name): route for name, route in self.routes.items()}
 
 
-class RouteQuery(Routing, Landing):
+class RouteQuery(Routing, LandingQuery):
     """Lands several streams in one table; each record is decoded as its route says, into a column with the route's name."""
 
     kind: Literal["route"]

@@ -16,7 +16,7 @@ from threading import Event as Flag
 from typing import Any
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, Landing
+from millrace.config.queries import DeriveQuery, LandingQuery
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.drill import Drill, Say
 from millrace.sandbox.local_runs import LocalRuns
@@ -307,7 +307,7 @@ class _Trial(Drill):
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
         result: dict[str, set[str]] = {}
         skipping = set()
-        landing = (query for query in self._queries if isinstance(query, Landing))
+        landing = (query for query in self._queries if isinstance(query, LandingQuery))
         for query in landing:
             result.setdefault(query.table, set()).update(query.streams)
             if query.start != "earliest":

@@ -70,7 +70,7 @@ def _of_plan(key: str, number: Number) -> Input:
     )
     if number.unit == "USD/month":
         value = f"${number.value:,.2f} a month"
-    marks = ", rests on what nobody measured" if number.assumed else ""
+    marks = ", rests on an assumption" if number.assumed else ""
     how = f"{number.formula}: {number.why}" if number.formula else number.why
     return Input(key, value + marks, how, inputs=number.inputs())
 

@@ -13,7 +13,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.engines import versions
 from millrace.config.model import Environment, MskCluster
 from millrace.sizing.alarms.alarms import alarms
-from millrace.sizing.alternatives import roads
+from millrace.sizing.alternatives import other_services
 from millrace.sizing.alternatives.designs import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.free_choices import cheapest_choices
 from millrace.sizing.alternatives.remedies import with_remedies
@@ -98,7 +98,7 @@ def _plan(environment: Environment, table: PriceTable) -> Plan:
         left_out=unpriced_costs(environment),
     )
     found = hold_where_late(environment, found)
-    return replace(found, advice=tuple(roads.advice(environment, found)))
+    return replace(found, advice=tuple(other_services.advice(environment, found)))
 
 
 def _of_quotas(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.failure_drill import DrillResult, FailureDrill
 
 DRILL_SECONDS = 600
-"""Two jobs from their deployment to the end of their ledgers, each killed once, beside the other lanes."""
+"""Two jobs from their deployment to the end of their ledgers, each killed once, beside two other parts."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

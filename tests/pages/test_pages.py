@@ -29,7 +29,7 @@ from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import load
 from millrace.sizing import plan
-from millrace.sizing.alternatives.roads import roads
+from millrace.sizing.alternatives.other_services import alternatives
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from tests.pages import browser
@@ -94,7 +94,7 @@ def measured(file: Path) -> None:
 
 def compared(file: Path) -> None:
     environment = load("prod", ROOT)
-    ways = roads(environment, plan(environment), {"EMR 9.9": "a key of a job does not fit it"})
+    ways = alternatives(environment, plan(environment), {"EMR 9.9": "a key of a job does not fit it"})
     write_page(
         file, html_page("compare", "flights-prod: other ways", {"ways": [asdict(each) for each in ways]})
     )

@@ -19,7 +19,7 @@ def test_a_part_that_a_signal_ended_fails_beside_one_that_is_well(
     )
     (tmp_path / "test_well.py").write_text("def test_it() -> None:\n    assert 1 + 1 == 2\n")
     two = tuple(parts.Part("mine", name, (str(tmp_path / f"test_{name}.py"),)) for name in ("killed", "well"))
-    monkeypatch.setattr(run, "LANES", (two,))
+    monkeypatch.setattr(run, "PARTS", two)
     monkeypatch.setattr(run, "KINDS", ("mine",))
     monkeypatch.setattr(run, "SANDBOXES", tmp_path)
     status = run.main(["mine"])
@@ -60,10 +60,10 @@ def test_the_slowest_are_listed_over_all_parts() -> None:
 def test_what_is_run_once_more_without_broadcasts_is_there_and_has_its_day() -> None:
     assert all((run.TESTS / path).is_file() for path in parts.LARGE)
     assert profile_named(parts.LARGE_PROFILE).more["spark.sql.autoBroadcastJoinThreshold"] == "-1"
-    (lane,) = (lane for lane in parts.LANES if any(part.paths == parts.LARGE for part in lane))
 
     def large(slow: str) -> list[tuple[str, ...]]:
-        return [part.paths for part in run.parts_of(lane, ["spark"], slow) if part.turns]
+        chosen = run.parts_of(parts.PARTS, ["spark"], slow)
+        return [part.paths for part in chosen if part.options == ("--profile", parts.LARGE_PROFILE)]
 
     assert large("none") == []
     assert large("all") == [parts.LARGE]
@@ -73,21 +73,30 @@ def test_what_is_run_once_more_without_broadcasts_is_there_and_has_its_day() -> 
 def test_a_part_that_takes_turns_runs_each_path_once_and_on_other_days_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lane = (parts.Part("spark", "some", ("a", "b"), turns=7),)
+    some = (parts.Part("spark", "some", ("a", "b"), turns=7),)
     chosen = []
     for number in range(7):
         monkeypatch.setattr(run, "day", lambda number=number: number)
-        chosen += [part.paths for part in run.parts_of(lane, ["spark"], "today")]
+        chosen += [part.paths for part in run.parts_of(some, ["spark"], "today")]
     assert chosen == [("a",), ("b",)]
 
 
 def test_each_slow_test_has_its_day() -> None:
     """Within a week each runs once, on no day many more than on another, and those of one file on different days."""
     units = sorted(f"tests/test_{file}.py::test_{number}" for file in "abc" for number in range(9))
-    days = [conftest.due(units, 738_000 + day) for day in range(run.DAYS)]
+    days = [conftest.due(dict.fromkeys(units, 1), 738_000 + day) for day in range(run.DAYS)]
     assert sorted(unit for day in days for unit in day) == units
     assert max(map(len, days)) - min(map(len, days)) <= 1
     assert all(sum(unit.startswith("tests/test_a") for unit in day) in {1, 2} for day in days)
+
+
+def test_a_day_has_as_many_slow_tests_as_another_where_some_run_together() -> None:
+    units = {f"tests/test_file_{n}.py": n for n in range(1, 12)} | {
+        f"tests/a.py::test_{n}": 1 for n in range(30)
+    }
+    days = [sum(units[unit] for unit in conftest.due(units, 738_000 + day)) for day in range(run.DAYS)]
+    assert sum(days) == sum(units.values())
+    assert max(days) - min(days) <= 1
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from .folder_manifest import name_of
 FOLDER = "marks"
 """Folder below a query's checkpoint; Spark reads only its own folders there."""
 
-TASK_RETRIED = "millrace: a task comes again, whose messages may have been written"
+TASK_RETRIED = "millrace: a task is retried whose messages may already be written"
 """Message of a task that fails because it is repeated; it is recognised in the driver's error."""
 
 EVERY_SECONDS = 60.0

@@ -224,7 +224,7 @@ def _speed(twin: QueryTwin | None) -> dict[str, Any]:
     """Return the measured speed of the log; without a log the plan takes its default."""
     if twin is None:
         return {}
-    costs = twin.costs(twin.cores, fixed=0.0)
+    costs = twin.batch_times(twin.cores, fixed=0.0)
     each = max(costs.per_record, 1e-9)
     overhead = costs.overhead + costs.rest[0] + costs.wave
     return {

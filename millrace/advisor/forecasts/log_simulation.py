@@ -41,8 +41,8 @@ _UNTOLD = "all batches are equally large: what a task costs without records cann
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Costs of batches on so many cores.
+class BatchTimes:
+    """Parameters of a batch's duration on so many cores.
 
     Attributes
     ----------
@@ -119,8 +119,8 @@ class QueryTwin:
         waited = self.arrivals.arrived_before(begin)
         return (self.arrivals.records - waited) / (self.arrivals.seconds - begin)
 
-    def costs(self, cores: int, drawn: Sequence[int] | None = None, fixed: float = 0.5) -> Costs:
-        """Fit the costs on so many cores.
+    def batch_times(self, cores: int, drawn: Sequence[int] | None = None, fixed: float = 0.5) -> BatchTimes:
+        """Fit the durations of batches on so many cores.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class QueryTwin:
         else:
             records = np.array([each.records for each in samples])
             behind = _line(_sums(records, rest, np.maximum(rest, INSTANT)))
-        return Costs(overhead, spread, wave * passes, per_record * passes, behind)
+        return BatchTimes(overhead, spread, wave * passes, per_record * passes, behind)
 
     def resampled_batches(self, number: int) -> Iterator[list[int]]:
         """Yield resampled batches, in blocks, as neighbours are alike."""
@@ -272,7 +272,7 @@ def _line(sums: Floats) -> tuple[float, float]:
 
 def _uneven(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
     """Add the spread of a stage's tasks beyond their records."""
-    costs = made.costs(made.cores)
+    costs = made.batch_times(made.cores)
     wave, per_record = costs.wave / max(1, made.reads), costs.per_record / max(1, made.reads)
     squares, free = 0.0, 0
     for batch in batches:

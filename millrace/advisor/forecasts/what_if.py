@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
-from millrace.advisor.forecasts.log_simulation import Costs, QueryTwin, twin
+from millrace.advisor.forecasts.log_simulation import BatchTimes, QueryTwin, twin
 from millrace.advisor.logs.application_history import History
 from millrace.advisor.logs.statistics import Estimate, slope
 from millrace.config.document.explain import nearest
@@ -166,7 +166,7 @@ class ApplicationTwin:
             # Where κ and b cannot be separated, the interval has to contain both ends.
             fixed = 0.5 if drawn is None else float(seed % 2)
             slots = _slots(query, own, cores, self.cores)
-            costs = query.costs(slots, None if drawn is None else drawn[name], fixed)
+            costs = query.batch_times(slots, None if drawn is None else drawn[name], fixed)
             loads += _loads(query, own, slots, costs)
         seconds = max(query.arrivals.seconds for query in self.queries.values())
         sigma = max(query.sigma for query in self.queries.values())
@@ -190,7 +190,7 @@ def _had(query: QueryTwin, cores: int, before: int) -> int:
     return max(1, round(query.cores * cores / before)) if query.cores < before else cores
 
 
-def _loads(query: QueryTwin, own: Mapping[Key, float], slots: int, costs: Costs) -> list[QueryLoad]:
+def _loads(query: QueryTwin, own: Mapping[Key, float], slots: int, costs: BatchTimes) -> list[QueryLoad]:
     merged, jobs = int(own.get("merge", 1)), int(own.get("split", 1))
     count = max(1, int(own.get("partitions", query.partitions)) // jobs)
     waves = math.ceil(count / slots)

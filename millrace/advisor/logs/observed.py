@@ -114,7 +114,7 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
     notes: tuple[str, ...] = ()
     if left is None:
         notes = (
-            "the source does not report its backlog: the processed records are taken for the arrived ones",
+            "the source does not report its backlog: processed records are counted as arrived ones",
         )
     begun = np.array([each.begun for each in batches])
     seen = np.maximum.accumulate(seen)

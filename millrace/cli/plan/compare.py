@@ -16,7 +16,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import plan, total
-from millrace.sizing.alternatives.roads import roads
+from millrace.sizing.alternatives.other_services import alternatives
 from millrace.sizing.moves import with_engine_version
 from millrace.sizing.text_format import dollars
 
@@ -41,7 +41,7 @@ def compare(
     environment = load(env)
     if html is not None:
         check_page_is_writable(html)
-    result = roads(environment, plan(environment), _engines(environment))
+    result = alternatives(environment, plan(environment), _engines(environment))
     document = [asdict(each) for each in result]
     if html is not None:
         title = f"{environment.project}-{environment.name}: other ways"

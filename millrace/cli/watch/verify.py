@@ -240,22 +240,24 @@ class _Kind:
 def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
     if in_sandbox:
         from millrace.sandbox.programs.localstack import ACCOUNT
-        from millrace.verify import in_sandbox as sandbox
+        from millrace.verify import sandbox_target as sandbox
 
         where = "the sandbox on this machine"
         return _Kind(
             ACCOUNT, where, sandbox.EXPECTED, sandbox.sandbox_clusters(environment), sandbox.open_sandbox
         )
-    from millrace.verify import on_aws
+    from millrace.verify import aws_target
 
     aws = connect_account(environment)
 
     def opened(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[Place]:
         del copy
-        return nullcontext(on_aws.AwsAccount(aws, plan))
+        return nullcontext(aws_target.AwsAccount(aws, plan))
 
     where = f"account {aws.names.account}, {environment.region}"
-    return _Kind(aws.names.account, where, on_aws.EXPECTED, on_aws.external_clusters(environment), opened)
+    return _Kind(
+        aws.names.account, where, aws_target.EXPECTED, aws_target.external_clusters(environment), opened
+    )
 
 
 def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: bool) -> tuple[str, ...]:
@@ -330,12 +332,12 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
 
 
 def _removed(aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]) -> RemovalResult:
-    from millrace.verify import on_aws
+    from millrace.verify import aws_target
     from millrace.verify.removals.removal import remove
 
     unknown = _unknown(aws, scope)
     result = remove(
-        on_aws.AwsAccount(aws), scope, say=say, topics=lambda: [] if unknown else _topics(aws, scope, say)
+        aws_target.AwsAccount(aws), scope, say=say, topics=lambda: [] if unknown else _topics(aws, scope, say)
     )
     return dataclasses.replace(result, remains=(*unknown, *result.remains))
 

@@ -11,7 +11,7 @@ from millrace.config.formats import PayloadFormat
 from millrace.config.formats.changes import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, Landing, Route, RouteQuery, Routing
+from millrace.config.queries import DeriveQuery, LandingQuery, Route, RouteQuery, Routing
 
 
 def check_routes(path: Path, query: Routing, environment: Environment) -> Iterator[Finding]:
@@ -86,7 +86,7 @@ def _topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
 
 
 def check_read_routes(
-    path: Path, query: DeriveQuery, landing: Mapping[str, Sequence[Landing]]
+    path: Path, query: DeriveQuery, landing: Mapping[str, Sequence[LandingQuery]]
 ) -> Iterator[Finding]:
     """Check that the routes exist that a derive query reads."""
     join = None if query.state is None else query.state.join

@@ -9,7 +9,7 @@ from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.model import Environment, Job
 from millrace.config.queries import (
     DeriveQuery,
-    Landing,
+    LandingQuery,
     Query,
     SourceQuery,
     WritesSink,
@@ -24,7 +24,7 @@ def check_sink(
     query: Query,
     job: Job,
     environment: Environment,
-    landing: Mapping[str, Sequence[Landing]],
+    landing: Mapping[str, Sequence[LandingQuery]],
     root: FilePath,
 ) -> Iterator[Finding]:
     """Check the sink of a query or of one of its routes.
@@ -79,7 +79,7 @@ def _letters(path: Path, query: DeriveQuery) -> Iterator[Finding]:
         )
 
 
-def _read_by(query: Query, landing: Mapping[str, Sequence[Landing]]) -> set[str]:
+def _read_by(query: Query, landing: Mapping[str, Sequence[LandingQuery]]) -> set[str]:
     """Return the streams whose records reach a query."""
     if isinstance(query, SourceQuery):
         return {*query.streams}

@@ -16,7 +16,7 @@ from millrace.config.model import Environment, Stream
 from millrace.config.queries import (
     DirectQuery,
     DirectRouteQuery,
-    Landing,
+    LandingQuery,
     Reading,
     Route,
     SourceQuery,
@@ -108,18 +108,18 @@ def audit(
     """
     query = place.names.environment.jobs[job].queries[query_name]
     window = _Window(place, job, query_name, begin, end, read, progress)
-    if isinstance(query, Landing):
+    if isinstance(query, LandingQuery):
         return tuple(window.landed(query, stream) for stream in query.streams)
     assert isinstance(query, DirectQuery | DirectRouteQuery), f"{query_name} reads no stream"
     return tuple(
-        window.direct(query, AuditedRoute("/".join((query_name, *place[1:])), reading, query.ends[place]))
+        window.direct(query, DirectRoute("/".join((query_name, *place[1:])), reading, query.ends[place]))
         for place, reading in query.readings.items()
     )
 
 
 @dataclass(frozen=True)
-class AuditedRoute:
-    """A direct query, or a route of one.
+class DirectRoute:
+    """A direct query, or one route of it.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class _Window:
     def hours(self) -> tuple[datetime, ...]:
         return hours_of(self.begin, self.end)
 
-    def landed(self, query: Landing, stream: str) -> Audit | NotAudited:
+    def landed(self, query: LandingQuery, stream: str) -> Audit | NotAudited:
         names, table = self.place.names, self.place.names.table(query.table)
         landed = LandedRecords.open(self.place.catalog(), table, stream)
         name = names.stream(stream)
@@ -206,20 +206,20 @@ class _Window:
             whole=whole,
         )
 
-    def direct(self, query: DirectQuery | DirectRouteQuery, end: AuditedRoute) -> Audit | NotAudited:
-        names, sink, stream = self.place.names, end.what.sink, end.reading.source
-        name, letters = end.topic or names.stream(stream), query.dead_letters
+    def direct(self, query: DirectQuery | DirectRouteQuery, route: DirectRoute) -> Audit | NotAudited:
+        names, sink, stream = self.place.names, route.what.sink, route.reading.source
+        name, letters = route.topic or names.stream(stream), query.dead_letters
         if sink.catalog_table is None:
             why = (
                 f"its sink is {sink.kind}, whose identities this command does not read; dead letters are in "
                 f"{names.table(letters)}"
             )
-            return NotAudited(end.name, name, why)
+            return NotAudited(route.name, name, why)
         catalog, table = self.place.catalog(), names.table(sink.catalog_table)
         sunk = SinkRecords.open(catalog, table, stream)
         kept = RecordTable(LandedRecords.open(catalog, names.table(letters), stream), sunk, self.hours[0])
-        result, holes = self._by_offsets(query, stream, end.topic, kept, end)
-        return Audit(end.name, name, f"{table} and {names.table(letters)}", "offsets", result, holes)
+        result, holes = self._by_offsets(query, stream, route.topic, kept, route)
+        return Audit(route.name, name, f"{table} and {names.table(letters)}", "offsets", result, holes)
 
     def _positions(self, query: SourceQuery, stream: str) -> dict[str, Any]:
         """Return the positions at which the query continues after its last committed batch.
@@ -250,7 +250,7 @@ class _Window:
         name: str,
         topic: str | None,
         records: LandedRecords | RecordTable,
-        end: AuditedRoute | None = None,
+        route: DirectRoute | None = None,
     ) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
         """Compare each topic of a stream; for a pattern, those that the query has read."""
         names = self.place.names
@@ -269,7 +269,7 @@ class _Window:
                 only=reading.partitions,
                 read=next_,
                 whole=query.start == "earliest" and reading.start_offsets is None,
-                claims=None if end is None else _claims(query, records, end, stream, each, next_),
+                claims=None if route is None else _claims(query, records, route, stream, each, next_),
             )
             sums = {hour.start: sums[hour.start] + hour for hour in result}
             holes += (replace(h, shard=f"{each}/{h.shard}") if len(topics) > 1 else h for h in lacking)
@@ -279,20 +279,20 @@ class _Window:
 def _claims(
     query: SourceQuery,
     records: LandedRecords | RecordTable,
-    end: AuditedRoute,
+    route: DirectRoute,
     stream: Stream,
     topic: str,
     partitions: Iterable[int],
 ) -> dict[audit_direct.Place, list[audit_direct.Range]] | None:
     """Return the ranges in commits, where a transform may leave records out; None where each record has a row."""
-    if end.what.transform is None:
+    if route.what.transform is None:
         return None
     assert isinstance(records, RecordTable), "a direct query"
     assert records.sink is not None, "a direct query with a table"
     several = f"{topic}/" if stream.matches is not None else ""
-    before = f"{end.reading.source}/" if isinstance(query, DirectRouteQuery) else ""
+    before = f"{route.reading.source}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}
-    return claimed_ranges(records.sink.table, end.name, places, earliest=query.start == "earliest")
+    return claimed_ranges(records.sink.table, route.name, places, earliest=query.start == "earliest")
 
 
 def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import DeriveQuery, Landing, SourceQuery
+from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
 from millrace.config.sources.metrics import LATE_PERIODS, StreamReader
 from millrace.sizing.alarms.alarm_windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, some_of, window
 from millrace.sizing.alarms.metrics import BY_NAME, namespace
@@ -246,7 +246,7 @@ def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str,
     """Return the queries that land each stream."""
     found: dict[str, list[StreamReader]] = {}
     for job, name, settings in environment.queries:
-        if isinstance(settings, Landing):
+        if isinstance(settings, LandingQuery):
             query = jobs[job].queries[name]
             latency, trigger = query.latency_seconds.value, query.trigger_seconds.value
             reader = StreamReader(job, name, latency, trigger, settings.uses_fan_out)

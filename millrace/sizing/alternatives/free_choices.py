@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from millrace.config.job_runs import refused_runs
 from millrace.config.model import Environment, KinesisStream
-from millrace.config.queries import DeriveQuery, Landing
+from millrace.config.queries import DeriveQuery, LandingQuery
 from millrace.sizing.cost import CENT, stream_cost
 from millrace.sizing.model import Figure
 from millrace.sizing.planned_environment import with_choices
@@ -103,7 +103,7 @@ def _connected(environment: Environment, member: tuple[str, str]) -> Environment
         each: {
             ("jobs", each),
             *(("streams", stream) for query in job.queries.values() for stream in query.streams),
-            *(("table", query.table) for query in job.queries.values() if isinstance(query, Landing)),
+            *(("table", query.table) for query in job.queries.values() if isinstance(query, LandingQuery)),
             *(
                 ("table", table)
                 for query in job.queries.values()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.config.job_networks import network_reasons
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, WritesSink
+from millrace.config.queries import DeriveQuery, DirectRouteQuery, LandingQuery, Query, WritesSink
 from millrace.sizing.cost import GB
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.queries.demand import QueryDemand
@@ -26,7 +26,7 @@ def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, ic
     streams = set(demand.streams)
     if isinstance(query, DirectRouteQuery):
         streams = {route.source for route in query.routes.values() if _held(route, iceberg=iceberg)}
-    elif not isinstance(query, Landing) and not (_held(query, iceberg=iceberg) and _follows(query)):
+    elif not isinstance(query, LandingQuery) and not (_held(query, iceberg=iceberg) and _follows(query)):
         return 0.0
     size = sum(
         environment.streams[name].traffic.record_size * part

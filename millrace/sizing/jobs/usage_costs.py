@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Job
-from millrace.config.queries import Landing
+from millrace.config.queries import LandingQuery
 from millrace.sizing.cost import GB, SECONDS, item
 from millrace.sizing.costs.storage import kept_days, stored_gb
 from millrace.sizing.model import CostItem, QueryPlan
@@ -42,7 +42,7 @@ def usage_cost(
         puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
         query = job.queries[demand.query]
         added = stored_gb(environment, query, demand) * SECONDS
-        if isinstance(query, Landing):
+        if isinstance(query, LandingQuery):
             landed += added
         else:
             derived += added

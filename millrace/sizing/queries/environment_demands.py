@@ -12,7 +12,7 @@ from functools import cache
 from millrace.config.checks.partition_lists import partition_lists
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, LandingQuery, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.sizing.model import Input, Inputs
 from millrace.sizing.prices_and_limits import a_second, limits
 from millrace.sizing.queries.benchmark_figures import problems as result_problems
@@ -30,7 +30,7 @@ from millrace.sizing.queries.triggers import (
 )
 from millrace.sizing.same_objects import cached_for_same_objects
 
-Landings = dict[str, tuple[str, Landing]]
+Landings = dict[str, tuple[str, LandingQuery]]
 """First query that lands each table, with its job, by table."""
 
 
@@ -38,7 +38,7 @@ def landings(environment: Environment) -> Landings:
     """Return the job and query that land each table."""
     found: Landings = {}
     for name, _, query in environment.queries:
-        if isinstance(query, Landing):
+        if isinstance(query, LandingQuery):
             found.setdefault(query.table, (name, query))
     return found
 
@@ -129,7 +129,7 @@ class _Known:
         self.queries = {
             query.table: (job, name, query)
             for job, name, query in reversed([*environment.queries])
-            if isinstance(query, Landing)
+            if isinstance(query, LandingQuery)
         }
         self._landing: dict[str, QueryWork] = {}
         self._triggers: dict[str, float] = {}
@@ -204,7 +204,7 @@ def _own_trigger(known: _Known, job: str, name: str, query: Query) -> float:
 def _seconds_held(known: _Known, query: Query) -> float:
     """Return the seconds of arrivals that memory holds of a query, and of those whose tables are joined with its own."""
     # Tables that are joined get one trigger, so that the join reads whole batches of both.
-    tables = known.joined.get(query.table, ()) if isinstance(query, Landing) else ()
+    tables = known.joined.get(query.table, ()) if isinstance(query, LandingQuery) else ()
     each: list[Query] = [query, *(known.queries[table][2] for table in sorted(tables))]
     seconds = min(seconds_held(known.environment.streams, _peaks(known, one)) for one in each)
     if len(tables) > 1:
@@ -247,7 +247,7 @@ def _query_demand(
         and (query.uses_fan_out or max(known.readers_of[name] for name in names) == 1),
     )
     if isinstance(query, SourceQuery):
-        followed = isinstance(query, Landing) and query.table in known.readers
+        followed = isinstance(query, LandingQuery) and query.table in known.readers
         work = held(work, _seconds_held(known, query), followed=followed)
         work = replace(work, most_trigger=min(work.most_trigger, known.most_trigger(job_name, work.overhead)))
     else:
@@ -337,7 +337,7 @@ def _reading_share(known: _Known, job: str, query: SourceQuery) -> LatencyShare:
     A record that is landed and then derived waits for two triggers, and the ages add up.
     """
     readers: list[tuple[float, str]] = (
-        known.readers.get(query.table, []) if isinstance(query, Landing) else []
+        known.readers.get(query.table, []) if isinstance(query, LandingQuery) else []
     )
     own = known.sla(job)
     tightest, reader = min(readers, default=(2 * own, job))

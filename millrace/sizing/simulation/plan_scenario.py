@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Traffic
-from millrace.config.queries import DeriveQuery, Landing, SourceQuery
+from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.prices_and_limits import limits
@@ -96,7 +96,7 @@ def scenario(
     landing = {
         query.table: name
         for name, query in environment.jobs[job].queries.items()
-        if isinstance(query, Landing)
+        if isinstance(query, LandingQuery)
     }
     loads, changed = [], []
     # A query that reads another's commits comes after it.

@@ -38,6 +38,7 @@ def ticking(
     return Query(name, rows, handle, str(checkpoint / name), 0.1)
 
 
+@pytest.mark.slow
 def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -61,7 +61,7 @@ def played(
 @pytest.mark.parametrize(
     ("connector", "key"),
     [
-        ("postgresql", "id"),
+        pytest.param("postgresql", "id", marks=pytest.mark.slow),
         pytest.param("postgresql", "k", marks=pytest.mark.slow),
         pytest.param("dms", "id", marks=pytest.mark.slow),
     ],

@@ -6,8 +6,7 @@ import json
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,10 @@ from pyspark.sql import functions as F
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.commits.batch_commits import BatchId, Commits
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.launch.settings import DeriveSettings, EnrichmentSettings
+from millrace.etl.launch.settings import DeriveSettings
 from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
 from millrace.etl.queries.derive import Deriver, EnrichThenTransform, earliest_landing_time, load_transform
-from millrace.etl.queries.enrich import ReferenceTable
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
@@ -215,127 +213,6 @@ def test_records_landed_before_the_bound_are_looked_up_wider(
     pipe.derive()
     pipe.derive(location=tmp_path / "other")
     assert pipe.accounts()[1:] == [(6, 0, 2, 4), (12, 8, 4, 0)]
-
-
-def insert(spark: SparkSession, table: Table, *rows: tuple[str | None, str, int]) -> None:
-    spark.createDataFrame(rows, "code STRING, title STRING, seats INT").writeTo(str(table)).append()
-
-
-@pytest.fixture
-def airlines(spark: SparkSession, table: Names) -> Iterator[Table]:
-    name = table("airlines")
-    spark.sql(f"CREATE TABLE {name} (code STRING, title STRING, seats INT) USING iceberg")
-    insert(spark, name, ("AA", "American", 100), ("UA", "United", 200), (None, "None", 1))
-    yield name
-    spark.sql(f"DROP TABLE {name}")
-
-
-ENRICHMENT = EnrichmentSettings("airlines", {"carrier": "code"}, {"airline": "title"}, 60.0)
-
-
-def stream_of(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([(1, "AA"), (2, "UA"), (3, "ZZ"), (4, None)], "n INT, carrier STRING")
-
-
-def test_enrichment_joins_and_keeps_records_without_a_match(spark: SparkSession, airlines: Table) -> None:
-    reference = ReferenceTable(ENRICHMENT, airlines, lambda *_: pytest.fail("not ambiguous"))
-    reference.check(spark)
-    joined = reference.join(stream_of(spark), reference.rows(stream_of(spark)))
-    assert joined.columns == ["n", "carrier", "airline"]
-    assert [r["airline"] for r in joined.orderBy("n").collect()] == ["American", "United", None, None]
-    plan = joined._jdf.queryExecution().executedPlan().toString()
-    assert "BroadcastHashJoin" in plan
-
-
-def test_an_ambiguous_key_does_not_double_records_and_is_reported(
-    spark: SparkSession, airlines: Table
-) -> None:
-    insert(spark, airlines, ("AA", "Aachen Air", 1), ("AA", "Zulu", 1))
-    said: list[int] = []
-    reference = ReferenceTable(ENRICHMENT, airlines, lambda _table, keys: said.append(keys))
-    joined = reference.join(stream_of(spark), reference.rows(stream_of(spark))).orderBy("n").collect()
-    assert [r["airline"] for r in joined] == ["Aachen Air", "United", None, None]
-    assert said == [1]
-
-
-@pytest.mark.slow
-def test_keys_that_are_one_to_the_stream_do_not_double_records(spark: SparkSession, airlines: Table) -> None:
-    insert(spark, airlines, ("007", "Bond Air", 1), ("7", "Seven", 1), ("7.0", "Float", 1), ("x", "None", 1))
-    said: list[int] = []
-    numbered = replace(ENRICHMENT, on={"n": "code"})
-
-    def joined_to(stream: DataFrame) -> DataFrame:
-        reference = ReferenceTable(numbered, airlines, lambda _table, keys: said.append(keys))
-        return reference.join(stream, reference.rows(stream)).orderBy("n")
-
-    stream = spark.createDataFrame([(7,), (8,)], "n INT")
-    assert [(r["n"], r["airline"]) for r in joined_to(stream).collect()] == [(7, "Bond Air"), (8, None)]
-    assert said == [1]
-    # To a text they are three.
-    texts = spark.createDataFrame([("7",), ("007",)], "n STRING")
-    assert [r["airline"] for r in joined_to(texts).collect()] == ["Bond Air", "Seven"]
-    listed = spark.createDataFrame([], "n ARRAY<INT>")
-    with pytest.raises(StartError, match="n is array<int>, which cannot be compared with code, string"):
-        joined_to(listed)
-
-
-def test_a_reference_table_is_read_again_on_its_interval_only(spark: SparkSession, airlines: Table) -> None:
-    now = [0.0]
-    reference = ReferenceTable(ENRICHMENT, airlines, lambda *_: None, clock=lambda: now[0])
-
-    def name() -> str | None:
-        first = reference.join(stream_of(spark), reference.rows(stream_of(spark))).where("n = 3").first()
-        assert first is not None
-        return first["airline"]  # type: ignore[no-any-return]
-
-    assert name() is None
-    insert(spark, airlines, ("ZZ", "Zeppelin", 1))
-    now[0] = 59.0
-    assert name() is None
-    now[0] = 60.0
-    assert name() == "Zeppelin"
-    # One copy is held, however often the table changed, and also where it did not.
-    cached: Any = spark.sparkContext._jsc
-    held = cached.getPersistentRDDs().size()
-    for n in range(1, 4):
-        insert(spark, airlines, (f"Z{n}", "Zeppelin", 1))
-        now[0] += 60
-        assert name() == "Zeppelin"
-    now[0] += 60
-    assert name() == "Zeppelin"
-    assert cached.getPersistentRDDs().size() == held
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (replace(ENRICHMENT, on={"carrier": "nope"}), "has no column nope"),
-        (replace(ENRICHMENT, columns={"airline": "nope"}), "has no column nope"),
-        (replace(ENRICHMENT, on={"missing": "code"}), "the stream has no column missing"),
-        (replace(ENRICHMENT, columns={"n": "title"}), "the stream already has n"),
-    ],
-)
-def test_a_wrong_enrichment_is_refused(
-    spark: SparkSession, airlines: Table, settings: EnrichmentSettings, message: str
-) -> None:
-    reference = ReferenceTable(settings, airlines, lambda *_: None)
-
-    def start() -> None:
-        reference.check(spark)
-        reference.join(stream_of(spark), reference.rows(stream_of(spark)))
-
-    with pytest.raises(StartError, match=message):
-        start()
-
-
-def test_enriched_and_transformed(spark: SparkSession, table: Names, tmp_path: Path, airlines: Table) -> None:
-    reference = ReferenceTable(ENRICHMENT, airlines, lambda *_: None)
-    pipe = Pipeline(
-        spark, table, tmp_path, references=(reference,), transform=lambda r: r.drop("_key", "_headers")
-    )
-    pipe.land(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
-    pipe.derive()
-    assert [r["airline"] for r in pipe.written().collect()] == ["American", "American"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def twins() -> dict[Truth, ApplicationTwin]:
 
 def test_costs_come_out_as_they_are(twins):
     found = twins[CALM].queries["land"]
-    costs = found.costs(found.cores)
+    costs = found.batch_times(found.cores)
     assert (found.cores, found.partitions, found.trigger, found.limit, found.reads) == (2, 8, 10.0, None, 1)
     assert costs.overhead == pytest.approx(CALM.overhead, rel=0.03)
     assert costs.per_record == pytest.approx(CALM.per_record, rel=0.1)
@@ -126,7 +126,7 @@ def test_a_source_that_does_not_count_is_noted():
 
 def test_attempts_that_failed_are_time_lost():
     found = twin_of_application(history([replace(CALM, fails=0.7)]))
-    costs = found.queries["land"].costs(2)
+    costs = found.queries["land"].batch_times(2)
     assert costs.overhead == pytest.approx(CALM.overhead + 0.7, rel=0.03)
     assert costs.per_record == pytest.approx(CALM.per_record, rel=0.1)
     assert found.relative_errors(found.replay(1))["land"] < 0.05

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
-import io
 import json
-import lzma
 import random
-import re
-import struct
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import cramjam
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import query_view, tasks
-from millrace.advisor.logs import codecs, event_logs
+from millrace.advisor.logs import event_logs
 from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import LogLines, find
+from millrace.advisor.logs.event_logs import find
 from millrace.advisor.logs.events import parse, without_accumulables
 from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.packed_logs import (
+    DATA,
+    PACKED,
+    REAL,
+    TEXT,
+    _stream,
+    history_of,
+    lz4,
+)
 from tests.unit.advisor.synthetic_histories import even, history, kinds
-
-DATA = Path(__file__).parent / "data"
-REAL = DATA / "flights-3.5.zstd"
-TEXT = zstandard.ZstdDecompressor().decompressobj().decompress(REAL.read_bytes())
-
-
-def history_of(path):
-    return read(find(str(path))[0])
 
 
 def test_tasks_stages_jobs_and_batches_are_joined():
@@ -92,119 +85,6 @@ def test_figures_are_those_of_the_log():
     tables = [stage.tasks for job in jobs for stage in job.stages]
     assert sum(float(each.run.sum()) for each in tables) == pytest.approx(run)
     assert sum(float(each.cpu.sum()) for each in tables) == pytest.approx(cpu)
-
-
-def lz4(text: bytes) -> bytes:
-    """lz4-java's block stream: packed blocks, a raw one, and the empty one at the end."""
-    out = b""
-    for at in range(0, len(text), 30_000):
-        piece = text[at : at + 30_000]
-        packed = bytes(cramjam.lz4.compress_block(piece, store_size=False))
-        out += struct.pack("<8sBIII", b"LZ4Block", 0x25, len(packed), len(piece), 0) + packed
-    out += struct.pack("<8sBIII", b"LZ4Block", 0x15, 0, 0, 0)
-    return out
-
-
-def snappy(text: bytes) -> bytes:
-    blocks = [
-        bytes(cramjam.snappy.compress_raw(text[at : at + 30_000])) for at in range(0, len(text), 30_000)
-    ]
-    return (
-        b"\x82SNAPPY\x00" + struct.pack(">II", 1, 1) + b"".join(len(b).to_bytes(4, "big") + b for b in blocks)
-    )
-
-
-def lzf(text: bytes) -> bytes:
-    chunks = [text[at : at + 30_000] for at in range(0, len(text), 30_000)]
-    return b"".join(b"ZV\x00" + len(each).to_bytes(2, "big") + each for each in chunks)
-
-
-def lz4_command(text: bytes) -> bytes:
-    """A frame as the ``lz4`` command writes it: blocks that do not depend on each other."""
-    made = cramjam.lz4.Compressor(level=1, content_checksum=True, block_linked=False)
-    made.compress(text)
-    return bytes(made.finish())
-
-
-PACKED = {
-    "lz4 of the command": lz4_command,
-    "framed snappy": lambda text: bytes(cramjam.snappy.compress(text)),
-    "plain": lambda text: text,
-    "zstd": lambda text: (
-        zstandard.ZstdCompressor().compress(text[:300_000])
-        + zstandard.ZstdCompressor().compress(text[300_000:])
-    ),
-    "gz": gzip.compress,
-    "lz4": lz4,
-    "snappy": snappy,
-    "lzf": lzf,
-}
-
-
-@pytest.mark.parametrize("codec", PACKED)
-def test_every_codec_gives_the_same_history(codec, tmp_path):
-    file = tmp_path / f"local-1.{codec}"
-    file.write_bytes(PACKED[codec](TEXT))
-    assert b"\n".join(LogLines(find(str(file))[0])) + b"\n" == TEXT
-
-
-@pytest.mark.parametrize("codec", PACKED)
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
-def test_a_log_that_is_cut_off_anywhere_tells_what_came_before(codec, share, tmp_path):
-    packed = PACKED[codec](TEXT)
-    file = tmp_path / "local-1.inprogress"
-    file.write_bytes(packed[: int(len(packed) * share)])
-    found = history_of(file)
-    assert found.cut_off
-    assert not found.complete
-    assert found.unread == 0
-    whole = history_of(REAL)
-    batches = {(q.run_id, b.id): b.rows for q in whole.queries for b in q.batches}
-    assert all(batches[q.run_id, b.id] == b.rows for q in found.queries for b in q.batches)
-
-
-@pytest.mark.parametrize("codec", ["lz4", "lzf", "snappy"])
-def test_what_sparks_own_codecs_packed(codec):
-    """The begin of the same log, through ``CompressionCodec`` of Spark 3.5."""
-    begin = TEXT[: TEXT.rfind(b"\n", 0, 100_000)]
-    assert b"\n".join(LogLines(find(str(DATA / f"begin.{codec}"))[0])) == begin
-
-
-def _stream(data: bytes) -> io.BufferedReader:
-    return io.BufferedReader(io.BytesIO(data))
-
-
-def test_lzf_copies_are_those_of_java():
-    # "abcabcabc...": three literals, then a copy of 20 from 3 before, in the format of LibLZF.
-    chunk = bytes([2]) + b"abc" + bytes([0b111_00000, 20 - 9, 2])
-    packed = b"ZV\x01" + len(chunk).to_bytes(2, "big") + (23).to_bytes(2, "big") + chunk
-    [text] = codecs.unpack(_stream(packed))
-    assert text == b"abc" * 7 + b"ab"
-
-
-@settings(max_examples=150)
-@given(
-    head=some.sampled_from(
-        [
-            b"",
-            b"ZV",
-            b"ZV\x01",
-            b"LZ4Block",
-            b"\x04\x22\x4d\x18\x60\x40\x82",
-            b"\xff\x06\x00\x00sNaPpY",
-            b"\x82SNAPPY\x00",
-            b"\x1f\x8b",
-            b"\x28\xb5\x2f\xfd",
-        ]
-    ),
-    body=some.binary(max_size=200),
-)
-def test_no_bytes_crash_a_codec(head, body):
-    try:
-        for piece in codecs.unpack(_stream(head + body)):
-            assert isinstance(piece, bytes)
-    except codecs.TruncatedDataError:
-        pass
 
 
 @settings(max_examples=60)
@@ -263,27 +143,6 @@ def test_a_spark_line_that_is_not_supported_is_noted(tmp_path: Path) -> None:
     said = "Spark 3.3.0 is none of the lines whose logs are supported (3.5, 4.0, 4.1): figures may be missing"
     assert said in advise(history_of(tmp_path / "local-1")).notes
     assert not any("none of the lines" in each for each in advise(history_of(REAL)).notes)
-
-
-@pytest.mark.parametrize(
-    ("packed", "said"),
-    [
-        (
-            lambda: bytes(cramjam.snappy.compress_raw(TEXT)),
-            "raw snappy, which has no blocks: decompress it first",
-        ),
-        (
-            lambda: bytes(cramjam.lz4.compress(TEXT)),
-            "its blocks depend on each other: decompress it with lz4 -d",
-        ),
-        (lambda: bz2.compress(TEXT), "bzip2: decompress it first"),
-        (lambda: lzma.compress(TEXT), "xz: decompress it first"),
-    ],
-)
-def test_what_cannot_be_unpacked_is_named(packed: Callable[[], bytes], said: str, tmp_path: Path) -> None:
-    (tmp_path / "other").write_bytes(packed())
-    with pytest.raises(ConfigurationError, match=re.escape(said)):
-        find(str(tmp_path / "other"))
 
 
 def test_a_damaged_line_costs_itself(tmp_path):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from millrace.advisor.existing.brokers import authentication_of
 from millrace.advisor.existing.import_environment import environment
 from millrace.advisor.existing.job_program import Answers, ProgramSettings, read
 from millrace.advisor.existing.stream_candidates import RefusedError
-from millrace.advisor.programs import expressions
 from millrace.advisor.programs.library import Launch
 from millrace.config import ConfigurationError
 from tests.unit.advisor.intervals import INTERVALS
@@ -283,54 +280,6 @@ def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refu
         read(text, RUN, Answers(topic="sales"))
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "secret"),
-    [
-        ({}, "none", None),
-        ({"kafka.security.protocol": "SSL"}, "tls", None),
-        ({"kafka.security.protocol": "SSL", "kafka.ssl.keystore.location": "k.jks"}, "mutual-tls", ""),
-        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}, "iam", None),
-        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512"}, "scram-sha-512", ""),
-        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "plain", ""),
-        ({"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}, None, None),
-        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, None, None),
-    ],
-)  # fmt: skip
-def test_a_sign_in_is_never_written_as_a_weaker_one(
-    options: dict[str, str], kind: str | None, secret: str | None
-) -> None:
-    text = f"{KAFKA}.option('subscribe', 'orders').options(**{options!r}){WRITE}"
-    login = authentication_of(read(text, RUN))
-    assert (login.kind, login.secret) == (kind, secret)
-    assert (kind is None) == ("none of iam" in login.open)
-
-
-def test_a_sign_in_that_depends_on_a_branch_is_a_question() -> None:
-    text = f"r = {KAFKA}.option('subscribe', 'orders')\nif secured():\n  r = r.option('kafka.security.protocol', 'SSL')\nr{WRITE}"
-    said = read(text, RUN)
-    assert authentication_of(said).open == "kafka.security.protocol is SSL (line 3)"
-    assert (said.name, said.trigger) == ("orders", 10.0)
-
-
-def test_a_sign_in_of_another_module_is_a_question() -> None:
-    text = f"from shop import PROTOCOL_SSL\n{KAFKA}.option('subscribe', 'orders').option('kafka.security.protocol', PROTOCOL_SSL){WRITE}"
-    assert authentication_of(read(text, RUN)).open == "kafka.security.protocol is shop.PROTOCOL_SSL (line 1)"
-
-
-def test_a_connection_gives_brokers_and_secret() -> None:
-    said = read(FOUND["a table behind a connection"], RUN, catalog=Catalog())
-    assert said.first_option("kafka.bootstrap.servers") == "b-1:9096"
-    assert authentication_of(said) == ("scram-sha-512", "", LOGIN_ARN)
-    refused = read(
-        "frame = glue.create_data_frame.from_options('kafka', {'connectionName': 'theirs', 'topicName': 'orders'})\n" + BATCH,
-        RUN, catalog=Catalog(),
-    )  # fmt: skip
-    assert (
-        refused.open["brokers"]
-        == "line 1: Glue connection theirs (AccessDenied); give them with --brokers HOST:PORT,..."
-    )
-
-
 @pytest.mark.parametrize("trigger", ["once", "availableNow"])
 def test_a_run_that_ends_is_not_taken_for_one_that_goes_on(trigger: str) -> None:
     said = read(
@@ -414,48 +363,3 @@ def test_a_program_without_a_stream_tells_why_and_an_answer_takes_its_place(text
     answered = read(text, {}, Answers(topic="orders", brokers="b-1:9092"), Catalog())
     assert (answered.kind, answered.name, answered.open) == ("kafka", "orders", {})
     assert answered.notes  # what else is not known
-
-
-DOUBLED = "a0 = 'xxxxxxxx'\n" + "".join(f"a{n + 1} = f'{{a{n}}}{{a{n}}}'\n" for n in range(60))
-CALLS = "".join(f"def f{n}():\n  return f{n + 1}() + f{n + 1}()\n" for n in range(40)) + "f0()\n"
-BRANCHES = "".join(f"if c{n}:\n  x{n} = {n}\n" for n in range(20_000))
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(
-            DOUBLED + "s.readStream.format('kafka').option('subscribe', a60)", id="names that double"
-        ),
-        pytest.param("f'" + "{a}" * 20_000 + "'", id="many parts"),
-        pytest.param("x = " + "-" * 200_000 + "1", id="nested operators"),
-        pytest.param("x = " + "(" * 10_000 + ")" * 10_000, id="nested brackets"),
-        pytest.param("x = " + "a." * 200_000 + "b", id="a long chain"),
-        pytest.param("x = " + "not " * 100_000 + "b", id="nots"),
-        pytest.param("x = " + "[" * 90 + "]" * 90, id="nested lists"),
-        pytest.param("x = f'{x:{y:{z:{a}}}}'", id="nested f-strings"),
-        pytest.param("x = 0x" + "f" * 900_000, id="a huge number"),
-        pytest.param("x = 'a'\0", id="a NUL"),
-        pytest.param("#" * 2_000_000, id="a long program"),
-        pytest.param("s.option('maxOffsetsPerTrigger', 0x" + "f" * 100_000 + ")", id="a huge option"),
-        pytest.param("x = 'a' * 10**9\ny = [x] * 10**9\nz = '%1000000000d' % 1\nw = '{:>999999999}'.format(1)", id="widths"),
-        pytest.param("import re\nx = re.match('(a+)+$', 'a' * 60 + 'b')\nre.match('.*.*.*.*.*.*.*b', 'a' * 255)", id="patterns"),
-        pytest.param("def f():\n  return f()\nf()", id="a function that calls itself"),
-        pytest.param(CALLS, id="calls that double"),
-        pytest.param(BRANCHES, id="branches"),
-        pytest.param("x = 1\nwhile x:\n  x = x + 1\nfor a in x:\n  for b in a:\n    for c in b:\n      x = [x, x]", id="loops"),
-        pytest.param("x = [0, 1]\n" + "x = [y + z for y in x for z in x]\n" * 50, id="comprehensions"),
-        pytest.param("d = {}\nd['d'] = d\nclass A:\n  x = d\nA().x['y'] = A()\nA.x.update(A.x)", id="things in themselves"),
-        pytest.param("x = 1 << 10**9\ny = 10 ** 10 ** 9\nz = range(10**12)\nw = list(z)", id="huge computations"),
-        pytest.param("try:\n  from x import A\nexcept ImportError:\n  class A:\n    def f(self): pass", id="a class or another"),
-        pytest.param("import json\nx = json.loads('[' * 3000 + ']' * 3000)", id="nested JSON"),
-    ],
-)  # fmt: skip
-def test_no_program_exhausts_the_reading(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expressions, "_STEPS", 20_000)  # the limit itself takes seconds
-    tracemalloc.start()
-    found = read(program, {})
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert found.name is None
-    assert most < 500 << 20

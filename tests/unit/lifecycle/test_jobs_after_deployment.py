@@ -23,7 +23,7 @@ from millrace.lifecycle.deploy import (
 )
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.versions import UpgradeError
-from tests.unit.lifecycle.test_deploy import put_metric
+from tests.unit.lifecycle.test_health import put_metric
 
 JOB = "clicks"
 QUICK: dict[str, Any] = {"progress": lambda _: None, "poll_seconds": 0.01, "patience_seconds": 0.2}

@@ -20,9 +20,9 @@ from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.drill import DrillError
 from millrace.sizing import plan
-from millrace.verify import in_sandbox, on_aws
+from millrace.verify import aws_target, sandbox_target
+from millrace.verify.aws_target import PATIENCE, AwsAccount
 from millrace.verify.environment import TAG, VerificationCopy, VerificationSettings, derive
-from millrace.verify.on_aws import PATIENCE, AwsAccount
 from millrace.verify.removals import removal
 from millrace.verify.removals.removal import empty_bucket, remove
 from millrace.verify.removals.removal_scope import find_verifications, leftovers
@@ -67,7 +67,7 @@ def copy(tmp_path: Path) -> VerificationCopy:
     model = load("dev", root=ROOT)
     return derive(
         model, NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=tmp_path,
-        clusters=in_sandbox.sandbox_clusters(model), without_kafka=True,
+        clusters=sandbox_target.sandbox_clusters(model), without_kafka=True,
     )  # fmt: skip
 
 
@@ -332,7 +332,7 @@ def test_nothing_is_made_where_cdk_shards_or_the_name_are_lacking(
     monkeypatch.setattr(account, "_check_engines", lambda _: None)
     account.check(copy)
     with monkeypatch.context() as patch:
-        patch.setattr(on_aws, "SHARDS", 10**6)
+        patch.setattr(aws_target, "SHARDS", 10**6)
         with pytest.raises(AwsError, match="shards are left in us-east-1, and 2000000 are needed"):
             account.check(copy)
     deploy(client, copy.names.prefix, [])

@@ -21,9 +21,9 @@ from millrace.sandbox.drill import DrillError, aws_errors, wait_for
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.records import lake_tables
 from millrace.sizing import plan
-from millrace.verify import on_aws
+from millrace.verify import aws_target
+from millrace.verify.aws_target import PATIENCE, AwsAccount
 from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
-from millrace.verify.on_aws import PATIENCE, AwsAccount
 from millrace.verify.removals import removal
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import Run
@@ -174,7 +174,7 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
     model = kafka_only(tmp_path)
     copy = derive(
         model, NAME, account="111122223333", settings=VerificationSettings(), root=ROOT, folder=tmp_path,
-        clusters=on_aws.external_clusters(model),
+        clusters=aws_target.external_clusters(model),
     )  # fmt: skip
     monkeypatch.setattr(removal, "AdminClient", Cluster)
     monkeypatch.setattr(Cluster, "topics", {"orders": None})

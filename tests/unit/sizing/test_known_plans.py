@@ -13,10 +13,11 @@ from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_workers
 from millrace.config.model import Environment
 from millrace.sizing import plan, total
-from millrace.sizing.alternatives.roads import roads
+from millrace.sizing.alternatives.other_services import alternatives
 from millrace.sizing.prices_and_limits import limits, prices
 from tests.unit.sizing.conftest import DERIVE, Loader, text
-from tests.unit.sizing.test_plan import KAFKA, built
+from tests.unit.sizing.test_brokers import KAFKA
+from tests.unit.sizing.test_plan import built
 
 MIB = 1024**2
 
@@ -301,7 +302,7 @@ def test_firehose_is_named_where_it_does_all_for_less(from_text: Loader) -> None
 def test_dollars_that_nobody_knows_take_no_part_in_the_ranking(from_text: Loader) -> None:
     environment = from_text(text(rate="100", sla="2h"))
     now = plan(environment)
-    first, *others = roads(environment, now, {"Glue 6.0": 1.0, "Glue 7.0": "no plan"})
+    first, *others = alternatives(environment, now, {"Glue 6.0": 1.0, "Glue 7.0": "no plan"})
     known = [each.usd for each in others if each.usd is not None]
     assert (first.usd, known) == (total(now).value, sorted(known))
     assert [each.usd for each in others[len(known) :]] == [None] * (len(others) - len(known))

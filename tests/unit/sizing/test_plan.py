@@ -1,7 +1,6 @@
 """Plans of whole environments: the advice's examples, limits, demands, pins, costs."""
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from millrace.sizing.export import to_json
 from millrace.sizing.prices_and_limits import limits, price_regions, prices
 from millrace.sizing.queries.environment_demands import query_demands
 from tests.unit.sizing.conftest import DERIVE, Loader, text
+from tests.unit.sizing.test_brokers import KAFKA
 from tests.unit.sizing.test_plan_properties import built
 
 ROOT = Path(__file__).parents[3]
@@ -248,86 +248,6 @@ def test_on_demand_has_two_prices_for_what_is_kept(
         assert "is unconfirmed" in cost[name].why
 
 
-KAFKA = """\
-project: advice
-account: "111122223333"
-network: {{availability_zones: 3}}
-kafka:
-  main: {{kind: msk, {cluster}}}
-streams:
-  clicks:
-    kind: kafka
-    cluster: main
-    retention: {retention}
-    traffic: {{records_per_second: {rate}, record_size: 1KiB, basis: measured}}
-jobs:
-  clicks:
-    engine: emr
-    worker: {{vcpu: 8, memory: 32GiB, disk: 50GiB}}
-    rate: {{records_per_second_per_core: 5000, basis: measured}}
-    queries:
-      land: {{kind: land, source: clicks, table: landed, schema: pipelines/clicks/schemas/click.ddl}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("cluster", "rate", "brokers", "kind"),
-    [
-        ("tier: standard", 1024, 3, "kafka.m7g.large"),
-        ("tier: standard", 1024 * 40, 9, "kafka.m7g.large"),
-        ("tier: express", 1024 * 40, 3, "express.m7g.large"),
-        ("tier: express", 1024 * 60, 3, "express.m7g.xlarge"),
-        ("tier: express, broker_type: express.m7g.xlarge", 1024, 3, "express.m7g.xlarge"),
-    ],
-)
-def test_brokers_by_throughput(from_text: Loader, cluster: str, rate: int, brokers: int, kind: str) -> None:
-    found = plan(from_text(KAFKA.format(cluster=cluster, retention="1d", rate=rate))).clusters["main"]
-    assert found.brokers is not None
-    assert found.broker_type is not None
-    assert (found.brokers.value, found.broker_type.value) == (brokers, kind)
-    assert brokers * limits().brokers[kind].takes(1) >= rate / 1024
-
-
-@pytest.mark.parametrize(
-    ("kind", "provisioned", "default"),
-    [
-        ("large", 6.1, 6.1), ("xlarge", 12.0, 12.0), ("2xlarge", 24.0, 24.0), ("4xlarge", 48.1, 19.2),
-        ("8xlarge", 76.9, 19.2), ("12xlarge", 76.9, 19.2), ("16xlarge", 76.9, 19.2),
-    ],
-)  # fmt: skip
-def test_a_standard_broker_takes_what_the_formula_of_aws_gives(
-    kind: str, provisioned: float, default: float
-) -> None:
-    broker = limits().brokers[f"kafka.m7g.{kind}"]
-    assert broker.takes(1, broker.volume) == pytest.approx(provisioned, abs=0.05)
-    assert broker.takes(1) == pytest.approx(default, abs=0.05)
-    # Many readers make the network the limit: 5.7 and 1.5 for each, halved.
-    assert broker.takes(1000, broker.volume) == pytest.approx(broker.network / 1505.7 / 2)
-
-
-def test_volumes_get_the_throughput_that_the_plan_counts_on(from_text: Loader) -> None:
-    cluster = "tier: standard, broker_type: kafka.m7g.8xlarge"
-    found = plan(from_text(KAFKA.format(cluster=cluster, retention="6h", rate=1024 * 200))).clusters["main"]
-    assert found.brokers is not None
-    assert found.brokers.value == 3
-    # Twice what AWS' formula gives, times the bytes of a byte: 200 MiB/s over three brokers.
-    assert found.volume_mib == math.ceil(200 / 3 * 2 * 6.5)
-    cost = {line.name: line.usd for line in found.cost}
-    assert cost["volume throughput"] == pytest.approx(3 * found.volume_mib * 0.08)
-    small = plan(from_text(KAFKA.format(cluster=cluster, retention="6h", rate=1024 * 50))).clusters["main"]
-    assert small.volume_mib is None
-
-
-def test_more_brokers_than_a_quota_are_a_warning(from_text: Loader) -> None:
-    cluster = "tier: standard, broker_type: kafka.m7g.large"
-    found = plan(from_text(KAFKA.format(cluster=cluster, retention="1d", rate=1024 * 560)))
-    words = [each for each in found.warnings if "until AWS raises the quota" in each]
-    assert ["60 at most" in words[0], "90 at most" in words[1]] == [True, True]
-    few = plan(from_text(KAFKA.format(cluster="tier: standard", retention="1d", rate=1024 * 560)))
-    assert few.clusters["main"].brokers is not None
-    assert few.clusters["main"].brokers.value <= 60, "the search stays within it where it can"
-
-
 def test_a_job_that_reads_some_partitions_has_its_part_of_peak_and_average(from_text: Loader) -> None:
     """The average is told in shares of the peak: a job of three has the third of both."""
     topic = KAFKA.format(cluster="tier: standard", retention="1d\n    partitions: 9", rate=1000)
@@ -378,18 +298,6 @@ def test_storage_holds_the_retention_in_every_copy(from_text: Loader) -> None:
     assert needed <= found.storage_gib_per_broker.value < needed * 1.2
 
 
-def test_serverless_has_no_brokers_but_a_price(from_text: Loader) -> None:
-    found = plan(
-        from_text(
-            KAFKA.format(
-                cluster="tier: serverless", retention="1d\n    existing: true\n    partitions: 4", rate=100
-            )
-        )
-    ).clusters["main"]
-    assert (found.brokers, found.broker_type, found.storage_gib_per_broker) == (None, None, None)
-    assert sum(item.usd for item in found.cost) > 730 * 0.75
-
-
 def test_emr_workers_and_their_disk(from_text: Loader) -> None:
     job = plan(from_text(KAFKA.format(cluster="tier: standard", retention="1d", rate=50_000))).jobs["clicks"]
     assert (job.cores.value, job.executors.value, job.max_workers.value) == (11, 2, 3)
@@ -397,17 +305,6 @@ def test_emr_workers_and_their_disk(from_text: Loader) -> None:
     assert cost["vCPU"] == pytest.approx(3 * 8 * 730 * 0.052624)
     assert cost["memory"] == pytest.approx(3 * 32 * 730 * 0.0057785)
     assert cost["disk"] == pytest.approx(3 * 30 * 730 * 0.000111)
-
-
-def test_a_kafka_version_that_nobody_confirmed_for_express_is_noted(from_text: Loader) -> None:
-    def warnings(version: str) -> tuple[str, ...]:
-        tier = f"tier: express, version: {version}"
-        found = plan(from_text(KAFKA.format(cluster=tier, retention="1d", rate=500))).warnings
-        return tuple(each for each in found if each.startswith("kafka."))
-
-    assert warnings("3.9.x.kraft") == ()
-    (told,) = warnings("4.1.x.kraft")
-    assert "nobody has confirmed that express brokers take 4.1.x.kraft" in told
 
 
 def test_a_stream_without_readers_is_noted(from_text: Loader) -> None:

@@ -1,5 +1,6 @@
 """What holds for every plan, whatever is asked."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,9 +63,13 @@ def test_every_plan_respects_what_the_services_allow(
     assert 0 < query.trigger_seconds.value <= round(sla, 3) / 2
 
 
-@settings(max_examples=60)
-@given(rate=RATES, factor=st.floats(1, 20), size=BYTES, per_core=PER_CORE)
-def test_more_load_never_takes_less(rate: float, factor: float, size: int, per_core: float) -> None:
+@pytest.mark.parametrize("examples", [12, pytest.param(60, marks=pytest.mark.slow)])
+def test_more_load_never_takes_less(examples: int) -> None:
+    drawn = given(rate=RATES, factor=st.floats(1, 20), size=BYTES, per_core=PER_CORE)
+    settings(max_examples=examples)(drawn(more_load_never_takes_less))()
+
+
+def more_load_never_takes_less(rate: float, factor: float, size: int, per_core: float) -> None:
     less = plan(built(rate=rate, size=size, per_core=per_core))
     more = plan(built(rate=rate * factor, size=size, per_core=per_core))
     assert more.jobs["clicks"].cores.value >= less.jobs["clicks"].cores.value

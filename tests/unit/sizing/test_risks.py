@@ -11,7 +11,8 @@ from millrace.config import environments, load
 from millrace.sizing import Plan, plan
 from millrace.sizing.simulation.self_check import contradictions, self_check
 from tests.unit.sizing.conftest import DERIVE, Loader, text
-from tests.unit.sizing.test_plan import KAFKA, ROOT
+from tests.unit.sizing.test_brokers import KAFKA
+from tests.unit.sizing.test_plan import ROOT
 
 
 def warned(found: Plan, words: str) -> list[str]:

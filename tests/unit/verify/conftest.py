@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import Environment, load
-from millrace.verify import in_sandbox
+from millrace.verify import sandbox_target
 from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +30,7 @@ def make(tmp_path: Path) -> Make:
             "settings": VerificationSettings(),
             "root": ROOT,
             "folder": tmp_path / "verify",
-            "clusters": in_sandbox.sandbox_clusters(what),
+            "clusters": sandbox_target.sandbox_clusters(what),
         } | changes
         return derive(what, NAME, **settings)  # type: ignore[arg-type]  # by name, above
 

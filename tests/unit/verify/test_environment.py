@@ -15,7 +15,7 @@ from millrace.config.model import KafkaTopic
 from millrace.config.platform import Bucket, Disposable
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
-from millrace.verify import on_aws
+from millrace.verify import aws_target
 from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationSettings, derive, new_name
 from millrace.verify.environment import NAME as NAMES
 from tests.unit.verify.conftest import ACCOUNT, NAME, ROOT, Make, environment
@@ -116,7 +116,7 @@ def environment_of(folder: Path) -> Environment:
 def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make: Make) -> None:
     model = environment("dev")
     with pytest.raises(ConfigurationError) as refused:
-        make(model, clusters=on_aws.external_clusters(model))
+        make(model, clusters=aws_target.external_clusters(model))
     (problem,) = refused.value.problems
     assert (problem.key, problem.line > 0) == ("kafka.main", True)
     assert "--without-kafka" in str(problem)
@@ -124,7 +124,7 @@ def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make
 
 def test_an_external_cluster_can_be_used_from_anywhere(tmp_path: Path, make: Make) -> None:
     model = kafka_only(tmp_path)
-    copy = make(model, clusters=on_aws.external_clusters(model))
+    copy = make(model, clusters=aws_target.external_clusters(model))
     assert (copy.kafka_cluster, [source.kind for source in copy.sources]) == ("theirs", ["kafka"])
     # No stack knows the topic, so that its tags must tell where it is.
     assert copy.tags[CLUSTER_TAG] == "theirs"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import prices
-from millrace.verify import in_sandbox, on_aws
+from millrace.verify import aws_target, sandbox_target
 from millrace.verify.environment import VerificationSettings
 from millrace.verify.run import estimate
 from millrace.verify.scenario import order_disturbances
@@ -51,7 +51,7 @@ def test_nothing_that_was_not_made_is_billed(make: Make) -> None:
     assert sum(line.usd for line in cost_items(copy.environment, plan(copy.environment), usage)) == 0
 
 
-@pytest.mark.parametrize("by", [on_aws.EXPECTED, in_sandbox.EXPECTED])
+@pytest.mark.parametrize("by", [aws_target.EXPECTED, sandbox_target.EXPECTED])
 def test_an_estimate_grows_with_what_is_wanted(make: Make, by: object) -> None:
     copy = make("minimal")
     sized = plan(copy.environment)

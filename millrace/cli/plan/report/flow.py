@@ -8,7 +8,7 @@ from typing import Any
 from millrace.cli.plan.report.plan_verdict import CheckedPlan
 from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS
-from millrace.config.queries import DeriveQuery, Landing, Query
+from millrace.config.queries import DeriveQuery, LandingQuery, Query
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
@@ -52,7 +52,7 @@ def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str
         box["key"]: box for box in (*streams, *(_job(checked, name) for name in checked.environment.jobs))
     }
     queries = [(each, checked.environment.jobs[each.job].queries[each.query]) for each in checked.demands]
-    landed = {(each.job, query.table) for each, query in queries if isinstance(query, Landing)}
+    landed = {(each.job, query.table) for each, query in queries if isinstance(query, LandingQuery)}
     flows: dict[tuple[str, str], float] = {}
     for demand, query in queries:
         job, sources = f"job {demand.job}", list(demand.streams)
@@ -106,7 +106,7 @@ def _written(checked: CheckedPlan, demand: QueryDemand, query: Query) -> list[st
     rate = f"{format_number(demand.work.rate)} records/s"
     gb_month = stored_gb(checked.environment, query, demand) * SECONDS
     return [
-        f"peak {rate}" if isinstance(query, Landing) else f"reads {rate} at the peak",
+        f"peak {rate}" if isinstance(query, LandingQuery) else f"reads {rate} at the peak",
         *([f"+{format_bytes(gb_month * GB)} a month"] if gb_month else []),
     ]
 
@@ -152,7 +152,7 @@ def _job(checked: CheckedPlan, name: str) -> dict[str, Any]:
 
 def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
     """Yield keys of a query's targets: ``table x`` in the catalog, ``stream x`` of the environment, else kind and name."""
-    if isinstance(query, Landing):
+    if isinstance(query, LandingQuery):
         yield f"table {query.table}"
     for each in query.ends.values():
         named = getattr(each.sink, each.sink.named_by, None)

@@ -106,8 +106,8 @@ def test_more_cores_never_give_older_records(
     source: Arrivals, count: int, trigger: float, per_record: float, executors: int, more: int
 ) -> None:
     load = QueryLoad("land", 1.0, per_record, trigger, source, parts(count))
-    # Long enough for both to take everything: who is slower must not look younger by what it left.
-    seconds = SECONDS + 5000 * SECONDS * 5e-3 * 2
+    # Long enough for both to take everything, even on one core: who is slower must not look younger by what it left.
+    seconds = SECONDS + 2 * (source.records * per_record + 50)
     few, many = (
         simulate(Scenario(seconds, (load,), 4, Fixed(number))).queries["land"]
         for number in (executors, executors + more)

@@ -99,8 +99,8 @@ SERVICES = (
 
 
 @dataclass(frozen=True)
-class Road:
-    """One way to do the work.
+class Alternative:
+    """An engine, a version or a service that can do the work.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class Road:
     lacks
         What it does not do.
     beyond
-        What the file uses of that; empty if the road does all that the file asks for.
+        What the file uses of that; empty if it does all that the file asks for.
     """
 
     name: str
@@ -121,7 +121,9 @@ class Road:
     beyond: tuple[str, ...] = ()
 
 
-def roads(environment: Environment, now: Plan, engines: Mapping[str, float | str]) -> list[Road]:
+def alternatives(
+    environment: Environment, now: Plan, engines: Mapping[str, float | str]
+) -> list[Alternative]:
     """Return this plan, then all other ways: the cheapest first, then those whose dollars are not known.
 
     Parameters
@@ -131,16 +133,16 @@ def roads(environment: Environment, now: Plan, engines: Mapping[str, float | str
     """
     table = f"prices of {now.prices.isoformat()}, {now.prices_of}"
     found = [
-        Road(name, usd, table) if isinstance(usd, float) else Road(name, None, usd)
+        Alternative(name, usd, table) if isinstance(usd, float) else Alternative(name, None, usd)
         for name, usd in engines.items()
     ]
     found += services(environment, now)
     found.sort(key=lambda each: (each.usd is None, each.usd or 0, each.name))
     usd = sum(line.usd for lines in now.costs.values() for line in lines)
-    return [Road("this plan", usd, table), *found]
+    return [Alternative("this plan", usd, table), *found]
 
 
-def services(environment: Environment, now: Plan) -> list[Road]:
+def services(environment: Environment, now: Plan) -> list[Alternative]:
     """Return the services of AWS, with streams, clusters and storage of the plan beside their own dollars."""
     read = {name for _, _, query in environment.queries for name in getattr(query, "streams", ())}
     gigabytes = sum(environment.streams[name].traffic.monthly_gb for name in read)
@@ -151,7 +153,7 @@ def services(environment: Environment, now: Plan) -> list[Road]:
         if key.startswith(("streams.", "clusters.")) or line.name.startswith("S3 storage")
     )
     return [
-        Road(
+        Alternative(
             each.name,
             None if each.usd_gb is None else beside + each.usd_gb * gigabytes,
             f"{each.price}; {each.read.isoformat()}",
@@ -189,7 +191,7 @@ def advice(environment: Environment, now: Plan) -> Iterator[str]:
     """Yield a line if a service of AWS does all that the file asks for, for less."""
     usd = sum(line.usd for lines in now.costs.values() for line in lines)
     able = [each for each in services(environment, now) if not each.beyond and (each.usd or usd) < usd]
-    for each in sorted(able, key=lambda road: road.usd or 0)[:1]:
+    for each in sorted(able, key=lambda each: each.usd or 0)[:1]:
         yield (
             f"the file uses nothing beyond {each.name}, about {dollars(each.usd or 0)} a month in place of {dollars(usd)} "
             f"({each.price}); it does not do: {each.lacks}. `millrace compare` has the others"

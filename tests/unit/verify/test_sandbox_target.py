@@ -15,8 +15,8 @@ from millrace.sandbox.programs.child_processes import Process
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.spark import Job
 from millrace.sizing import plan
-from millrace.verify import in_sandbox
-from millrace.verify.in_sandbox import open_sandbox
+from millrace.verify import sandbox_target
+from millrace.verify.sandbox_target import open_sandbox
 from tests.unit.verify.conftest import Make
 
 
@@ -26,8 +26,8 @@ def test_no_driver_outlives_the_servers_after_a_failure(
     copy = make("minimal", account=localstack.ACCOUNT)
     stack = LocalStack("http://127.0.0.1:1", "us-east-1", None)
     monkeypatch.setattr(localstack, "running", lambda _: nullcontext(stack))
-    monkeypatch.setattr(in_sandbox, "only_one", nullcontext)
-    monkeypatch.setattr(in_sandbox, "delete_local_catalog", lambda: None)
+    monkeypatch.setattr(sandbox_target, "only_one", nullcontext)
+    monkeypatch.setattr(sandbox_target, "delete_local_catalog", lambda: None)
     driver = Process.start("driver", ["sleep", "120"], environment={}, log=tmp_path / "log")
 
     def fail() -> None:

@@ -1,0 +1,73 @@
+"""A real log of Spark 3.5, and packers of each codec of Spark's."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+from pathlib import Path
+
+import cramjam
+import zstandard
+
+from millrace.advisor.logs.event_log_reader import read
+from millrace.advisor.logs.event_logs import find
+
+DATA = Path(__file__).parent / "data"
+REAL = DATA / "flights-3.5.zstd"
+TEXT = zstandard.ZstdDecompressor().decompressobj().decompress(REAL.read_bytes())
+
+
+def history_of(path):
+    return read(find(str(path))[0])
+
+
+def lz4(text: bytes) -> bytes:
+    """lz4-java's block stream: packed blocks, a raw one, and the empty one at the end."""
+    out = b""
+    for at in range(0, len(text), 30_000):
+        piece = text[at : at + 30_000]
+        packed = bytes(cramjam.lz4.compress_block(piece, store_size=False))
+        out += struct.pack("<8sBIII", b"LZ4Block", 0x25, len(packed), len(piece), 0) + packed
+    out += struct.pack("<8sBIII", b"LZ4Block", 0x15, 0, 0, 0)
+    return out
+
+
+def snappy(text: bytes) -> bytes:
+    blocks = [
+        bytes(cramjam.snappy.compress_raw(text[at : at + 30_000])) for at in range(0, len(text), 30_000)
+    ]
+    return (
+        b"\x82SNAPPY\x00" + struct.pack(">II", 1, 1) + b"".join(len(b).to_bytes(4, "big") + b for b in blocks)
+    )
+
+
+def lzf(text: bytes) -> bytes:
+    chunks = [text[at : at + 30_000] for at in range(0, len(text), 30_000)]
+    return b"".join(b"ZV\x00" + len(each).to_bytes(2, "big") + each for each in chunks)
+
+
+def lz4_command(text: bytes) -> bytes:
+    """A frame as the ``lz4`` command writes it: blocks that do not depend on each other."""
+    made = cramjam.lz4.Compressor(level=1, content_checksum=True, block_linked=False)
+    made.compress(text)
+    return bytes(made.finish())
+
+
+PACKED = {
+    "lz4 of the command": lz4_command,
+    "framed snappy": lambda text: bytes(cramjam.snappy.compress(text)),
+    "plain": lambda text: text,
+    "zstd": lambda text: (
+        zstandard.ZstdCompressor().compress(text[:300_000])
+        + zstandard.ZstdCompressor().compress(text[300_000:])
+    ),
+    "gz": gzip.compress,
+    "lz4": lz4,
+    "snappy": snappy,
+    "lzf": lzf,
+}
+
+
+def _stream(data: bytes) -> io.BufferedReader:
+    return io.BufferedReader(io.BytesIO(data))

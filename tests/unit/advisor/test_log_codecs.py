@@ -1,0 +1,109 @@
+"""Codecs of event logs: those of Spark, damaged bytes, and what cannot be unpacked."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from millrace.advisor.logs import codecs
+from millrace.advisor.logs.event_logs import LogLines, find
+from millrace.config import ConfigurationError
+from tests.unit.advisor.packed_logs import (
+    DATA,
+    PACKED,
+    REAL,
+    TEXT,
+    _stream,
+    history_of,
+)
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_every_codec_gives_the_same_history(codec, tmp_path):
+    file = tmp_path / f"local-1.{codec}"
+    file.write_bytes(PACKED[codec](TEXT))
+    assert b"\n".join(LogLines(find(str(file))[0])) + b"\n" == TEXT
+
+
+@pytest.mark.parametrize("codec", PACKED)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
+def test_a_log_that_is_cut_off_anywhere_tells_what_came_before(codec, share, tmp_path):
+    packed = PACKED[codec](TEXT)
+    file = tmp_path / "local-1.inprogress"
+    file.write_bytes(packed[: int(len(packed) * share)])
+    found = history_of(file)
+    assert found.cut_off
+    assert not found.complete
+    assert found.unread == 0
+    whole = history_of(REAL)
+    batches = {(q.run_id, b.id): b.rows for q in whole.queries for b in q.batches}
+    assert all(batches[q.run_id, b.id] == b.rows for q in found.queries for b in q.batches)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "lzf", "snappy"])
+def test_what_sparks_own_codecs_packed(codec):
+    """The begin of the same log, through ``CompressionCodec`` of Spark 3.5."""
+    begin = TEXT[: TEXT.rfind(b"\n", 0, 100_000)]
+    assert b"\n".join(LogLines(find(str(DATA / f"begin.{codec}"))[0])) == begin
+
+
+def test_lzf_copies_are_those_of_java():
+    # "abcabcabc...": three literals, then a copy of 20 from 3 before, in the format of LibLZF.
+    chunk = bytes([2]) + b"abc" + bytes([0b111_00000, 20 - 9, 2])
+    packed = b"ZV\x01" + len(chunk).to_bytes(2, "big") + (23).to_bytes(2, "big") + chunk
+    [text] = codecs.unpack(_stream(packed))
+    assert text == b"abc" * 7 + b"ab"
+
+
+@settings(max_examples=150)
+@given(
+    head=some.sampled_from(
+        [
+            b"",
+            b"ZV",
+            b"ZV\x01",
+            b"LZ4Block",
+            b"\x04\x22\x4d\x18\x60\x40\x82",
+            b"\xff\x06\x00\x00sNaPpY",
+            b"\x82SNAPPY\x00",
+            b"\x1f\x8b",
+            b"\x28\xb5\x2f\xfd",
+        ]
+    ),
+    body=some.binary(max_size=200),
+)
+def test_no_bytes_crash_a_codec(head, body):
+    try:
+        for piece in codecs.unpack(_stream(head + body)):
+            assert isinstance(piece, bytes)
+    except codecs.TruncatedDataError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (
+            lambda: bytes(cramjam.snappy.compress_raw(TEXT)),
+            "raw snappy, which has no blocks: decompress it first",
+        ),
+        (
+            lambda: bytes(cramjam.lz4.compress(TEXT)),
+            "its blocks depend on each other: decompress it with lz4 -d",
+        ),
+        (lambda: bz2.compress(TEXT), "bzip2: decompress it first"),
+        (lambda: lzma.compress(TEXT), "xz: decompress it first"),
+    ],
+)
+def test_what_cannot_be_unpacked_is_named(packed: Callable[[], bytes], said: str, tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(packed())
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        find(str(tmp_path / "other"))

@@ -1,0 +1,57 @@
+"""How a program authenticates to Kafka, read from its text."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.advisor.existing.brokers import authentication_of
+from millrace.advisor.existing.job_program import read
+from tests.unit.advisor.test_script import BATCH, FOUND, KAFKA, LOGIN_ARN, RUN, WRITE, Catalog
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "secret"),
+    [
+        ({}, "none", None),
+        ({"kafka.security.protocol": "SSL"}, "tls", None),
+        ({"kafka.security.protocol": "SSL", "kafka.ssl.keystore.location": "k.jks"}, "mutual-tls", ""),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}, "iam", None),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512"}, "scram-sha-512", ""),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "plain", ""),
+        ({"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}, None, None),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, None, None),
+    ],
+)  # fmt: skip
+def test_a_sign_in_is_never_written_as_a_weaker_one(
+    options: dict[str, str], kind: str | None, secret: str | None
+) -> None:
+    text = f"{KAFKA}.option('subscribe', 'orders').options(**{options!r}){WRITE}"
+    login = authentication_of(read(text, RUN))
+    assert (login.kind, login.secret) == (kind, secret)
+    assert (kind is None) == ("none of iam" in login.open)
+
+
+def test_a_sign_in_that_depends_on_a_branch_is_a_question() -> None:
+    text = f"r = {KAFKA}.option('subscribe', 'orders')\nif secured():\n  r = r.option('kafka.security.protocol', 'SSL')\nr{WRITE}"
+    said = read(text, RUN)
+    assert authentication_of(said).open == "kafka.security.protocol is SSL (line 3)"
+    assert (said.name, said.trigger) == ("orders", 10.0)
+
+
+def test_a_sign_in_of_another_module_is_a_question() -> None:
+    text = f"from shop import PROTOCOL_SSL\n{KAFKA}.option('subscribe', 'orders').option('kafka.security.protocol', PROTOCOL_SSL){WRITE}"
+    assert authentication_of(read(text, RUN)).open == "kafka.security.protocol is shop.PROTOCOL_SSL (line 1)"
+
+
+def test_a_connection_gives_brokers_and_secret() -> None:
+    said = read(FOUND["a table behind a connection"], RUN, catalog=Catalog())
+    assert said.first_option("kafka.bootstrap.servers") == "b-1:9096"
+    assert authentication_of(said) == ("scram-sha-512", "", LOGIN_ARN)
+    refused = read(
+        "frame = glue.create_data_frame.from_options('kafka', {'connectionName': 'theirs', 'topicName': 'orders'})\n" + BATCH,
+        RUN, catalog=Catalog(),
+    )  # fmt: skip
+    assert (
+        refused.open["brokers"]
+        == "line 1: Glue connection theirs (AccessDenied); give them with --brokers HOST:PORT,..."
+    )
