@@ -50,7 +50,7 @@ class CheckpointContents:
     positions
         Position at which each source continues, as the connector writes it; None for one without data yet.
     manifest
-        Manifest of its writer; None from a release before manifests.
+        Manifest of its writer; None if its owner deleted it.
     start
         Requested start of the query, until it has started.
     damaged
