@@ -148,7 +148,7 @@ class CheckpointManifests:
         try:
             return manifest.read(hadoop_files.read_text(self._spark, url))
         except (ManifestError, OSError) as error:
-            # A checkpoint without a manifest would count as one of a release before manifests.
+            # A checkpoint without a manifest would be continued unchecked.
             raise StartError(
                 f"query {query}: the checkpoint's manifest {url} cannot be read: {error}; restore it, or delete it if "
                 "the query's sources, sink and state settings have not changed since its last run: the checkpoint is "

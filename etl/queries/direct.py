@@ -295,25 +295,24 @@ def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> 
     )
 
 
-@dataclass(frozen=True)
-class ReplayToSinks:
-    """Writer of replayed dead letters that are now good to the sinks of a direct query."""
+def replay_to_sinks(routes: Sequence[DirectRoute], good: DataFrame) -> None:
+    """Write replayed dead letters that are now good to the sinks of a direct query.
 
-    routes: tuple[DirectRoute, ...]
+    Parameters
+    ----------
+    good
+        Rows in a landing table's shape; a sink with identities writes each once.
 
-    def __call__(self, good: DataFrame) -> None:
-        """Write rows in a landing table's shape; a sink with identities writes each once.
-
-        Raises
-        ------
-        AccountsError
-            A sink refuses some of them again: they stay dead letters.
-        """
-        routed = self.routes[0].name is not None
-        there = {row[COLUMN] for row in good.select(COLUMN).distinct().collect()} if routed else {None}
-        for route in self.routes:
-            if route.name in there:
-                route.sink.write(route.rows(good), None, _still_refused)
+    Raises
+    ------
+    AccountsError
+        A sink refuses some of them again: they stay dead letters.
+    """
+    routed = routes[0].name is not None
+    there = {row[COLUMN] for row in good.select(COLUMN).distinct().collect()} if routed else {None}
+    for route in routes:
+        if route.name in there:
+            route.sink.write(route.rows(good), None, _still_refused)
 
 
 def _still_refused(letters: DataFrame) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,12 +58,8 @@ def read_bytes(spark: SparkSession, url: str) -> bytes:
         It cannot be read.
     """
     jvm: Any = spark._jvm
-    with _at(spark, url) as (path, files):
-        stream = files.open(path)
-        try:
-            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
+    with _at(spark, url) as (path, files), closing(files.open(path)) as stream:
+        return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
 
 
 def write_text(spark: SparkSession, url: str, text: str) -> None:
@@ -80,11 +76,8 @@ def write_text(spark: SparkSession, url: str, text: str) -> None:
         if files.getScheme() == "file":
             _replace(Path(str(path.toUri().getPath())), text)
             return
-        stream = files.create(path, True)
-        try:
+        with closing(files.create(path, True)) as stream:
             stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
 
 
 def _replace(path: Path, text: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..formats.decoding import routes
 from ..launch.settings import DeriveSettings, LandSettings
 from ..queries import land
-from ..queries.direct import ReplayToSinks
+from ..queries.direct import replay_to_sinks
 from ..queries.query_parts import (
     batch_transform_and_schema,
     direct_routes,
@@ -45,8 +47,8 @@ def replayer(run: JobRun, name: str) -> Replayer | RefusedRowReplayer:
     tables.check(run.spark, table, land.table_schema(decoder.schema))
     onward = None
     if not isinstance(query, LandSettings):
-        onward = ReplayToSinks(direct_routes(run, query, table))
-    return Replayer(name, tuple(s.name for s in query.sources), table, decoder, run.report, onward)
+        onward = partial(replay_to_sinks, direct_routes(run, query, table))
+    return Replayer(name, table, run.report, tuple(s.name for s in query.sources), decoder, onward)
 
 
 def backfiller(run: JobRun, name: str) -> Backfiller:
@@ -107,4 +109,4 @@ def _refused(run: JobRun, query: DeriveSettings) -> RefusedRowReplayer:
     compose, schema = batch_transform_and_schema(run.spark, query, compose, rows, landing)
     sink = prepare_sink(run, query.sink, schema)
     again = landing if query.state is None else None
-    return RefusedRowReplayer(query.name, letters, again, compose, query.route, schema, sink, run.report)
+    return RefusedRowReplayer(query.name, letters, run.report, again, compose, query.route, schema, sink)

@@ -101,11 +101,10 @@ class Target:
         files: set[str] = set()
         before = "false"
         for sql, letter in self._conditions(spark, condition):
-            row = spark.sql(
+            [row] = spark.sql(
                 f"SELECT count(1) AS n, collect_set(t._file) AS files FROM {self.table} t "  # noqa: S608 - the user's own condition
                 f"WHERE {sql} AND NOT ({before}\n)"
-            ).first()
-            assert row is not None
+            ).collect()
             rows, letters = (rows, letters + row["n"]) if letter else (rows + row["n"], letters)
             files.update(row["files"])
             # A condition with another table must stand alone: only then Spark makes a join of it.

@@ -136,6 +136,7 @@ class Selection:
         return spark.createDataFrame(rows, "_root STRING, _corrected BINARY")
 
 
+@dataclass(frozen=True)
 class LetterReplay(ABC):
     """Base class of a single replay of one table's letters.
 
@@ -231,11 +232,8 @@ class Replayer(LetterReplay):
         has no readers. It must accept a row a second time.
     """
 
-    query: str
     source: str | tuple[str, ...]
-    table: Table
     decoder: Decoder
-    report: Reporter
     onward: Callable[[DataFrame], None] | None = None
 
     def replay(self, held: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
@@ -249,11 +247,10 @@ class Replayer(LetterReplay):
             missing = [r["_root"] for r in selected.join(letters, "_root", "left_anti").collect()]
             letters = letters.join(selected, "_root", "left_semi")
             refuse_ambiguous_corrections(letters, selection)
-        span = letters.select(
+        [span] = letters.select(
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
-        ).first()
-        assert span is not None
+        ).collect()
         if span["first"] is None:
             return self.NOTHING, missing
         # A replay has its record's arrival time, so a family is between the letters' first and last.
@@ -273,8 +270,7 @@ class Replayer(LetterReplay):
         counts |= {"already": done, "landed": lands}
         tries.cache()
         try:
-            figures = tries.select(*(F.count(F.when(c, 1)).alias(n) for n, c in counts.items())).first()
-            assert figures is not None
+            [figures] = tries.select(*(F.count(F.when(c, 1)).alias(n) for n, c in counts.items())).collect()
             balance = ReplayAccounts(**figures.asDict())
             if balance.landed:
                 rows = tries.where(lands).drop("_done", "_last")

@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ..commits.look_ups import everything
 from ..formats.decoding.routes import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
-from ..record.batch_accounts import ReplayAccounts, Reporter
+from ..record.batch_accounts import ReplayAccounts
 from ..record.envelope import CARRIED
 from ..record.tables import Table, nullable
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
@@ -69,14 +69,11 @@ class RefusedRowReplayer(LetterReplay):
     BETWEEN = MARK
     NOTHING = ReplayAccounts(0, 0, 0, 0, 0, 0)
 
-    query: str
-    table: Table
     landing: Table | None
     compose: EnrichThenTransform
     route: str | None
     schema: StructType
     sink: Sink
-    report: Reporter
 
     def replay(self, held: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
         """See :meth:`etl.repair.replay_dead_letters.LetterReplay.replay`."""
@@ -169,8 +166,7 @@ class RefusedRowReplayer(LetterReplay):
         spark = still.sparkSession
         # As numbers: Spark's range of times is larger than Python's.
         ends = (F.expr(f"{end}(unix_micros(_arrived_at))") for end in ("min", "max"))
-        span = still.agg(*ends).first()
-        assert span is not None
+        [span] = still.agg(*ends).collect()
         first, last = (F.expr(f"timestamp_micros({micros}L)") for micros in span)
         records = good_records(spark.table(str(self.landing))).where(
             F.col("_arrived_at").between(first, last)

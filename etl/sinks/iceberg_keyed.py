@@ -92,7 +92,7 @@ class KeyedIcebergSink:
         """
         # A batch with state must be read only once, because the read commits the state.
         with temporary_view(rows, _VIEW):
-            span = rows.select(
+            [span] = rows.select(
                 F.count(F.lit(1)).alias("rows"),
                 *(
                     (
@@ -103,8 +103,7 @@ class KeyedIcebergSink:
                     if self.time
                     else ()
                 ),
-            ).first()
-            assert span is not None
+            ).collect()
             unordered = 0
             if span["rows"]:
                 unordered = self._unordered(rows, span)

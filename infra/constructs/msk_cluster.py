@@ -7,6 +7,8 @@ experimental and knows neither Express brokers nor topics
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_msk as msk
@@ -178,7 +180,8 @@ class ServerlessCluster(Construct):
         self.arn = resource.attr_arn
 
 
-class ExistingCluster(Construct):
+@dataclass(frozen=True)
+class ExistingCluster:
     """A cluster that somebody else owns: it is neither created nor changed here.
 
     Attributes
@@ -189,10 +192,8 @@ class ExistingCluster(Construct):
         Replication factor of topics that are made on it.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, arn: str) -> None:
-        super().__init__(scope, construct_id)
-        self.arn = arn
-        self.replicas = _REPLICAS
+    arn: str
+    replicas: int = _REPLICAS
 
 
 def server_properties(settings: MskCluster, *, replicas: int) -> str:

@@ -56,7 +56,7 @@ class KafkaStack(EnvironmentStack):
                 disposable=all(settings.disposable for settings in owned.values()),
             )
         self.clusters: dict[str, ProvisionedCluster | ServerlessCluster | ExistingCluster] = {
-            name: ExistingCluster(self, name, arn=settings.existing)
+            name: ExistingCluster(settings.existing)
             for name, settings in environment.kafka.items()
             if isinstance(settings, MskCluster) and settings.existing is not None
         }

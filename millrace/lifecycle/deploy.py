@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from functools import partial
 
 from millrace.lifecycle.account.deployed import NotDeployedError, outputs
 from millrace.lifecycle.changes.deployed_diff import (
@@ -19,7 +19,7 @@ from millrace.lifecycle.changes.deployed_stacks import deployed_template
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.changes.removals import Removal, in_order
 from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 _STOPPED = ("STOPPED", "CREATED")
@@ -27,6 +27,8 @@ STOPPABLE = ("STARTING", "STARTED")
 """States of an application in which EMR Serverless takes StopApplication (gchq/sleeper#1212)."""
 
 _APPLICATION_SECONDS = 600
+
+_run_verb = partial(answer_of, reason="deployment")
 
 
 class DeployError(RuntimeError):
@@ -93,7 +95,7 @@ def apply(
         change.job
         for change in changes.jobs
         if change.after in ("restart", "remove")
-        and _verb(aws, change.job, "status", progress)["wish"] != "running"
+        and _run_verb(aws, change.job, "status", progress=progress)["wish"] != "running"
     }
     # A renamed job stays stopped as the one that it was.
     stopped |= {change.job for change in changes.jobs if change.continues in stopped}
@@ -106,7 +108,7 @@ def apply(
                 if change.job not in stopped:
                     # Also if it fails: a drain first sets the desired state to stopped.
                     drained.append(change.job)
-                    _verb(aws, change.job, "drain", progress)
+                    _run_verb(aws, change.job, "drain", progress=progress)
                 _stop_application(aws, change.job, progress)
         for removal in removals:
             if removal.first:
@@ -197,13 +199,13 @@ def _begin(
     if job in stopped or change.after == "stop":
         progress(f"{job}: stays stopped, {'as it was' if job in stopped else 'as asked'}")
         # New alarms have actions from their creation on.
-        _verb(aws, job, "stop", progress)
+        _run_verb(aws, job, "stop", progress=progress)
         return None
     if change.after == "leave":
         return None
     if change.after == "restart" and change.before == "leave":
         try:
-            _verb(aws, job, "drain", progress)
+            _run_verb(aws, job, "drain", progress=progress)
         except BaseException as error:
             # It may have set the desired state to stopped.
             outcome = _started_again(aws, [job], progress, then=_by_hand(aws, job))
@@ -213,7 +215,7 @@ def _begin(
             raise
     began = time.time()
     try:
-        _verb(aws, job, "start", progress)
+        _run_verb(aws, job, "start", progress=progress)
     except (AwsError, DeployError, NotDeployedError) as error:
         name = aws.names.environment.name
         raise DeployError(
@@ -269,7 +271,7 @@ def _started_again(
     lines, again = [], []
     for job in drained:
         try:
-            _verb(aws, job, "start", progress)
+            _run_verb(aws, job, "start", progress=progress)
             again.append(job)
         except (AwsError, DeployError, NotDeployedError) as error:
             lines.append(
@@ -279,16 +281,6 @@ def _started_again(
     if again:
         lines.insert(0, f"{', '.join(again)} had been drained and started again as before: {then}")
     return "\n".join(lines)
-
-
-def _verb(aws: DeployedEnvironment, job: str, verb: Any, progress: Callable[[str], None]) -> dict[str, Any]:
-    done = execute(aws, job, verb, progress=lambda phrase: progress(f"{job}: {phrase}"), reason="deployment")
-    if not done.ok:
-        raise DeployError(
-            f"{verb} of {job} failed: {done.outcome}: {done.message}; look at it with "
-            f"`millrace status --env {aws.names.environment.name} {job}`"
-        )
-    return done.answer
 
 
 def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:

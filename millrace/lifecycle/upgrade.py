@@ -7,12 +7,10 @@ is kept before it is replaced, so that a rollback needs neither the old code nor
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from millrace.lifecycle.changes.assembly_stages import with_templates
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     differences,
@@ -20,7 +18,6 @@ from millrace.lifecycle.changes.deployment_changes import (
     stack_change,
     stream_names,
 )
-from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.deploy import (
     Changes,
     DeployError,
@@ -175,8 +172,8 @@ def roll_back(
     if keeps:
         deployed_version(aws, job)
     stack = aws.names.stack(f"job-{job}")
-    earlier = with_template(
-        assembly, stack, version.template, assembly.with_name(f"{assembly.name}-{job}-earlier")
+    earlier = with_templates(
+        assembly, {stack: version.template}, assembly.with_name(f"{assembly.name}-{job}-earlier")
     )
     return bool(
         apply(
@@ -214,45 +211,3 @@ def rollback_changes(aws: DeployedEnvironment, version: Version) -> Changes:
     numbers = tuple(f"{path}: {before} → {after}" for path, before, after in differences(old, new))
     stack = aws.names.stack(f"job-{version.job}")
     return Changes((stack_change(stack, now.template, version.template),), (change,), {version.job: numbers})
-
-
-def with_template(assembly: Path, stack: str, template: Template, target: Path) -> Path:
-    """Write an assembly that deploys another template of one stack; its files were published at its first deployment.
-
-    CDK deploys it with its usual roles, so a rollback needs no further permissions.
-
-    Parameters
-    ----------
-    assembly
-        The folder that ``cdk synth`` wrote.
-    target
-        The new folder; an existing one is replaced.
-
-    Returns
-    -------
-    Path
-        ``target``.
-    """
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    text = json.dumps(template, indent=1)
-    (target / f"{stack}.template.json").write_text(text)
-    manifest = json.loads((assembly / "manifest.json").read_text())
-    assets = json.loads((assembly / f"{stack}.assets.json").read_text())
-    ((name, file),) = (
-        (name, file)
-        for name, file in assets["files"].items()
-        if file["source"].get("path") == f"{stack}.template.json"
-    )
-    # Named by content, as by CDK: under the same name the other template would be deployed.
-    own = hashlib.sha256(text.encode()).hexdigest()
-    (target / f"{stack}.assets.json").write_text(
-        json.dumps({**assets, "files": {own: json.loads(json.dumps(file).replace(name, own))}})
-    )
-    artifacts = {key: manifest["artifacts"][key] for key in (stack, f"{stack}.assets")}
-    # The stacks that it depends on exist; they are not checked.
-    artifacts[stack] = {**artifacts[stack], "dependencies": [f"{stack}.assets"]}
-    artifacts[stack].pop("additionalMetadataFile", None)
-    manifest["artifacts"] = json.loads(json.dumps(artifacts).replace(name, own))
-    (target / "manifest.json").write_text(json.dumps(manifest))
-    return target

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from millrace.config.aws.pages import list_all
 from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing, split_url
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.deploy import deployed_document, deployed_template
@@ -125,8 +126,8 @@ def previous(aws: DeployedEnvironment, job: str) -> Version:
         translate_aws_errors(f"reading which versions of {job} were deployed"),
         ignore_missing("ParameterNotFound"),
     ):
-        pages = aws.client("ssm").get_paginator("get_parameter_history").paginate(Name=parameter)
-        versions = [json.loads(each["Value"]) for page in pages for each in page["Parameters"]]
+        history = list_all(aws.client("ssm"), "get_parameter_history", "Parameters", Name=parameter)
+        versions = [json.loads(each["Value"]) for each in history]
     for each in reversed(versions):
         if each["document_url"] != now.document_url:
             return _read(aws, job, each["sha256"])

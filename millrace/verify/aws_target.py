@@ -16,13 +16,14 @@ from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
 from millrace.config.aws.names import Names
+from millrace.config.aws.pages import list_all
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.account.deployed import NotDeployedError, ignore_missing, outputs
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import job as audit_job
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
 from millrace.lifecycle.preflight.account import bootstrap
 from millrace.lifecycle.preflight.questions import Account
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -147,22 +148,13 @@ class AwsAccount(Place):
 
     def start(self, names: Names, job: str) -> None:
         """Start it by its state machine."""
-        self._verb(names, job, "start")
+        aws = DeployedEnvironment(names, self.aws.client)
+        answer_of(aws, job, "start", progress=lambda _: None, reason="verification")
 
     def stop(self, names: Names, job: str) -> None:
         """Stop it by its state machine."""
-        self._verb(names, job, "stop")
-
-    def _verb(self, names: Names, job: str, verb: Any) -> None:
-        done = execute(
-            DeployedEnvironment(names, self.aws.client),
-            job,
-            verb,
-            progress=lambda _: None,
-            reason="verification",
-        )
-        if not done.ok:
-            raise DrillError(f"{verb} of {job} failed: {done.outcome}: {done.message}")
+        aws = DeployedEnvironment(names, self.aws.client)
+        answer_of(aws, job, "stop", progress=lambda _: None, reason="verification")
 
     def kill_run(self, names: Names, job: str) -> None:
         """End its run: on EMR Serverless without a grace period, on Glue, which has none, by a normal stop.
@@ -214,13 +206,12 @@ class AwsAccount(Place):
             return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in _GLUE_ENDED]
 
     def _glue_runs(self, name: str) -> Iterator[Mapping[str, Any]]:
-        paginator = self.client("glue").get_paginator("get_job_runs")
-        pages = paginator.paginate(JobName=name, PaginationConfig={"PageSize": 100})
-        return (run for page in pages for run in page["JobRuns"])
+        page = {"PageSize": 100}
+        return list_all(self.client("glue"), "get_job_runs", "JobRuns", JobName=name, PaginationConfig=page)
 
     def _emr_runs(self, application: str) -> Iterator[Mapping[str, Any]]:
-        pages = self.client("emr-serverless").get_paginator("list_job_runs")
-        return (run for page in pages.paginate(applicationId=application) for run in page["jobRuns"])
+        emr = self.client("emr-serverless")
+        return list_all(emr, "list_job_runs", "jobRuns", applicationId=application)
 
     def _application(self, names: Names, job: str) -> str:
         with translate_aws_errors(f"reading the stack of {job}"):

@@ -128,10 +128,9 @@ class FolderManifests:
         read = spark.read.schema(f"{SCHEMA}, {_CORRUPT} STRING").option("columnNameOfCorruptRecord", _CORRUPT)
         rows = read.json([*urls]).withColumn("_url", F.input_file_name())
         broken = F.when(~F.coalesce(F.expr(_WHOLE), F.lit(False)), F.col("_url"))
-        aggregates = rows.agg(
+        [aggregates] = rows.agg(
             F.count(F.lit(1)).alias("_count"), F.collect_set(broken).alias("_broken"), *wanted
-        ).first()
-        assert aggregates is not None, "an aggregate without groups has a row"
+        ).collect()
         damaged = {_file(url) for url in aggregates["_broken"]}
         if not damaged and aggregates["_count"] != len(urls):
             # A file without a line gives no row, and concatenated files give several.

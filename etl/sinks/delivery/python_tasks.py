@@ -188,13 +188,12 @@ def send(
     # and for each refused row; a lost block is sent again, which is idempotent.
     outcome.persist()
     try:
-        figures = outcome.agg(
+        [figures] = outcome.agg(
             F.sum("_offered").alias("offered"),
             F.sum("_written").alias("written"),
             F.count("_error").alias("refused"),
             F.sum("_unordered").alias("unordered"),
-        ).first()
-        assert figures is not None
+        ).collect()
         if figures["refused"]:
             refuse(_letters(outcome))
     finally:

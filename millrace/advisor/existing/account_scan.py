@@ -6,7 +6,7 @@ Calls for reading only, beside those of :mod:`millrace.advisor.existing.foreign_
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from millrace.advisor.findings.model import Finding
 from millrace.advisor.logs.application_history import History
 from millrace.advisor.logs.event_log_reader import read
 from millrace.advisor.logs.event_logs import find
+from millrace.config.aws.pages import list_all
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing.prices_and_limits import PriceTable, price_regions, prices
 
@@ -116,14 +117,10 @@ def glue_jobs(client: Client, region: str, window: Window, tags: Mapping[str, st
         Jobs may not be listed.
     """
     glue, table = client("glue"), _table(region)
-    named: Collection[str] | None = None
-    if tags:
-        pages = glue.get_paginator("list_jobs").paginate(Tags=dict(tags))
-        named = {each for page in pages for each in page.get("JobNames", ())}
-    for page in glue.get_paginator("get_jobs").paginate():
-        for job in page["Jobs"]:
-            if job.get("Command", {}).get("Name") == STREAMING and (named is None or job["Name"] in named):
-                yield _glue(glue, job, window, table)
+    named = set(list_all(glue, "list_jobs", "JobNames", Tags=dict(tags))) if tags else None
+    for job in list_all(glue, "get_jobs", "Jobs"):
+        if job.get("Command", {}).get("Name") == STREAMING and (named is None or job["Name"] in named):
+            yield _glue(glue, job, window, table)
 
 
 def _glue(glue: Any, job: Mapping[str, Any], window: Window, table: PriceTable | None) -> ScannedJob:
@@ -134,17 +131,16 @@ def _glue(glue: Any, job: Mapping[str, Any], window: Window, table: PriceTable |
     latest: Mapping[str, Any] = {}
     at_most = False
     try:
-        for page in glue.get_paginator("get_job_runs").paginate(JobName=name):
-            for run in page["JobRuns"]:
-                latest = latest or run
-                begun, ended = run.get("StartedOn"), run.get("CompletedOn")
-                share = window.share(begun, ended) if begun else 0.0  # one that waits has not begun
-                if not share:
-                    continue
-                whole = ((ended or window.ends) - begun).total_seconds()
-                cost = None if table is None else glue_run_usd({**job, **run}, whole, table)
-                usd = None if usd is None or cost is None else usd + share * cost.usd
-                at_most |= cost is not None and cost.at_most
+        for run in list_all(glue, "get_job_runs", "JobRuns", JobName=name):
+            latest = latest or run
+            begun, ended = run.get("StartedOn"), run.get("CompletedOn")
+            share = window.share(begun, ended) if begun else 0.0  # one that waits has not begun
+            if not share:
+                continue
+            whole = ((ended or window.ends) - begun).total_seconds()
+            cost = None if table is None else glue_run_usd({**job, **run}, whole, table)
+            usd = None if usd is None or cost is None else usd + share * cost.usd
+            at_most |= cost is not None and cost.at_most
     except UNREAD as error:
         return replace(scanned, notes=(f"its runs cannot be listed ({error})",))
     return replace(
@@ -165,30 +161,26 @@ def emr_jobs(client: Client, region: str, window: Window, tags: Mapping[str, str
         Applications may not be listed.
     """
     emr, table = client("emr-serverless"), _table(region)
-    for page in emr.get_paginator("list_applications").paginate():
-        for listed in page["applications"]:
-            if str(listed.get("type", "")).lower() != "spark":
+    for listed in list_all(emr, "list_applications", "applications"):
+        if str(listed.get("type", "")).lower() != "spark":
+            continue
+        try:
+            app = emr.get_application(applicationId=listed["id"])["application"]
+            if not tags.items() <= app.get("tags", {}).items():
                 continue
-            try:
-                app = emr.get_application(applicationId=listed["id"])["application"]
-                if not tags.items() <= app.get("tags", {}).items():
-                    continue
-                by_name: dict[str, list[Mapping[str, Any]]] = {}
-                runs = emr.get_paginator("list_job_runs").paginate(
-                    applicationId=listed["id"], mode="STREAMING"
-                )
-                for each in (each for page in runs for each in page["jobRuns"]):
-                    by_name.setdefault(str(each.get("name") or app.get("name") or listed["id"]), []).append(
-                        each
-                    )
-            except UNREAD as error:
-                name = str(listed.get("name") or listed["id"])
-                yield ScannedJob(
-                    "emr", name, f"emr:{listed['id']}/", notes=(f"its runs cannot be listed ({error})",)
-                )
-                continue
-            for name, of in by_name.items():
-                yield _emr(emr, app, name, of, window, table)
+            by_name: dict[str, list[Mapping[str, Any]]] = {}
+            for each in list_all(
+                emr, "list_job_runs", "jobRuns", applicationId=listed["id"], mode="STREAMING"
+            ):
+                by_name.setdefault(str(each.get("name") or app.get("name") or listed["id"]), []).append(each)
+        except UNREAD as error:
+            name = str(listed.get("name") or listed["id"])
+            yield ScannedJob(
+                "emr", name, f"emr:{listed['id']}/", notes=(f"its runs cannot be listed ({error})",)
+            )
+            continue
+        for name, of in by_name.items():
+            yield _emr(emr, app, name, of, window, table)
 
 
 def _emr(

@@ -19,6 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from millrace.advisor.findings.job_context import AdvisedJob
 from millrace.advisor.logs import events
 from millrace.advisor.logs.event_logs import EventLog, LogLines
+from millrace.config.aws.pages import list_all
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_bills, glue_workers
 from millrace.sizing.cost import HOURS, price_name
@@ -184,8 +185,7 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
         app = client.get_application(applicationId=application)["application"]
         if run is None:
             # All pages: 50 runs of mode BATCH may be newer.
-            pages = client.get_paginator("list_job_runs").paginate(applicationId=application)
-            runs = [each for page in pages for each in page["jobRuns"]]
+            runs = list(list_all(client, "list_job_runs", "jobRuns", applicationId=application))
             streaming = [each for each in runs if each.get("mode") == "STREAMING"] or runs
             if not streaming:
                 raise wrong_option("--emr-app", application, "an application that has had a job run")

@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import cramjam
 import zstandard
@@ -43,27 +43,16 @@ _BLOCK_LIMIT = 32 * 1024 * 1024
 """Largest block of Spark's codecs, compressed or not; a longer one is damage (lz4-java: 32 MiB at most)."""
 
 
+_BROKEN = (cramjam.DecompressionError, zstandard.ZstdError, zlib.error, IndexError)
+"""Errors of decompressors; the last one is of :func:`_lzf_chunk`, for a chunk that ends inside a copy."""
+
+
 class TruncatedDataError(Exception):
     """The data ends before its codec's end; the data before that point was yielded."""
 
 
 class DamagedDataError(TruncatedDataError):
     """The data is not what its codec writes; the data before that point was yielded."""
-
-
-class _Frame(Protocol):
-    """Decompressor of one frame of zstd, or one member of gzip."""
-
-    @property
-    def eof(self) -> bool:
-        """True after the end of the frame."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """Data after the end of the frame."""
-
-    def decompress(self, data: bytes, /) -> bytes:
-        """Unpack more data."""
 
 
 def unpack(stream: io.BufferedReader) -> Iterator[bytes]:
@@ -77,7 +66,10 @@ def unpack(stream: io.BufferedReader) -> Iterator[bytes]:
     head = stream.peek(32)
     for magic, codec in _CODECS.items():
         if head.startswith(magic):
-            yield from codec(stream)
+            try:
+                yield from codec(stream)
+            except _BROKEN as error:
+                raise DamagedDataError(str(error)) from error
             return
     other = next((name for magic, name in _OTHERS.items() if head.startswith(magic)), "")
     if other or _RAW_SNAPPY.match(head):
@@ -95,9 +87,15 @@ def _exactly(stream: io.BufferedReader, size: int) -> bytes:
     return data
 
 
-def _frames(
-    stream: io.BufferedReader, opened: Callable[[], _Frame], broken: type[Exception]
-) -> Iterator[bytes]:
+def _heads(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
+    """Yield what stands before each block; the caller reads the block."""
+    while head := stream.read(size):
+        if len(head) < size:
+            raise TruncatedDataError("ends inside a block")
+        yield head
+
+
+def _frames(stream: io.BufferedReader, opened: Callable[[], Any]) -> Iterator[bytes]:
     """Unpack one frame (zstd) or member (gzip) after the other: an append to a file starts a new one."""
     frame, fed = opened(), False
     while held := stream.read(PIECE):
@@ -105,11 +103,7 @@ def _frames(
             data = held[at : at + _SLICE]
             while data:
                 fed = True
-                try:
-                    piece = frame.decompress(data)
-                except broken as error:
-                    raise DamagedDataError(str(error)) from error
-                if piece:
+                if piece := frame.decompress(data):
                     yield piece
                 data = b""
                 if frame.eof:
@@ -120,9 +114,7 @@ def _frames(
 
 
 def _lz4(stream: io.BufferedReader) -> Iterator[bytes]:
-    while head := stream.read(_LZ4_HEADER.size):
-        if len(head) < _LZ4_HEADER.size:
-            raise TruncatedDataError("ends inside a block")
+    for head in _heads(stream, _LZ4_HEADER.size):
         magic, token, packed, size, _ = _LZ4_HEADER.unpack(head)
         if magic != b"LZ4Block" or size > _BLOCK_LIMIT:
             raise DamagedDataError("no block where one should be")
@@ -131,25 +123,9 @@ def _lz4(stream: io.BufferedReader) -> Iterator[bytes]:
         if method == _LZ4_RAW:
             yield data
         elif method == _LZ4_PACKED:
-            yield _lz4_block(data, size)
+            yield bytes(cramjam.lz4.decompress_block(data, output_len=size))
         else:
             raise DamagedDataError(f"a block of method {method}")
-
-
-def _lz4_block(data: bytes, size: int) -> bytes:
-    try:
-        return bytes(cramjam.lz4.decompress_block(data, output_len=size))
-    except cramjam.DecompressionError as error:
-        raise DamagedDataError(str(error)) from error
-
-
-def _lz4_frame_block(data: bytes, largest: int) -> bytes:
-    """Unpack a block that does not tell its size."""
-    room = bytearray(largest)
-    try:
-        return bytes(room[: cramjam.lz4.decompress_block_into(data, room)])
-    except cramjam.DecompressionError as error:
-        raise DamagedDataError(str(error)) from error
 
 
 def _lz4_frames(stream: io.BufferedReader) -> Iterator[bytes]:
@@ -161,19 +137,17 @@ def _lz4_frames(stream: io.BufferedReader) -> Iterator[bytes]:
         if not flags & 0x20:
             raise DamagedDataError("its blocks depend on each other: decompress it with lz4 -d")
         _exactly(stream, 8 * bool(flags & 0x08) + 4 * bool(flags & 0x01) + 1)
-        largest = 1 << (8 + 2 * (sizes >> 4 & 7))
+        room = bytearray(1 << (8 + 2 * (sizes >> 4 & 7)))  # a block does not tell its size
         while size := int.from_bytes(_exactly(stream, 4), "little"):
             data = _exactly(stream, size & 0x7FFFFFFF)
-            yield data if size >> 31 else _lz4_frame_block(data, largest)
+            yield data if size >> 31 else bytes(room[: cramjam.lz4.decompress_block_into(data, room)])
             _exactly(stream, 4 * bool(flags & 0x10))
         _exactly(stream, 4 * bool(flags & 0x04))
 
 
 def _snappy_frames(stream: io.BufferedReader) -> Iterator[bytes]:
     """Unpack snappy's framing format: chunks of a kind, a length, a checksum and data."""
-    while head := stream.read(4):
-        if len(head) < 4:
-            raise TruncatedDataError("ends inside a chunk")
+    for head in _heads(stream, 4):
         data = _exactly(stream, int.from_bytes(head[1:], "little"))
         if head[0] == 0:
             yield _snappy_block(data[4:])
@@ -185,26 +159,19 @@ def _snappy_frames(stream: io.BufferedReader) -> Iterator[bytes]:
 
 def _snappy(stream: io.BufferedReader) -> Iterator[bytes]:
     _exactly(stream, _XERIAL_HEADER)
-    while head := stream.read(4):
-        if len(head) < 4:
-            raise TruncatedDataError("ends inside a block")
+    for head in _heads(stream, 4):
         yield _snappy_block(_exactly(stream, int.from_bytes(head, "big")))
 
 
 def _snappy_block(data: bytes) -> bytes:
-    try:
-        # Checked first: the decompressor allocates whatever length a block claims.
-        if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
-            raise DamagedDataError("a block that claims more than any has")
-        return bytes(cramjam.snappy.decompress_raw(data))
-    except cramjam.DecompressionError as error:
-        raise DamagedDataError(str(error)) from error
+    # Checked first: the decompressor allocates whatever length a block claims.
+    if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
+        raise DamagedDataError("a block that claims more than any has")
+    return bytes(cramjam.snappy.decompress_raw(data))
 
 
 def _lzf(stream: io.BufferedReader) -> Iterator[bytes]:
-    while head := stream.read(5):
-        if len(head) < 5:
-            raise TruncatedDataError("ends inside a chunk")
+    for head in _heads(stream, 5):
         if head[:2] != b"ZV":
             raise DamagedDataError("no chunk where one should be")
         length = int.from_bytes(head[3:5], "big")
@@ -219,41 +186,36 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
     """Decode one chunk: runs of literals, and copies of what was written up to 8 KiB before (LibLZF's format)."""
     out = bytearray()
     at = 0
-    try:
-        while at < len(data):
-            control = data[at]
+    while at < len(data):
+        control = data[at]
+        at += 1
+        if control < 32:
+            out += data[at : at + control + 1]
+            at += control + 1
+            continue
+        length = control >> 5
+        if length == 7:
+            length += data[at]
             at += 1
-            if control < 32:
-                out += data[at : at + control + 1]
-                at += control + 1
-                continue
-            length = control >> 5
-            if length == 7:
-                length += data[at]
-                at += 1
-            back = len(out) - ((control & 0x1F) << 8) - data[at] - 1
-            at += 1
-            if back < 0:
-                raise DamagedDataError("a chunk points before its begin")
-            for place in range(back, back + length + 2):  # may overlap what it writes
-                out.append(out[place])
-            if len(out) > size:
-                break
-    except IndexError as error:
-        raise DamagedDataError("a chunk ends inside a copy") from error
+        back = len(out) - ((control & 0x1F) << 8) - data[at] - 1
+        at += 1
+        if back < 0:
+            raise DamagedDataError("a chunk points before its begin")
+        for place in range(back, back + length + 2):  # may overlap what it writes
+            out.append(out[place])
+        if len(out) > size:
+            break
     if len(out) != size:
         raise DamagedDataError("a chunk of another length than it says")
     return bytes(out)
 
 
 _CODECS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {
-    b"\x28\xb5\x2f\xfd": partial(
-        _frames, opened=lambda: zstandard.ZstdDecompressor().decompressobj(), broken=zstandard.ZstdError
-    ),
+    b"\x28\xb5\x2f\xfd": partial(_frames, opened=lambda: zstandard.ZstdDecompressor().decompressobj()),
     b"LZ4Block": _lz4,
     _LZ4_FRAME: _lz4_frames,
     b"\xff\x06\x00\x00sNaPpY": _snappy_frames,
     b"\x82SNAPPY\x00": _snappy,
     b"ZV": _lzf,
-    b"\x1f\x8b": partial(_frames, opened=lambda: zlib.decompressobj(wbits=31), broken=zlib.error),
+    b"\x1f\x8b": partial(_frames, opened=lambda: zlib.decompressobj(wbits=31)),
 }

@@ -275,9 +275,7 @@ def compute(function: Callable[..., Any], operands: Iterable[Values], line: int,
         at = max((each.line for each in choice), default=line) or line
         try:
             result = function(*(plain(each.value) for each in choice))
-        except NotPlainError:
-            alternatives.append(Alternative(Unknown(origin), line))
-        except Exception:  # any error that this Python raises, the program's Python raises too
+        except Exception:  # the value is not plain, or the program's Python raises it too
             alternatives.append(Alternative(Unknown(origin), line))
         else:
             alternatives.append(Alternative(lift(result, at), at))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from millrace.config.aws.pages import list_all
 from millrace.lifecycle.audits.hours import (
     HOUR,
     MINUTE,
@@ -65,13 +66,10 @@ def incoming_records_by_minute(
     }
     counts: dict[datetime, int] = {}
     with translate_aws_errors("reading the stream's incoming records from CloudWatch"):
-        pages = cloudwatch.get_paginator("get_metric_data").paginate(
-            MetricDataQueries=[query], StartTime=begin, EndTime=end, ScanBy="TimestampAscending"
-        )
-        for page in pages:
-            for result in page["MetricDataResults"]:
-                for at, value in zip(result["Timestamps"], result["Values"], strict=True):
-                    counts[at.astimezone(UTC)] = round(value)
+        asked = {"MetricDataQueries": [query], "StartTime": begin, "EndTime": end}
+        for result in list_all(cloudwatch, "get_metric_data", "MetricDataResults", **asked):
+            for at, value in zip(result["Timestamps"], result["Values"], strict=True):
+                counts[at.astimezone(UTC)] = round(value)
     return counts
 
 

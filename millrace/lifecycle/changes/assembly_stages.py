@@ -1,4 +1,4 @@
-"""Assemblies with other templates of some stacks, for changes that AWS takes one after the other."""
+"""Assemblies with other templates of some stacks: for changes that AWS takes one after the other, and for a rollback."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from millrace.lifecycle.changes.update_rules import Template
 
 def with_templates(assembly: Path, templates: Mapping[str, Template], target: Path) -> Path:
     """Write an assembly with other templates of some stacks; the files of both are the same.
+
+    CDK deploys it with its usual roles, so a rollback needs no further permissions.
 
     Parameters
     ----------

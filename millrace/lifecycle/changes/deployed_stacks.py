@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.config.aws.pages import list_all
 from millrace.lifecycle.account.deployed import ignore_missing
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -38,6 +39,16 @@ def deployed_template(cloudformation: Any, stack: str) -> Template | None:
     return None
 
 
+def standing_stacks(cloudformation: Any, prefix: str) -> dict[str, str]:
+    """Return the states of the stacks that exist and whose names begin with ``PREFIX-``, by name."""
+    return {
+        stack["StackName"]: stack["StackStatus"]
+        for stack in list_all(cloudformation, "list_stacks", "StackSummaries")
+        if stack["StackName"].startswith(f"{prefix}-")
+        and stack["StackStatus"] not in (*NEVER_MADE, "DELETE_COMPLETE")
+    }
+
+
 def other_stacks(aws: DeployedEnvironment, known: Collection[str]) -> Iterator[DeployedStack]:
     """Find the stacks of an environment beside those that are known.
 
@@ -50,16 +61,8 @@ def other_stacks(aws: DeployedEnvironment, known: Collection[str]) -> Iterator[D
         AWS refused a request.
     """
     cloudformation, names = aws.client("cloudformation"), aws.names
-    pages = cloudformation.get_paginator("list_stacks").paginate()
-    others = {
-        stack["StackName"]
-        for page in pages
-        for stack in page["StackSummaries"]
-        if stack["StackName"].startswith(f"{names.prefix}-")
-        and stack["StackStatus"] not in (*NEVER_MADE, "DELETE_COMPLETE")
-    }
     tags = {("millrace:project", names.environment.project), ("millrace:environment", names.environment.name)}
-    for name in sorted(others - set(known)):
+    for name in sorted(standing_stacks(cloudformation, names.prefix).keys() - set(known)):
         template = deployed_template(cloudformation, name)
         resources = (template or {}).get("Resources", {}).values()
         if template is not None and any(tags <= set(_tags(each)) for each in resources):

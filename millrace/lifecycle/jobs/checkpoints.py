@@ -21,6 +21,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from millrace.config.aws.names import Names
+from millrace.config.aws.pages import list_all
 from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing, split_url
 
 FOLDER = "_millrace"
@@ -49,7 +50,7 @@ class CheckpointContents:
     positions
         Position at which each source continues, as the connector writes it; None for one without data yet.
     manifest
-        Manifest of its writer; None from a release before manifests.
+        Manifest of its writer; None if its owner deleted it.
     start
         Requested start of the query, until it has started.
     damaged
@@ -274,9 +275,10 @@ class Checkpoints:
         self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode())
 
     def _keys(self, prefix: str) -> list[str]:
-        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{prefix}/")
-        keys = [item["Key"] for page in pages for item in page.get("Contents", ())]
-        return sorted(keys, key=lambda key: (key.startswith(f"{prefix}/{_LAST}/"), key))
+        objects = list_all(self.s3, "list_objects_v2", "Contents", Bucket=self.bucket, Prefix=f"{prefix}/")
+        return sorted(
+            (each["Key"] for each in objects), key=lambda key: (key.startswith(f"{prefix}/{_LAST}/"), key)
+        )
 
     def _last(self, query: str, log: str) -> int | None:
         names = (key.rpartition("/")[2] for key in self._keys(f"{self.prefix}/{query}/{log}"))

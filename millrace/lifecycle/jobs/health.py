@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from millrace.config.aws.pages import list_all
 from millrace.lifecycle.jobs import logs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import TransientError, translate_aws_errors
@@ -174,18 +175,16 @@ def _values(
     ]
     values: dict[str, list[float]] = {query: [] for query in queries}
     with translate_aws_errors(f"reading the metric {metric} of {job}"):
-        pages = (
-            aws.client("cloudwatch")
-            .get_paginator("get_metric_data")
-            .paginate(
-                MetricDataQueries=metrics,
-                StartTime=begin,
-                # Beyond the current minute, and always later than the start.
-                EndTime=datetime.now(UTC) + timedelta(seconds=2 * _PERIOD_SECONDS),
-                ScanBy="TimestampDescending",
-            )
-        )
-        for result in (result for page in pages for result in page["MetricDataResults"]):
+        for result in list_all(
+            aws.client("cloudwatch"),
+            "get_metric_data",
+            "MetricDataResults",
+            MetricDataQueries=metrics,
+            StartTime=begin,
+            # Beyond the current minute, and always later than the start.
+            EndTime=datetime.now(UTC) + timedelta(seconds=2 * _PERIOD_SECONDS),
+            ScanBy="TimestampDescending",
+        ):
             values[queries[int(result["Id"][1:])]] += [float(value) for value in result["Values"]]
     return values
 

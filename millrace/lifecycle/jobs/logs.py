@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from millrace.config.aws.pages import list_all
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
 
@@ -95,8 +96,8 @@ def groups(aws: DeployedEnvironment, job: str) -> list[str]:
     prefix = f"/{aws.names.prefix}/jobs/{job}"
     own = re.compile(rf"{re.escape(prefix)}(-{re.escape(aws.names.job(job))}-[0-9a-f]{{8}})?(/.*)?")
     with translate_aws_errors(f"looking for the log groups of {job}"):
-        pages = aws.client("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
-        names = [str(group["logGroupName"]) for page in pages for group in page["logGroups"]]
+        asked = list_all(aws.client("logs"), "describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
+        names = [str(group["logGroupName"]) for group in asked]
     # Groups of a job whose name has this one as a prefix do not count.
     return [group for group in names if own.fullmatch(group)]
 
@@ -173,12 +174,14 @@ def _search(
         for group in own:
             for pattern in patterns or ("",):
                 with translate_aws_errors(f"reading the lines of {job}"):
-                    pages = logs.get_paginator("filter_log_events").paginate(
+                    for event in list_all(
+                        logs,
+                        "filter_log_events",
+                        "events",
                         logGroupName=group,
                         startTime=int(begin.timestamp() * 1000),
                         **({"filterPattern": pattern} if pattern else {}),
-                    )
-                    for event in (event for page in pages for event in page["events"]):
+                    ):
                         stream = str(event["logStreamName"])
                         place, text = str(event["eventId"]), str(event["message"]).rstrip()
                         result[place] = (

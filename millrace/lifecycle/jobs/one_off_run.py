@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from millrace.lifecycle.account.deployed import NotDeployedError, outputs
 from millrace.lifecycle.jobs.logs import events
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, execute
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 POLL_SECONDS = 10.0
@@ -30,6 +31,8 @@ _ENDED = (
 """States of a run that has ended, on Glue and on EMR Serverless."""
 
 _WELL = ("SUCCEEDED", "SUCCESS")
+
+_run_verb = partial(answer_of, reason="a run once")
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,12 @@ def run_once(
     AwsError
         AWS refused, or the job did not stop or start; the message has its state.
     """
-    was_to_run = _verb(aws, job, "status", progress)["wish"] == "running"
+    was_to_run = _run_verb(aws, job, "status", progress=progress)["wish"] == "running"
     try:
         if was_to_run:
             # Also if it fails: a stop first sets the desired state to stopped.
-            _verb(aws, job, "stop", progress)
-        run = _verb(aws, job, "once", progress, arguments)["run"]
+            _run_verb(aws, job, "stop", progress=progress)
+        run = _run_verb(aws, job, "once", progress=progress, arguments=arguments)["run"]
         ended = _watch(aws, job, run, progress, poll_seconds)
     finally:
         if was_to_run:
@@ -95,7 +98,7 @@ def run_once(
 
 def _start_again(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     try:
-        _verb(aws, job, "start", progress)
+        _run_verb(aws, job, "start", progress=progress)
     except (AwsError, NotDeployedError) as error:
         raise AwsError(
             f"{job} is stopped, because it did not start again ({error}); start it with `millrace start --env "
@@ -144,29 +147,6 @@ def await_outcome(
         if time.monotonic() > until:
             return None
         time.sleep(poll_seconds)
-
-
-def _verb(
-    aws: DeployedEnvironment,
-    job: str,
-    verb: Verb,
-    progress: Callable[[str], None],
-    arguments: Sequence[tuple[str, str]] = (),
-) -> dict[str, Any]:
-    done = execute(
-        aws,
-        job,
-        verb,
-        progress=lambda phrase: progress(f"{job}: {phrase}"),
-        reason="a run once",
-        arguments=arguments,
-    )
-    if not done.ok:
-        raise AwsError(
-            f"{verb} of {job} failed: {done.outcome}: {done.message}; look at it with "
-            f"`millrace status --env {aws.names.environment.name} {job}`"
-        )
-    return done.answer
 
 
 def _watch(

@@ -15,8 +15,9 @@ from typing import Any, Literal
 import boto3
 
 from millrace.config.aws.names import Names
+from millrace.config.aws.pages import list_all
 from millrace.lifecycle.account.deployed import NotDeployedError, ignore_missing, outputs
-from millrace.lifecycle.problems import CredentialsError, translate_aws_errors
+from millrace.lifecycle.problems import AwsError, CredentialsError, translate_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status", "once"]
 
@@ -174,9 +175,9 @@ def execute(
         while True:
             with ignore_missing(*(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())):
                 result = client.describe_execution(executionArn=execution)
-                history = client.get_paginator("get_execution_history")
-                pages = history.paginate(executionArn=execution, PaginationConfig=_PAGE)
-                for event in (event for page in pages for event in page["events"] if event["id"] > seen):
+                request = {"executionArn": execution, "PaginationConfig": _PAGE}
+                history = list_all(client, "get_execution_history", "events", **request)
+                for event in (event for event in history if event["id"] > seen):
                     phrase = PHRASES.get(event.get("stateEnteredEventDetails", {}).get("name"))
                     if phrase is not None:
                         progress(phrase)
@@ -185,6 +186,40 @@ def execute(
                 if result["status"] != "RUNNING" and (result["status"] != "SUCCEEDED" or "output" in result):
                     return _outcome(job, execution, result)
             time.sleep(poll_seconds)
+
+
+def answer_of(
+    aws: DeployedEnvironment,
+    job: str,
+    verb: Verb,
+    *,
+    progress: Callable[[str], None],
+    reason: str,
+    arguments: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """Run a verb as one step of a longer command, and return its complete answer; the parameters are those of :func:`execute`.
+
+    Raises
+    ------
+    NotDeployedError
+        There is no such machine.
+    AwsError
+        AWS refused a call, or the machine did not succeed.
+    """
+    done = execute(
+        aws,
+        job,
+        verb,
+        progress=lambda phrase: progress(f"{job}: {phrase}"),
+        reason=reason,
+        arguments=arguments,
+    )
+    if not done.ok:
+        raise AwsError(
+            f"{verb} of {job} failed: {done.outcome}: {done.message}; look at it with "
+            f"`millrace status --env {aws.names.environment.name} {job}`"
+        )
+    return done.answer
 
 
 def _outcome(job: str, execution: str, description: dict[str, Any]) -> ExecutionResult:

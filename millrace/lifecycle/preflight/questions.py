@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE
+from millrace.config.aws.pages import list_all
+from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.lifecycle.changes.deployed_stacks import standing_stacks
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.model import Plan
@@ -75,27 +77,18 @@ class Account:
 
     def call(self, service: str, operation: str, key: str, **given: Any) -> list[Any]:
         """Return the items under a key of all pages of an operation."""
-        pages = self.client(service).get_paginator(operation).paginate(**given)
-        return [each for page in pages for each in page.get(key, ())]
+        return list(list_all(self.client(service), operation, key, **given))
 
     def existing(self, service: str, operation: str, **given: str) -> dict[str, Any] | None:
         """Return the answer of an operation; None if its subject does not exist."""
-        try:
+        with ignore_missing(*ABSENT):
             return dict(getattr(self.client(service), operation)(**given))
-        except ClientError as error:
-            if error.response["Error"].get("Code") in ABSENT:
-                return None
-            raise
+        return None
 
     @cached_property
     def stacks(self) -> dict[str, str]:
         """States of the environment's stacks, by name."""
-        start = f"{self.aws.names.prefix}-"
-        statuses = self.call("cloudformation", "list_stacks", "StackSummaries")
-        own = {
-            each["StackName"]: each["StackStatus"] for each in statuses if each["StackName"].startswith(start)
-        }
-        return {name: state for name, state in own.items() if state not in (*NEVER_MADE, "DELETE_COMPLETE")}
+        return standing_stacks(self.client("cloudformation"), self.aws.names.prefix)
 
     def has_stack(self, part: str) -> bool:
         """Return whether a stack of the environment is deployed."""

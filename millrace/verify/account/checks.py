@@ -10,6 +10,7 @@ from urllib.request import Request
 
 from millrace.config.aws.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.aws.kafka_versions import STANDARD
+from millrace.lifecycle.account.deployed import ignore_missing
 from millrace.sizing.prices_and_limits import ELSEWHERE
 from millrace.verify.account.claim_context import Answer, Check, ClaimContext
 
@@ -114,12 +115,10 @@ def endpoint_services(question: ClaimContext) -> Answer:
 
 def _schema(question: ClaimContext, kind: str) -> dict[str, Any] | None:
     cloudformation = question.client("cloudformation")
-    try:
+    with ignore_missing("TypeNotFoundException"):
         answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
-    except cloudformation.exceptions.TypeNotFoundException:
-        return None
-    schema: dict[str, Any] = json.loads(answer["Schema"])
-    return schema
+        return dict(json.loads(answer["Schema"]))
+    return None
 
 
 def resource_types(question: ClaimContext) -> Answer:

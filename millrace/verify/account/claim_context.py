@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from urllib.request import Request, urlopen
 
 from millrace.config.aws.names import Names
+from millrace.config.aws.pages import list_all
 from millrace.config.model import EmrJob, GlueJob
 from millrace.lifecycle.account.deployed import outputs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -82,9 +83,8 @@ class ClaimContext:
         return self.aws.client(service)
 
     def pages(self, service: str, operation: str, of: str, **asked: Any) -> Iterator[Any]:
-        """Yield the items of all pages of an answer."""
-        for page in self.client(service).get_paginator(operation).paginate(**asked):
-            yield from page[of]
+        """Return the items of all pages of an answer."""
+        return list_all(self.client(service), operation, of, **asked)
 
     @cached_property
     def table_prices(self) -> dict[str, Price]:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from botocore.exceptions import ClientError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
+from millrace.config.aws.pages import list_all
+from millrace.lifecycle.account.deployed import ignore_missing
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -152,11 +153,11 @@ def _remove_beside(place: Place, scope: VerificationScope) -> None:
 
 def _resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
     """Return type and physical id of a stack's existing resources."""
-    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
     return [
         (each["ResourceType"], each["PhysicalResourceId"])
-        for page in pages
-        for each in page["StackResourceSummaries"]
+        for each in list_all(
+            cloudformation, "list_stack_resources", "StackResourceSummaries", StackName=stack
+        )
         if each.get("PhysicalResourceId") and each["ResourceStatus"] != "DELETE_COMPLETE"
     ]
 
@@ -179,25 +180,19 @@ def empty_bucket(s3: Any, bucket: str) -> int:
         S3 refuses.
     """
     count = 0
-    with translate_aws_errors(f"emptying bucket {bucket}"):
-        try:
-            for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
-                objects = [
-                    {"Key": each["Key"], **_version(each["VersionId"])}
-                    for each in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
-                ]
-                for begin in range(0, len(objects), _AT_ONCE):
-                    part = objects[begin : begin + _AT_ONCE]
-                    answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": part, "Quiet": True})
-                    if answer.get("Errors"):
-                        error = answer["Errors"][0]
-                        raise AwsError(
-                            f"emptying {bucket}: {error['Key']}: {error['Code']}: {error['Message']}"
-                        )
-                count += len(page.get("Versions", ()))
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "NoSuchBucket":
-                raise
+    with translate_aws_errors(f"emptying bucket {bucket}"), ignore_missing("NoSuchBucket"):
+        for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+            objects = [
+                {"Key": each["Key"], **_version(each["VersionId"])}
+                for each in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
+            ]
+            for begin in range(0, len(objects), _AT_ONCE):
+                part = objects[begin : begin + _AT_ONCE]
+                answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": part, "Quiet": True})
+                if answer.get("Errors"):
+                    error = answer["Errors"][0]
+                    raise AwsError(f"emptying {bucket}: {error['Key']}: {error['Code']}: {error['Message']}")
+            count += len(page.get("Versions", ()))
     return count
 
 
@@ -236,13 +231,9 @@ def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seco
 
 
 def _described(cloudformation: Any, stack: str) -> Mapping[str, Any] | None:
-    try:
-        answer: Mapping[str, Any] = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]
-    except ClientError as error:
-        if "does not exist" in error.response["Error"].get("Message", ""):
-            return None
-        raise
-    return answer
+    with ignore_missing("does not exist"):
+        return dict(cloudformation.describe_stacks(StackName=stack)["Stacks"][0])
+    return None
 
 
 def _why(cloudformation: Any, stack: str) -> str:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.config.aws.pages import list_all
 from millrace.config.model import Environment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
+from millrace.lifecycle.changes.stack_exports import exports, imports
 from millrace.lifecycle.problems import translate_aws_errors
 from millrace.verify.environment import CLUSTER_TAG, NAME, TAG, environment_mark
 
@@ -59,9 +61,8 @@ class VerificationScope:
 
 
 def all_stacks(client: Callable[[str], Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield all stacks of the account and region."""
-    pages = client("cloudformation").get_paginator("describe_stacks").paginate()
-    return (stack for page in pages for stack in page["Stacks"])
+    """Return all stacks of the account and region."""
+    return list_all(client("cloudformation"), "describe_stacks", "Stacks")
 
 
 def tags_of(stack: Mapping[str, Any]) -> dict[str, str]:
@@ -123,14 +124,9 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
     templates
         Templates by stack.
     """
-    exported = {
-        export: stack
-        for stack, template in templates.items()
-        for output in template.get("Outputs", {}).values()
-        if isinstance(export := output.get("Export", {}).get("Name"), str)
-    }
+    exported = {export: stack for stack, template in templates.items() for export in exports(template)}
     uses = {
-        stack: {exported[name] for name in _imports(template) if name in exported} - {stack}
+        stack: {exported[name] for name in imports(template) if name in exported} - {stack}
         for stack, template in templates.items()
     }
     left, order = set(templates), []
@@ -141,17 +137,6 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
         order.append(wave)
         left -= set(wave)
     return order
-
-
-def _imports(node: Any) -> Iterator[str]:
-    if isinstance(node, Mapping):
-        value = node.get("Fn::ImportValue")
-        if isinstance(value, str):
-            yield value
-        node = list(node.values())
-    if isinstance(node, list):
-        for each in node:
-            yield from _imports(each)
 
 
 def leftovers(client: Callable[[str], Any], scope: VerificationScope) -> list[str]:
@@ -171,15 +156,13 @@ def leftovers(client: Callable[[str], Any], scope: VerificationScope) -> list[st
 def _by_tag(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
     filters = [{"Key": key, "Values": [value]} for key, value in scope.tags.items()]
     with translate_aws_errors("listing resources with the verification's tag"):
-        pages = client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=filters)
-        for result in (each["ResourceARN"] for page in pages for each in page["ResourceTagMappingList"]):
-            if ":cloudformation:" in result or (":kms:" in result and _is_going(client("kms"), result)):
-                continue
-            yield result
-
-
-def _is_going(kms: Any, key: str) -> bool:
-    return kms.describe_key(KeyId=key)["KeyMetadata"]["KeyState"] in _PENDING
+        tagging, kms = client("resourcegroupstaggingapi"), client("kms")
+        for each in list_all(tagging, "get_resources", "ResourceTagMappingList", TagFilters=filters):
+            arn = each["ResourceARN"]
+            if ":cloudformation:" not in arn and not (
+                ":kms:" in arn and kms.describe_key(KeyId=arn)["KeyMetadata"]["KeyState"] in _PENDING
+            ):
+                yield arn
 
 
 def _by_name(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
@@ -190,19 +173,20 @@ def _by_name(client: Callable[[str], Any], scope: VerificationScope) -> Iterator
         for bucket in client("s3").list_buckets()["Buckets"]:
             if scope.owns(bucket["Name"]):
                 yield f"{BUCKET}{bucket['Name']}"
-        for page in client("kinesis").get_paginator("list_streams").paginate():
-            yield from (f"{STREAM}{name}" for name in page["StreamNames"] if scope.owns(name))
+        streams = list_all(client("kinesis"), "list_streams", "StreamNames")
+        yield from (f"{STREAM}{name}" for name in streams if scope.owns(name))
         yield from (f"{LOG_GROUP}{name}" for name in log_groups(client("logs"), scope))
         yield from (f"{PARAMETER}{name}" for name in parameters(client("ssm"), scope))
 
 
 def log_groups(logs: Any, scope: VerificationScope) -> list[str]:
     """Return the log groups of a verification; Glue creates some itself, which no stack knows."""
-    pages = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=f"/{scope.prefix}/")
-    return [group["logGroupName"] for page in pages for group in page["logGroups"]]
+    prefix = f"/{scope.prefix}/"
+    groups = list_all(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
+    return [group["logGroupName"] for group in groups]
 
 
 def parameters(ssm: Any, scope: VerificationScope) -> list[str]:
     """Return the parameters of a verification, which its state machines write."""
-    pages = ssm.get_paginator("get_parameters_by_path").paginate(Path=f"/{scope.prefix}/", Recursive=True)
-    return [each["Name"] for page in pages for each in page["Parameters"]]
+    below = {"Path": f"/{scope.prefix}/", "Recursive": True}
+    return [each["Name"] for each in list_all(ssm, "get_parameters_by_path", "Parameters", **below)]

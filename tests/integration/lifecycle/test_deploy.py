@@ -21,10 +21,11 @@ import pytest
 from millrace.cli.run.cdk_assembly import cdk_deploy_all as deploy_assembly
 from millrace.cli.run.changes_report import describe
 from millrace.lifecycle.account.deployed import outputs
+from millrace.lifecycle.changes.assembly_stages import with_templates
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, compare_with_deployed
 from millrace.lifecycle.jobs.state_machine import execute, machine_arn
-from millrace.lifecycle.upgrade import upgrade, with_template
+from millrace.lifecycle.upgrade import upgrade
 from millrace.lifecycle.versions import UpgradeError, current, previous
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.toolchain import state_folder
@@ -313,7 +314,7 @@ def test_an_upgrade_that_fails_is_taken_back(
             shop.aws,
             Changes((), (JobChange(EMR, "leave", "restart", ("its launch document changes",)),), {}),
             EMR,
-            assembly=with_template(assembly, stack, new.template, tmp_path / "new"),
+            assembly=with_templates(assembly, {stack: new.template}, tmp_path / "new"),
             cdk_deploy=lambda written, name: update_stack(shop, written, name),
             progress=said.append,
         )

@@ -97,7 +97,7 @@ def test_what_breaks_no_rule_any_more_is_replayed(spark: SparkSession, table: Na
     lander(spark, landing, events, rules=(EVEN,))(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
     decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
     for rules, settled in (((EVEN,), 0), ((), 1)):
-        replayer = Replayer("land", "flights", landing, with_rules(spark, decoder, rules), events.reporter)
+        replayer = Replayer("land", landing, events.reporter, "flights", with_rules(spark, decoder, rules))
         assert replayer(spark, ReplayRequest("land", (), None)) == 0
         assert events.last()["good"] == settled
     rows = spark.table(str(landing)).where("_error IS NULL").collect()

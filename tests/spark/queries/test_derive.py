@@ -164,7 +164,7 @@ def test_a_replayed_dead_letter_is_derived_once(spark: SparkSession, table: Name
     pipe.derive()
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text(json.dumps({"id": "flights-topic/0/1", "payload": good(2).decode()}))
-    replayer = Replayer("land", "flights", pipe.landing, pipe.land.decoder, Events().reporter)
+    replayer = Replayer("land", pipe.landing, Events().reporter, "flights", pipe.land.decoder)
     for _ in range(2):
         assert replayer(spark, ReplayRequest("land", corrected=str(fixed))) == 0
         pipe.derive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.maintenance.table_services import call
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
-from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks
+from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, replay_to_sinks
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import row_count
 from millrace.etl.record.envelope import CARRIED
@@ -270,8 +271,8 @@ def test_a_corrected_letter_goes_on_to_the_sink_once(pipe: Pipeline, tmp_path: P
     pipe.batch(0, 0, [good(1), BAD])
     corrected = tmp_path / "corrected.jsonl"
     corrected.write_text('{"id":"flights-topic/0/1","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":2}"}\n')
-    onward = ReplayToSinks(pipe.director.routes)
-    replayer = Replayer("direct-flights", "flights", pipe.letters, pipe.decoder, pipe.events.reporter, onward)
+    onward = partial(replay_to_sinks, pipe.director.routes)
+    replayer = Replayer("direct-flights", pipe.letters, pipe.events.reporter, "flights", pipe.decoder, onward)
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("direct-flights", (), str(corrected))) == 0
     assert pipe.flights() == [1, 2]

@@ -73,7 +73,7 @@ def test_landed_and_replayed(spark: SparkSession, table: Names, tmp_path: Path) 
     corrected = tmp_path / "corrected.jsonl"
     line = {"id": "flights-topic/0/1", "payload_base64": base64.b64encode(good).decode()}
     corrected.write_text(json.dumps(line))
-    replay = Replayer("land", "flights", landing, decoder, events.reporter)
+    replay = Replayer("land", landing, events.reporter, "flights", decoder)
     assert replay(spark, ReplayRequest("land", (), str(corrected))) == 0
     assert (events.last()["good"], events.last()["landed"]) == (1, 1)
     [row] = spark.table(str(landing)).where("_id = 'flights-topic/0/1#replay'").collect()

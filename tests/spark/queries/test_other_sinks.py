@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.launch.sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform, Transform
-from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks
+from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, replay_to_sinks
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Accounts
 from millrace.etl.record.envelope import CARRIED
@@ -267,9 +268,9 @@ def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_the
     assert (bytes(letter["_bytes"]), letter["_stage"], letter["_shard"]) == (good(4), "sink", "0")
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"id":"flights-topic/0/4","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":14}"}\n')
-    onward = ReplayToSinks((DirectRoute(None, "flights", direct.compose, sink),))
+    onward = partial(replay_to_sinks, (DirectRoute(None, "flights", direct.compose, sink),))
     replayer = Replayer(
-        "direct", ("flights",), direct.letters, direct.decoder, direct.events.reporter, onward
+        "direct", direct.letters, direct.events.reporter, ("flights",), direct.decoder, onward
     )
     assert replayer(spark, ReplayRequest("direct", (), str(fixed))) == 0
     assert sorted(int(i["flight"]) for i in items.scan()["Items"]) == [1, 2, 14]

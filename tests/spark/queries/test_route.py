@@ -294,7 +294,7 @@ def test_a_letter_without_a_route_goes_through_when_there_is_one(
     landing.write(frame(landing.spark, rows), 0)
     assert landing.accounts() == (2, 0, 2, 0, 2)
     wider = Router((Route("clicks", "web", "web.new", clicks.decoder),))
-    replay = Replayer("land", ("flights", "web", "shop"), landing.table, wider, landing.events.reporter)
+    replay = Replayer("land", landing.table, landing.events.reporter, ("flights", "web", "shop"), wider)
     assert replay(landing.spark, ReplayRequest("land")) == 0
     assert {k: landing.events.last()[k] for k in ("letters", "good", "bad")} == {
         "letters": 2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from millrace.etl.launch.sinks import ParquetSinkSettings
 from millrace.etl.launch.sources import KafkaReading, KafkaSource
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
-from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks, in_landing_shape
+from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, in_landing_shape, replay_to_sinks
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
@@ -222,8 +223,8 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"id":"gates/0/0","payload":"a"}\n{"id":"web.clicks/0/0","payload":"b"}\n')
     pipe.start(clicks=IcebergSink(pipe.gates))
-    onward = ReplayToSinks(pipe.director.routes)
-    replayer = Replayer("boards", ("gates", "web"), pipe.letters, pipe.router, pipe.events.reporter, onward)
+    onward = partial(replay_to_sinks, pipe.director.routes)
+    replayer = Replayer("boards", pipe.letters, pipe.events.reporter, ("gates", "web"), pipe.router, onward)
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("boards", (), str(fixed))) == 0
     assert pipe.said() == (["A", "B"], [])

@@ -116,7 +116,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     assert bytes(letter["_bytes"]) == NEIGHBOUR
     # An empty row is no dead letter: none is replayed, and retention, which takes the letter, leaves it.
     decoder = JsonDecoder(parse_schema(spark, DDL, "t.ddl"))
-    Replayer("land-orders", "flights", shop.landing, decoder, shop.events.reporter)(
+    Replayer("land-orders", shop.landing, shop.events.reporter, "flights", decoder)(
         spark, ReplayRequest("land-orders")
     )
     assert shop.events.last()["letters"] == 1

@@ -49,7 +49,7 @@ class Landed:
         self, *ids: str, corrected: Path | None = None, source: str | tuple[str, ...] = "flights"
     ) -> int:
         decoder = JsonDecoder(parse_schema(self.spark, DDL, "test.ddl"))
-        replayer = Replayer("land-flights", source, self.table, decoder, self.events.reporter)
+        replayer = Replayer("land-flights", self.table, self.events.reporter, source, decoder)
         return replayer(self.spark, ReplayRequest("land-flights", ids, str(corrected) if corrected else None))
 
     def figures(self) -> tuple[int, ...]:
@@ -165,7 +165,7 @@ def test_a_schema_that_now_takes_them_makes_letters_good(spark: SparkSession, ta
     spark.sql(f"ALTER TABLE {landed.table} DROP COLUMN flight")
     spark.sql(f"ALTER TABLE {landed.table} ADD COLUMN flight STRING")
     decoder = JsonDecoder(parse_schema(spark, WIDER, "wider.ddl"))
-    replayer = Replayer("land-flights", "flights", landed.table, decoder, landed.events.reporter)
+    replayer = Replayer("land-flights", landed.table, landed.events.reporter, "flights", decoder)
     for figures in ((4, 2, 2, 0, 2), (4, 0, 2, 2, 0)):
         assert replayer(spark, ReplayRequest("land-flights")) == 0
         assert landed.figures() == figures
@@ -233,7 +233,7 @@ def test_an_empty_table_and_one_without_letters(spark: SparkSession, table: Name
     assert clean.figures() == (0, 0, 0, 0, 0)
     landing = table("empty")
     write = lander(spark, landing, clean.events)
-    replayer = Replayer("q", "flights", landing, write.decoder, clean.events.reporter)
+    replayer = Replayer("q", landing, clean.events.reporter, "flights", write.decoder)
     assert replayer(spark, ReplayRequest("q")) == 0
     assert replayer(spark, ReplayRequest("q", ("x",))) == 1
     assert clean.events.last()["unknown_ids"] == ["x"]

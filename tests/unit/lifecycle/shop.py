@@ -99,4 +99,4 @@ def document(**changed: Any) -> dict[str, Any]:
     source = {**KINESIS, "stream": "shop-shop-clicks", "region": "us-east-1"}
     query = {**LAND, "source": source, "table": "shop_shop.landed"}
     settings = {**SETTINGS, "job": "clicks", "queries": [with_route({**query, **changed.pop("query", {})})]}
-    return {"engine_version": "5.1", "spark": {}, "settings": {**settings, **changed}}
+    return {"engine": "glue", "engine_version": "5.1", "spark": {}, "settings": {**settings, **changed}}

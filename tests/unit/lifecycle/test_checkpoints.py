@@ -20,11 +20,11 @@ from millrace.cli.run.checkpoint_compatibility import (
 from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
 from millrace.etl.launch import settings
+from millrace.lifecycle.changes.assembly_stages import with_templates
 from millrace.lifecycle.jobs import checkpoints
 from millrace.lifecycle.jobs.checkpoints import CheckpointError
 from millrace.lifecycle.jobs.reset_effects import read_again, reset_objection
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.upgrade import with_template
 from tests.documents import with_route
 from tests.unit.etl.test_manifest import DERIVE
 from tests.unit.lifecycle.shop import MANIFEST, Shop, document
@@ -293,12 +293,14 @@ def test_an_earlier_version_is_deployed_by_an_assembly_of_its_own(tmp_path: Path
         "other": {},
     }
     (new / "manifest.json").write_text(json.dumps({"version": "55.0.0", "artifacts": artifacts}))
-    old = with_template(new, stack, {"Resources": {"Old": {}}}, tmp_path / "old")
+    (new / f"{stack}.template.json").write_text("{}")
+    old = with_templates(new, {stack: {"Resources": {"Old": {}}}}, tmp_path / "old")
     own = hashlib.sha256((old / f"{stack}.template.json").read_bytes()).hexdigest()
     assert json.loads((old / f"{stack}.template.json").read_text()) == {"Resources": {"Old": {}}}
-    (kept,) = json.loads((old / f"{stack}.assets.json").read_text())["files"].items()
-    assert kept == (own, {**files["aaaa"], "destinations": {"here": {"objectKey": f"{own}.x"}}})
+    assert (new / f"{stack}.template.json").read_text() == "{}"
+    assert json.loads((old / f"{stack}.assets.json").read_text())["files"] == {
+        own: {**files["aaaa"], "destinations": {"here": {"objectKey": f"{own}.x"}}},
+        "bbbb": files["bbbb"],
+    }
     written = json.loads((old / "manifest.json").read_text())["artifacts"]
-    assert set(written) == {stack, f"{stack}.assets"}
     assert written[stack]["properties"]["stackTemplateAssetObjectUrl"] == f"s3://b/{own}.json"
-    assert written[stack]["dependencies"] == [f"{stack}.assets"]

@@ -216,11 +216,11 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
 ) -> None:
     calls: list[str] = []
 
-    def verb(_aws: Any, job: str, what: str, _progress: Any) -> dict[str, Any]:
+    def verb(_aws: Any, job: str, what: str, **_: Any) -> dict[str, Any]:
         calls.append(f"{what} {job}")
         return {"wish": "stopped" if job == "idle" else "running"}
 
-    monkeypatch.setattr(deploying, "_verb", verb)
+    monkeypatch.setattr(deploying, "_run_verb", verb)
     monkeypatch.setattr(deploying, "_stop_application", lambda *_: None)
     monkeypatch.setattr(deploying, "wait_until_healthy", lambda *_, **__: None)
     result = Changes(

@@ -191,6 +191,7 @@ def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_
         )
     stack = aws.names.stack(f"job-{JOB}")
     file = {"h": {"source": {"path": f"{stack}.template.json"}}}
+    (tmp_path / f"{stack}.template.json").write_text("{}")
     (tmp_path / f"{stack}.assets.json").write_text(json.dumps({"files": file}))
     (tmp_path / "manifest.json").write_text(json.dumps({"artifacts": {stack: {}, f"{stack}.assets": {}}}))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.lifecycle.jobs import one_off_run
+from millrace.lifecycle.jobs import one_off_run, state_machine
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, ExecutionResult
 
 ASKED = (("--backfill", "q"), ("--replace", ""))
@@ -40,7 +40,7 @@ def test_the_state_machine_starts_it_and_its_engine_is_asked_for_its_end(
         verbs.append((verb, arguments))
         return ExecutionResult(job, True, verb, "", {"wish": "running", "run": "r1"})
 
-    monkeypatch.setattr(one_off_run, "execute", execute)
+    monkeypatch.setattr(state_machine, "execute", execute)
     here = DeployedEnvironment(aws.names, lambda _: Engine())
     ended = one_off_run.run_once(here, "clicks", ASKED, progress=lambda _: None, poll_seconds=0)
     assert ended.succeeded
