@@ -14,8 +14,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 from ruamel.yaml import YAML
 
-from millrace.config.engines.glue import glue_tasks_per_worker
 from millrace.config.engines import KINDS
+from millrace.config.engines.glue import glue_tasks_per_worker
 
 
 class EngineValue(BaseModel):

@@ -261,6 +261,21 @@ class Answers:
         return result
 
 
+CHECKS = {**preflight_account.CHECKS, **preflight_templates.CHECKS}
+
+
+def account_of(network: str, folder: Path) -> Account:
+    file = folder / "prod.yaml"
+    file.write_text(ENVIRONMENT.format(network=network))
+    environment = load(file, ROOT)
+
+    def client(service: str) -> Any:
+        make: Any = boto3.client
+        return make(service, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+
+    return Account(DeployedEnvironment(Names(environment, ACCOUNT), client), plan(environment), TEMPLATES)
+
+
 def rows(
     given: dict[str, Any],
     network: str,
@@ -271,19 +286,8 @@ def rows(
 ) -> tuple[dict[str, Row], Answers]:
     answers = Answers(given)
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *asked: answers.call(*asked))
-    file = tmp_path / "prod.yaml"
-    file.write_text(ENVIRONMENT.format(network=network))
-    environment = load(file, ROOT)
-
-    def client(service: str) -> Any:
-        make: Any = boto3.client
-        return make(service, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
-
-    account = Account(DeployedEnvironment(Names(environment, ACCOUNT), client), plan(environment), TEMPLATES)
-    checks = {**preflight_account.CHECKS, **preflight_templates.CHECKS}
-    if drift:
-        checks["drift"] = preflight_templates.drift
-    return {each.subject: each for each in ask(account, checks)}, answers
+    checks = {**CHECKS, **({"drift": preflight_templates.drift} if drift else {})}
+    return {each.subject: each for each in ask(account_of(network, tmp_path), checks)}, answers
 
 
 @pytest.mark.parametrize("network", [NEW, ENDPOINTS, GIVEN])
@@ -304,6 +308,27 @@ def test_each_row_can_fail_and_says_what_to_do(
     assert result[subject].verdict == "failed", result
     assert result[subject] in failed(tuple(result.values()))
     assert result[subject].remedy or subject.startswith(("state machine", "policy"))
+
+
+def test_each_question_has_a_case_that_fails_and_one_without_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, unknown = set(), set()
+    accounts = {network: account_of(network, tmp_path) for network in (NEW, ENDPOINTS, GIVEN)}
+    none = {operation: denied(operation) for operation in GOOD}
+    for network, given in [(n, g) for _, n, g in FAILING] + [(network, none) for network in accounts]:
+        answers = Answers(given)
+        monkeypatch.setattr(BaseClient, "_make_api_call", lambda *asked, to=answers: to.call(*asked))
+        for name, check in CHECKS.items():
+            asked = ask(Account(accounts[network].aws, accounts[network].plan, TEMPLATES), {name: check})
+            if given is none:
+                assert all((each.subject, each.verdict) == (name, "not known") for each in asked), asked
+                unknown |= {name} if asked else set()
+            elif failed(asked):
+                refused.add(name)
+    assert unknown == set(CHECKS)
+    # No operation tells an account's quota of alarms, so more than usual is a warning.
+    assert refused == set(CHECKS) - {"quota: alarms"}
 
 
 def test_a_row_of_each_question_is_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
