@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
 
 EXTRAS: Mapping[str, str] = MappingProxyType(
@@ -24,6 +25,11 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
     }
 )  # fmt: skip
 """Extra of pyproject.toml that installs a package, by the package's import name."""
+
+
+def require_sandbox() -> None:
+    """Raise the error of a missing Spark at once, so that its extra is named and not that of the first import."""
+    import_module("pyspark")
 
 
 def extra_of_missing_module(error: ModuleNotFoundError) -> str | None:

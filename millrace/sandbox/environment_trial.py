@@ -175,8 +175,10 @@ def run(
         A server or a job did not start, a job ended by itself, or nothing landed in five minutes without progress.
     """
     began = time.monotonic()
-    for left in stop_left_behind():
-        say(f"stopped {left}, which an earlier sandbox left running with its tables")
+    if left := stop_left_behind():
+        say(
+            f"stopped {' and '.join(left)} of an earlier run, with its tables; this run begins with empty ones"
+        )
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
         local, broker = stack.enter_context(servers(keep=keep))

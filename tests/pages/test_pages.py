@@ -158,6 +158,8 @@ def test_pictures_of_each_page(opened):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
         wait(page, DRAWN)
+        # A chart is drawn anew in the width that is left.
+        wait(page, f"document.documentElement.scrollWidth <= {width}")
         page.screenshot(path=SHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
     height = page.evaluate("document.documentElement.scrollHeight")
     page.emulate_media(color_scheme="light")

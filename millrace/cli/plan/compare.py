@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.cli.shared.console import figures, show_with_texts, words
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import plan, total
-from millrace.sizing.alternatives.other_services import alternatives
+from millrace.sizing.alternatives.other_services import Alternative, alternatives
 from millrace.sizing.moves import with_engine_version
 from millrace.sizing.text_format import dollars
 
@@ -50,13 +50,16 @@ def compare(
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
-    listing = plain_table(
-        *words("way"), *figures("$/month"), "price", "does not do", "of which the file uses"
-    )
-    for each in result:
-        usd = "unknown" if each.usd is None else dollars(each.usd)
-        listing.add_row(*map(escape, (each.name, usd, each.price, each.lacks, "; ".join(each.beyond))))
-    show(listing)
+    rows = [
+        [*map(escape, (each.name, _usd(each), each.price, each.lacks, "; ".join(each.beyond)))]
+        for each in result
+    ]
+    texts = ("price", "does not do", "of which the file uses")
+    show_with_texts([*words("way"), *figures("$/month")], texts, rows)
+
+
+def _usd(way: Alternative) -> str:
+    return "unknown" if way.usd is None else dollars(way.usd)
 
 
 def _engines(environment: Environment) -> dict[str, float | str]:

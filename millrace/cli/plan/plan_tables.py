@@ -12,15 +12,13 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from millrace.cli.shared.console import WIDE
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
 from millrace.sizing.model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
 from millrace.sizing.planning import total
 from millrace.sizing.text_format import count
-
-_WIDE = 110
-"""Terminal width in columns from which reasons have their own column."""
 
 _LEGEND = "~ rests on a rate that nobody measured     = pinned in the file"
 _WORKERS = "Workers are counted as if all ran all month."
@@ -37,7 +35,7 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
         Columns of the terminal; ``None`` for a pipe, which gets plain lines of any length.
     """
     terminal = width is not None
-    inline = width is None or width >= _WIDE
+    inline = width is None or width >= WIDE
     yield Text(_LEGEND, "dim")
     for line in plan.advice:
         yield Text(f"Advice: {line}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from millrace.cli.extras import require_sandbox
 from millrace.cli.run import traffic
 from millrace.cli.shared.console import hint
 from millrace.cli.shared.options import EnvironmentName, load_with_job
@@ -66,6 +67,7 @@ def demo(
 
     Stops everything that it started, also after Ctrl-C and after a failure.
     """
+    require_sandbox()
     from millrace.sandbox.demo import JOBS, environment_for_line, run
 
     def terminated(number: int, _: Any) -> None:
@@ -120,7 +122,12 @@ def run_here(
     ] = 15.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 1,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the servers and tables running and print their addresses.")
+        bool,
+        typer.Option(
+            "--keep",
+            help="Leave the servers and tables running and print their addresses. The next run stops them and begins with "
+            "empty tables.",
+        ),
     ] = False,
 ) -> None:
     """Run the jobs of an environment on this machine, on generated records of your schemas or on your own.
@@ -140,6 +147,7 @@ def run_here(
 
       millrace sandbox run --env dev --job orders --from orders.jsonl --keep
     """
+    require_sandbox()
     from millrace.sandbox import environment_trial
     from millrace.sandbox.running_sandbox import running_spark
     from millrace.sandbox.stand_in import stand_in
@@ -165,7 +173,7 @@ def run_here(
     if keep:
         spark = running_spark(loaded)
         typer.echo(
-            "left running until `millrace sandbox stop` or the next run, without the jobs:\n"
+            "left running until `millrace sandbox stop` or the next run, which begins with empty tables; no job runs:\n"
             f"  S3 and the other services: {spark.stack.endpoint}\n"
             f"  Kafka: {spark.kafka}\n"
             f"`millrace replay`, `backfill`, `audit` and `traffic` with --env {env} work on it"

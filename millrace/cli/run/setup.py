@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Literal
 
 import typer
@@ -37,5 +38,7 @@ def setup(
         raise RefusedError("this is a clone of Millrace; run `make setup` instead")
     (installing.install_for_deploy if what == "deploy" else installing.install_all)(typer.echo)
     env = next(iter(environments()), "ENV")
-    verb = "deploy" if what == "deploy" else "sandbox run"
-    typer.echo(f"next: millrace {verb} --env {env}")
+    if what == "sandbox" and find_spec("pyspark") is None:
+        typer.echo("next: pip install --require-hashes -r requirements-sandbox.txt && millrace setup")
+    else:
+        typer.echo(f"next: millrace {'deploy' if what == 'deploy' else 'sandbox run'} --env {env}")

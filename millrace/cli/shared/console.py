@@ -19,6 +19,8 @@ from millrace.config.document.invisible_characters import TABLE
 _PIPE_WIDTH = 1000
 """Width of output to a pipe; larger than any row, so that scripts and logs get no wrapped or cut lines."""
 
+WIDE = 110
+"""Terminal width in columns from which texts have their own column."""
 
 # Rich passes every text through this table before it adds colours and cursor moves, in this program and in Typer.
 control._CONTROL_STRIP_TRANSLATE.update(TABLE)  # type: ignore[arg-type]  # its own drop characters
@@ -90,6 +92,38 @@ def figures(*names: str, no_wrap: bool = True) -> list[Column]:
 def plain_table(*columns: Column | str) -> Table:
     """Return a table without lines, its columns two spaces apart."""
     return Table(*columns, box=None, pad_edge=False, padding=(0, 2))
+
+
+def show_with_texts(
+    columns: Sequence[Column],
+    texts: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    stream: TextIO | None = None,
+) -> None:
+    """Print a table whose last columns are texts; in a narrow terminal they stand below their row.
+
+    Parameters
+    ----------
+    columns
+        Columns of short cells.
+    texts
+        Names of the columns of texts.
+    rows
+        Cells, in Rich's markup.
+    """
+    room, short = width(stream or sys.stdout), len(columns)
+    if room is None or room >= WIDE:
+        table = plain_table(*columns, *texts)
+        for row in rows:
+            table.add_row(*row)
+        show(table, stream=stream)
+        return
+    for row in rows:
+        show("  ".join(row[:short]), stream=stream)
+        for name, text in zip(texts, row[short:], strict=True):
+            if text:
+                show(Padding(f"{name}: {text}" if name else text, (0, 0, 0, 4)), stream=stream)
 
 
 def hint(text: str) -> None:

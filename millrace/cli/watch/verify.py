@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.cli.extras import require_sandbox
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import progress
 from millrace.cli.shared.expected_failures import confirm
@@ -116,6 +117,8 @@ def verify(
 
       millrace verify --env local --sandbox --yes
     """
+    if not claims:
+        require_sandbox()
     from millrace.verify.environment import VerificationSettings
 
     environment = load(env)

@@ -5,47 +5,29 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 import fastavro
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, NullType, StructField, StructType
 
 from millrace.sandbox.schemas.avro_encoding import AvroSchema
-from millrace.sandbox.schemas.field_remarks import MONEY, remarks
+from millrace.sandbox.schemas.field_remarks import remarks
+from millrace.sandbox.schemas.value_types import (
+    clashing_names,
+    column_type,
+    common_type,
+    kind_of,
+    kind_of_cell,
+)
 
 EXAMPLES = 3
 _DEEPEST = 64
 """Levels of a record; a type of more is no help to anybody."""
 
 _LONGEST_EXAMPLE = 24
-
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
-_WHOLE = re.compile(r"-?(0|[1-9]\d{0,37})")
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
-_NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0), DoubleType())
-"""Each takes the values of those before it, the last one with rounding."""
 
 _AVRO_HEADER: dict[str, Any] = {
     "type": "record",
@@ -101,98 +83,6 @@ class Inferred:
     records: int
     unreadable: int = 0
     reason: str | None = None
-
-
-def kind_of(value: Any) -> DataType:
-    """Return the narrowest type of a JSON value; a text in the form of a time has that type.
-
-    Examples
-    --------
-    >>> kind_of([1, 2.5]).simpleString()
-    'array<double>'
-    """
-    if value is None:
-        return NullType()
-    if isinstance(value, bool):
-        return BooleanType()
-    if isinstance(value, int):
-        return next(
-            (k for k, bits in ((_NUMBERS[0], 31), (_NUMBERS[1], 63)) if -(1 << bits) <= value < 1 << bits),
-            _wide(value),
-        )
-    if isinstance(value, Decimal):
-        return MONEY if value.as_tuple().exponent == -2 and abs(value) < 10**16 else DoubleType()
-    if isinstance(value, float):
-        return DoubleType()
-    if isinstance(value, str):
-        return _kind_of_text(value)
-    if isinstance(value, list):
-        kind: DataType = NullType()
-        for each in value:
-            kind, _ = common_type(kind, kind_of(each))
-        return ArrayType(kind)
-    return StructType([StructField(name, kind_of(each)) for name, each in value.items()])
-
-
-def _wide(value: int) -> DataType:
-    return DecimalType(38, 0) if abs(value) < 10**38 else DoubleType()
-
-
-def _kind_of_text(text: str) -> DataType:
-    for pattern, parse, kind in (
-        (_MOMENT, datetime.fromisoformat, TimestampType()),
-        (_DAY, date.fromisoformat, DateType()),
-    ):
-        if pattern.fullmatch(text):
-            try:
-                parse(text)
-            except ValueError:
-                return StringType()
-            return kind
-    return StringType()
-
-
-def kind_of_cell(text: str) -> DataType:
-    """Return the narrowest type of a CSV column; digits after a leading zero are a code, not a number."""
-    if text == "":
-        return NullType()
-    if text.lower() in ("true", "false"):
-        return BooleanType()
-    if _WHOLE.fullmatch(text):
-        return kind_of(int(text))
-    return kind_of(Decimal(text)) if _NUMBER.fullmatch(text) else _kind_of_text(text)
-
-
-def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
-    """Return the type that takes the values of two types, and what is odd about it."""
-    if one == other or isinstance(other, NullType):
-        return one, None
-    if isinstance(one, NullType):
-        return other, None
-    if one in _NUMBERS and other in _NUMBERS:
-        return _NUMBERS[max(_NUMBERS.index(one), _NUMBERS.index(other))], None
-    if MONEY in (one, other) and {one, other} <= {MONEY, *_NUMBERS}:
-        return DoubleType(), None
-    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        kind, odd = common_type(one.elementType, other.elementType)
-        return ArrayType(kind), odd
-    if isinstance(one, StructType) and isinstance(other, StructType):
-        return _merged_structs(one, other)
-    times = (TimestampType, DateType)
-    if isinstance(one, times) and isinstance(other, times):
-        return TimestampType(), None
-    if isinstance(one, (*times, StringType)) and isinstance(other, (*times, StringType)):
-        return StringType(), None
-    return StringType(), " and ".join(sorted((one.simpleString(), other.simpleString())))
-
-
-def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str | None]:
-    kinds = {f.name: f.dataType for f in one.fields}
-    odd = None
-    for f in other.fields:
-        kinds[f.name], result = common_type(kinds.get(f.name, NullType()), f.dataType)
-        odd = odd or (f"{f.name}: {result}" if result else None)
-    return StructType([StructField(name, kind) for name, kind in kinds.items()]), odd
 
 
 def from_json(payloads: Iterable[bytes], *, required: bool = False, narrow: bool = False) -> Inferred:
@@ -334,10 +224,10 @@ def _inferred(
                 report.conflicts.append(odd)
         if isinstance(kind, NullType):
             report.conflicts.append("no value seen")
-        report.kind = _settled(kind, narrow=narrow)
+        report.kind = column_type(kind, narrow=narrow)
         report.conflicts += remarks(name, kind, values)
         report.examples = _examples(values)
-        if clash := sorted(set(_clashing(kind))):
+        if clash := sorted(set(clashing_names(kind))):
             report.conflicts.append(f"kept as JSON text: names in it that no column has: {', '.join(clash)}")
         if why := _why_left_out(name, lowered):
             report.conflicts.append(f"left out: its name {why}")
@@ -358,36 +248,6 @@ def _why_left_out(name: str, lowered: set[str]) -> str | None:
     if not name or "`" in name:
         return "is empty or holds a backtick"
     return "differs from another in case only" if name.lower() in lowered else None
-
-
-def _clashing(kind: DataType) -> Iterator[str]:
-    """Yield the names in a type that differ in case only, and empty ones: no struct can have them."""
-    if isinstance(kind, ArrayType | MapType):
-        yield from _clashing(kind.elementType if isinstance(kind, ArrayType) else kind.valueType)
-    elif isinstance(kind, StructType):
-        lowered = Counter(name.lower() for name in kind.names)
-        yield from (name or "''" for name in kind.names if lowered[name.lower()] > 1 or not name)
-        for field in kind.fields:
-            yield from _clashing(field.dataType)
-
-
-def _settled(kind: DataType, *, narrow: bool) -> DataType:
-    """Return a type without unknown parts: a value that was always null is a text, and so is an object that is no struct."""
-    if isinstance(kind, NullType):
-        return StringType()
-    if isinstance(kind, IntegerType) and not narrow:
-        return LongType()
-    if isinstance(kind, ArrayType):
-        return ArrayType(_settled(kind.elementType, narrow=narrow))
-    if isinstance(kind, StructType):
-        # A struct without fields is not a valid column type; its JSON text is.
-        return (
-            StructType([StructField(f.name, _settled(f.dataType, narrow=narrow)) for f in kind.fields])
-            if kind.fields
-            and not any(_clashing(StructType([StructField(f.name, NullType()) for f in kind.fields])))
-            else StringType()
-        )
-    return kind
 
 
 def _examples(values: Sequence[Any]) -> list[str]:
@@ -427,6 +287,6 @@ def from_avro(data: bytes) -> tuple[str, Inferred]:
     schema = AvroSchema(text).struct
     reports = tuple(FieldReport(f.name, f.dataType) for f in schema.fields)
     for each in reports:
-        if clash := sorted(set(_clashing(each.kind))):
+        if clash := sorted(set(clashing_names(each.kind))):
             each.conflicts.append(f"no table has it: names that differ in case only: {', '.join(clash)}")
     return json.dumps(json.loads(text), indent=2) + "\n", Inferred(schema, reports, 0)

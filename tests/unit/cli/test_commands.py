@@ -95,6 +95,17 @@ def test_a_pipe_gets_plain_whole_lines(name: str) -> None:
         assert stream.expected_partitions.why in done.stdout
 
 
+@pytest.mark.parametrize("columns", [60, 120])
+def test_a_terminal_shows_every_text_whole(columns: int) -> None:
+    ways = json.loads(millrace("compare", "--env", "minimal", "--json").stdout)
+    shown = in_terminal(columns, "compare", "--env", "minimal")
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
+    assert "…" not in shown
+    if columns == 60:
+        flat = " ".join(shown.split())
+        assert all(text in flat for each in ways for text in (each["name"], each["price"], each["lacks"]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_terminal_shows_every_number_whole(columns: int) -> None:

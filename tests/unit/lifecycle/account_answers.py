@@ -173,6 +173,18 @@ def client_of(service: str) -> Any:
     return make(service, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
 
 
+CHECKS = {**preflight_account.CHECKS, **preflight_templates.CHECKS}
+
+
+def account_of(network: str, folder: Path) -> Account:
+    file = folder / "prod.yaml"
+    file.write_text(ENVIRONMENT.format(network=network))
+    environment = load(file, ROOT)
+    return Account(
+        DeployedEnvironment(Names(environment, ACCOUNT), client_of), plan(environment), TEMPLATES
+    )
+
+
 def rows(
     given: dict[str, Any],
     network: str,
@@ -183,14 +195,5 @@ def rows(
 ) -> tuple[dict[str, Row], Answers]:
     answers = Answers(given)
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *asked: answers.call(*asked))
-    file = tmp_path / "prod.yaml"
-    file.write_text(ENVIRONMENT.format(network=network))
-    environment = load(file, ROOT)
-
-    account = Account(
-        DeployedEnvironment(Names(environment, ACCOUNT), client_of), plan(environment), TEMPLATES
-    )
-    checks = {**preflight_account.CHECKS, **preflight_templates.CHECKS}
-    if drift:
-        checks["drift"] = preflight_templates.drift
-    return {each.subject: each for each in ask(account, checks)}, answers
+    checks = {**CHECKS, **({"drift": preflight_templates.drift} if drift else {})}
+    return {each.subject: each for each in ask(account_of(network, tmp_path), checks)}, answers

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.client import BaseClient
 
 from millrace.config import load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -16,6 +17,7 @@ from millrace.lifecycle.preflight.questions import Account, ask, failed
 from millrace.sizing import plan
 from tests.unit.lifecycle.account_answers import (
     ACCOUNT,
+    CHECKS,
     ENDPOINTS,
     ENVIRONMENT,
     FINDING,
@@ -26,7 +28,10 @@ from tests.unit.lifecycle.account_answers import (
     ROOT,
     ROUTE,
     STACK,
+    TEMPLATES,
     ZONES,
+    Answers,
+    account_of,
     denied,
     error,
     rows,
@@ -144,6 +149,27 @@ def test_each_row_can_fail_and_says_what_to_do(
     assert result[subject].verdict == "failed", result
     assert result[subject] in failed(tuple(result.values()))
     assert result[subject].remedy or subject.startswith(("state machine", "policy"))
+
+
+def test_each_question_has_a_case_that_fails_and_one_without_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, unknown = set(), set()
+    accounts = {network: account_of(network, tmp_path) for network in (NEW, ENDPOINTS, GIVEN)}
+    none = {operation: denied(operation) for operation in GOOD}
+    for network, given in [(n, g) for _, n, g in FAILING] + [(network, none) for network in accounts]:
+        answers = Answers(given)
+        monkeypatch.setattr(BaseClient, "_make_api_call", lambda *asked, to=answers: to.call(*asked))
+        for name, check in CHECKS.items():
+            asked = ask(Account(accounts[network].aws, accounts[network].plan, TEMPLATES), {name: check})
+            if given is none:
+                assert all((each.subject, each.verdict) == (name, "not known") for each in asked), asked
+                unknown |= {name} if asked else set()
+            elif failed(asked):
+                refused.add(name)
+    assert unknown == set(CHECKS)
+    # No operation tells an account's quota of alarms, so more than usual is a warning.
+    assert refused == set(CHECKS) - {"quota: alarms"}
 
 
 def test_a_row_of_each_question_is_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

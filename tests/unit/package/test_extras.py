@@ -13,6 +13,9 @@ import pytest
 
 from millrace.cli import extras
 from millrace.cli.app import main
+from millrace.cli.run import setup
+from millrace.sandbox.programs import setup as installing
+from millrace.sandbox.programs import toolchain
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -69,6 +72,43 @@ def test_who_lacks_an_extra_is_told_which(monkeypatch: pytest.MonkeyPatch, tmp_p
         main()
     assert not ended.value.code, "pages need the base only"
     assert "</html>" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "demo",
+        "sandbox run --env minimal",
+        "bench clicks --env minimal",
+        "verify --env minimal --sandbox --yes",
+    ],
+)
+def test_a_verb_that_needs_spark_says_so_at_once(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the smaller extra of the first package that it imports, and then the other one."""
+    monkeypatch.chdir(ROOT)
+    for module in [each for each in sys.modules if each.startswith(("millrace.sandbox", "millrace.verify"))]:
+        monkeypatch.delitem(sys.modules, module)
+    for module in extras.EXTRAS:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(sys, "argv", ["millrace", *verb.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "requirements-sandbox.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("spark", "wanted"), [(True, "millrace sandbox run"), (False, "pip install")])
+def test_what_comes_after_setup_works(
+    spark: bool, wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(toolchain, "in_clone", lambda: False)
+    monkeypatch.setattr(installing, "install_all", lambda _: None)
+    monkeypatch.setattr(setup, "find_spec", lambda _: object() if spark else None)
+    setup.setup("sandbox")
+    assert f"next: {wanted} " in capsys.readouterr().out
 
 
 def test_another_missing_module_is_a_defect() -> None:

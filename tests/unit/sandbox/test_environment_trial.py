@@ -13,6 +13,7 @@ from millrace.cli.run.sandbox import _figures, _files
 from millrace.config import ConfigurationError
 from millrace.sandbox import environment_trial, running_sandbox
 from millrace.sandbox.environment_trial import DerivedComparison, LandedTable
+from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.records.ledger import Ledger, compare
@@ -146,3 +147,19 @@ def test_what_is_kept_is_told_also_after_a_loss(
     for part in ("copied: 3 rows", "http://127.0.0.1:4566", "127.0.0.1:9092", "millrace sandbox stop"):
         assert part in done.output
     assert "left running" not in run().output
+
+
+def test_a_run_after_a_kept_one_says_that_its_tables_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(**_: object) -> None:
+        raise SandboxError("here")
+
+    monkeypatch.setattr(environment_trial, "stop_left_behind", lambda: ["kafka", "localstack"])
+    monkeypatch.setattr(environment_trial, "servers", ends)
+    said: list[str] = []
+    with pytest.raises(SandboxError, match="here"):
+        environment_trial.run("dev", ["shop"], {}, seconds=0, say=said.append, keep=True)
+    assert (
+        said[0]
+        == "stopped kafka and localstack of an earlier run, with its tables; this run begins with empty ones"
+    )
+    assert "begins with empty tables" in " ".join(run("--help").output.replace("│", " ").split())

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.config.formats import ddl as of_ddl
 from millrace.sandbox.schemas import ddl, samples
-from millrace.sandbox.schemas.infer import InferenceError, common_type, from_avro, from_csv, from_json
+from millrace.sandbox.schemas.infer import InferenceError, from_avro, from_csv, from_json
 from millrace.sandbox.schemas.traffic_values import from_file
+from millrace.sandbox.schemas.value_types import common_type
 
 KINDS = {
     "whole": ([1, -5], "BIGINT"),

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import plain_table, show, words
+from millrace.cli.shared.console import show_with_texts, words
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import Environment, load
@@ -89,10 +89,8 @@ def _templates(environment: Environment) -> tuple[Mapping[str, Template] | None,
 
 def show_rows(rows: Sequence[Row], *, err: bool = False) -> None:
     """Print a table, a line for each row, and below it the commands of those that are not in order."""
-    table = plain_table(*words("", ""), "", "")
-    for each in rows:
-        table.add_row(_SIGNS[each.verdict], escape(each.subject), escape(each.found), escape(each.remedy))
-    show(table, stream=sys.stderr if err else None)
+    cells = [[_SIGNS[e.verdict], *map(escape, (e.subject, e.found, e.remedy))] for e in rows]
+    show_with_texts(words("", ""), ("", "to do"), cells, stream=sys.stderr if err else None)
     for each in rows:
         if each.command:
             typer.echo(f"{each.subject}: {each.command}", err=err)

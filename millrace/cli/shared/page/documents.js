@@ -127,7 +127,7 @@ function finding(each, place, runs) {
     note(each.words),
     table(["evidence", "value", "95 % interval"], evidence, `Evidence of ${name}; its gain is ${gain} (${between(each.effect)})`),
     changes.length > 0 && table(["where", "key", "now", "change to"], changes, `Changes for ${name}, best first`, { words: true }),
-    links.length > 0 && make("p", {}, `Batches${left ? ` and ${left} more` : ""}:`, links),
+    links.length > 0 && make("p", {}, "Batches", links, left ? ` and ${left} more` : ""),
   ], { open: place === 0, id: `finding-${place + 1}` });
 }
 

@@ -84,7 +84,7 @@ function foldRest(parts, most, summary, wrap = each => each) {
 function table(head, rows, caption, { ids = [], words = false } = {}) {
   const cells = row => row.map((cell, column) =>
     make(column ? "td" : "th", { scope: column ? null : "row", "data-head": head[column] || null },
-      make("span", {}, cell)));
+      make("span", {}, typeof cell === "string" ? cell.replace(/\[[^\]]*\]/g, interval => interval.replaceAll(" ", "\u00a0")) : cell)));
   return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     make("table", { class: words ? "words" : null },
       make("caption", {}, caption),

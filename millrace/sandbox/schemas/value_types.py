@@ -1,0 +1,158 @@
+"""Spark type of a value or of several, the narrowest that takes them all."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from millrace.sandbox.schemas.field_remarks import MONEY
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_WHOLE = re.compile(r"-?(0|[1-9]\d{0,37})")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0), DoubleType())
+"""Each takes the values of those before it, the last one with rounding."""
+
+
+def kind_of(value: Any) -> DataType:
+    """Return the narrowest type of a JSON value; a text in the form of a time has that type.
+
+    Examples
+    --------
+    >>> kind_of([1, 2.5]).simpleString()
+    'array<double>'
+    """
+    if value is None:
+        return NullType()
+    if isinstance(value, bool):
+        return BooleanType()
+    if isinstance(value, int):
+        return next(
+            (k for k, bits in ((_NUMBERS[0], 31), (_NUMBERS[1], 63)) if -(1 << bits) <= value < 1 << bits),
+            _wide(value),
+        )
+    if isinstance(value, Decimal):
+        return MONEY if value.as_tuple().exponent == -2 and abs(value) < 10**16 else DoubleType()
+    if isinstance(value, float):
+        return DoubleType()
+    if isinstance(value, str):
+        return _kind_of_text(value)
+    if isinstance(value, list):
+        kind: DataType = NullType()
+        for each in value:
+            kind, _ = common_type(kind, kind_of(each))
+        return ArrayType(kind)
+    return StructType([StructField(name, kind_of(each)) for name, each in value.items()])
+
+
+def _wide(value: int) -> DataType:
+    return DecimalType(38, 0) if abs(value) < 10**38 else DoubleType()
+
+
+def _kind_of_text(text: str) -> DataType:
+    for pattern, parse, kind in (
+        (_MOMENT, datetime.fromisoformat, TimestampType()),
+        (_DAY, date.fromisoformat, DateType()),
+    ):
+        if pattern.fullmatch(text):
+            try:
+                parse(text)
+            except ValueError:
+                return StringType()
+            return kind
+    return StringType()
+
+
+def kind_of_cell(text: str) -> DataType:
+    """Return the narrowest type of a CSV column; digits after a leading zero are a code, not a number."""
+    if text == "":
+        return NullType()
+    if text.lower() in ("true", "false"):
+        return BooleanType()
+    if _WHOLE.fullmatch(text):
+        return kind_of(int(text))
+    return kind_of(Decimal(text)) if _NUMBER.fullmatch(text) else _kind_of_text(text)
+
+
+def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
+    """Return the type that takes the values of two types, and what is odd about it."""
+    if one == other or isinstance(other, NullType):
+        return one, None
+    if isinstance(one, NullType):
+        return other, None
+    if one in _NUMBERS and other in _NUMBERS:
+        return _NUMBERS[max(_NUMBERS.index(one), _NUMBERS.index(other))], None
+    if MONEY in (one, other) and {one, other} <= {MONEY, *_NUMBERS}:
+        return DoubleType(), None
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        kind, odd = common_type(one.elementType, other.elementType)
+        return ArrayType(kind), odd
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        return _merged_structs(one, other)
+    times = (TimestampType, DateType)
+    if isinstance(one, times) and isinstance(other, times):
+        return TimestampType(), None
+    if isinstance(one, (*times, StringType)) and isinstance(other, (*times, StringType)):
+        return StringType(), None
+    return StringType(), " and ".join(sorted((one.simpleString(), other.simpleString())))
+
+
+def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str | None]:
+    kinds = {f.name: f.dataType for f in one.fields}
+    odd = None
+    for f in other.fields:
+        kinds[f.name], result = common_type(kinds.get(f.name, NullType()), f.dataType)
+        odd = odd or (f"{f.name}: {result}" if result else None)
+    return StructType([StructField(name, kind) for name, kind in kinds.items()]), odd
+
+
+def clashing_names(kind: DataType) -> Iterator[str]:
+    """Yield the names in a type that differ in case only, and empty ones: no struct can have them."""
+    if isinstance(kind, ArrayType | MapType):
+        yield from clashing_names(kind.elementType if isinstance(kind, ArrayType) else kind.valueType)
+    elif isinstance(kind, StructType):
+        lowered = Counter(name.lower() for name in kind.names)
+        yield from (name or "''" for name in kind.names if lowered[name.lower()] > 1 or not name)
+        for field in kind.fields:
+            yield from clashing_names(field.dataType)
+
+
+def column_type(kind: DataType, *, narrow: bool) -> DataType:
+    """Return a type without unknown parts and with whole numbers as BIGINT, unless ``narrow``: a value that was always null is a text, and so is an object that is no struct."""
+    if isinstance(kind, NullType):
+        return StringType()
+    if isinstance(kind, IntegerType) and not narrow:
+        return LongType()
+    if isinstance(kind, ArrayType):
+        return ArrayType(column_type(kind.elementType, narrow=narrow))
+    if isinstance(kind, StructType):
+        # A struct without fields is not a valid column type; its JSON text is.
+        return (
+            StructType([StructField(f.name, column_type(f.dataType, narrow=narrow)) for f in kind.fields])
+            if kind.fields
+            and not any(clashing_names(StructType([StructField(f.name, NullType()) for f in kind.fields])))
+            else StringType()
+        )
+    return kind
