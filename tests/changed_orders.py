@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +20,7 @@ create table orders (
   id bigint primary key, code text not null, n int, price numeric(9,2), day date, at timestamp, seen timestamptz, raw bytea, note text
 );
 alter table orders replica identity full;
+alter table orders alter column note set storage external;
 create unique index on orders (code);
 create table changed (place bigserial primary key, xid xid8 default pg_current_xact_id(), id bigint, code text, n int, price numeric(9,2));
 create function note_change() returns trigger language plpgsql as $$ begin
@@ -39,13 +40,25 @@ SNAPSHOT = """
 insert into signals values ('s{0}', 'execute-snapshot', '{{"data-collections": ["public.orders"], "type": "incremental"}}');
 """
 
+WIDENED = "alter table orders add column extra text, alter column n type bigint"
+
 Values = tuple[str, str, str]
 Interval = tuple[int, float, Values]
 """From and to, in milliseconds since 1970, and code, number and price."""
 
 
-def transactions(seed: int, number: int, keys: int = 60) -> Iterator[str]:
-    """Yield statements that change some of the rows, keys too, in transactions of up to five changes."""
+def transactions(
+    seed: int, number: int, keys: int = 60, repeats: Sequence[int] = (1, 300), *, widened: bool = False
+) -> Iterator[str]:
+    """Yield statements that change some of the rows, keys too, in transactions of up to five changes.
+
+    Parameters
+    ----------
+    repeats
+        Lengths of notes, in 32 characters: from a hundred on, PostgreSQL does not log one that stays (TOAST).
+    widened
+        Whether the table is as after :data:`WIDENED`.
+    """
     choose = random.Random(seed)
     for place in range(number):
         yield "begin;"
@@ -56,7 +69,7 @@ def transactions(seed: int, number: int, keys: int = 60) -> Iterator[str]:
                 values = (
                     f"{key}, {code}, {place}, {choose.randrange(-(10**6), 10**6)} / 100.0, "
                     f"date '1960-01-01' + {choose.randrange(40_000)}, timestamp '2024-02-29 23:59:59.123456' + interval '{place} s', "
-                    f"now(), '\\x00ff{place % 256:02x}', repeat(md5('{place}'), {choose.choice((1, 300))})"
+                    f"now(), '\\x00ff{place % 256:02x}', repeat(md5('{place}'), {choose.choice(repeats)})"
                 )
                 yield (
                     "insert into orders (id, code, n, price, day, at, seen, raw, note) "
@@ -71,7 +84,8 @@ def transactions(seed: int, number: int, keys: int = 60) -> Iterator[str]:
             elif fate < 0.95:
                 yield f"delete from orders where id in ({key}, {100 + key + 10 * keys * seed});"
             else:
-                yield f"update orders set note = null, price = null where id = {key};"
+                more = f", extra = 'e{place}', n = {2**40 + place}" if widened else ""
+                yield f"update orders set note = null, price = null{more} where id = {key};"
         yield choose.choice(("commit;", "commit;", "commit;", "rollback;"))
 
 

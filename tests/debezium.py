@@ -1,9 +1,9 @@
-"""Debezium's connector for PostgreSQL in a real Kafka Connect (standalone) on 127.0.0.1."""
+"""Debezium's connectors for PostgreSQL and MySQL in a real Kafka Connect (standalone) on 127.0.0.1."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import Process, free_port
 from millrace.sandbox.programs.toolchain import java_home, program_environment
+from tests import mysql
 from tests.postgres import DATABASE, PASSWORD, USER, Postgres
 
 PREFIX = "shop"
@@ -18,6 +19,15 @@ PREFIX = "shop"
 
 SIGNALS = "public.signals"
 """Table whose rows order an incremental snapshot."""
+
+_POSTGRES = {
+    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+    "database.user": USER,
+    "database.password": PASSWORD,
+    "database.dbname": DATABASE,
+    "plugin.name": "pgoutput",
+    "signal.data.collection": SIGNALS,
+}
 
 _WORKER = """\
 bootstrap.servers={bootstrap}
@@ -38,7 +48,7 @@ class Connector:
 
     home: Path
     bootstrap: str
-    database: Postgres
+    database: Postgres | mysql.MySql
     settings: dict[str, str] = field(default_factory=dict)
     wrapped: bool = False
     process: Process | None = None
@@ -52,28 +62,36 @@ class Connector:
             _WORKER.format(bootstrap=self.bootstrap, home=self.home, port=port, wrapped=wrapped)
         )
         settings = {
-            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "database.hostname": "127.0.0.1",
             "database.port": str(self.database.port),
-            "database.user": USER,
-            "database.password": PASSWORD,
-            "database.dbname": DATABASE,
             "topic.prefix": PREFIX,
-            "plugin.name": "pgoutput",
-            "signal.data.collection": SIGNALS,
             "skipped.operations": "none",
+            **(_POSTGRES if isinstance(self.database, Postgres) else self._mysql()),
             **self.settings,
         }
         connector.write_text(json.dumps({"name": PREFIX, "config": settings}))
         jars.fetch(["debezium"])
         path = ":".join(map(str, jars.files("debezium")))
-        java = [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", path]
+        java: list[str | Path] = [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", path]
         self.process = Process.start(
             "connect",
             [*java, "org.apache.kafka.connect.cli.ConnectStandalone", worker, connector],
             environment=program_environment(),
             log=self.home / "connect.log",
         )
+
+    def _mysql(self) -> Mapping[str, str]:
+        history = "schema.history.internal"
+        return {
+            "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+            "database.user": mysql.USER,
+            "database.password": mysql.PASSWORD,
+            "database.server.id": "4711",
+            "database.ssl.mode": "disabled",
+            "signal.data.collection": f"{mysql.DATABASE}.signals",
+            f"{history}.kafka.bootstrap.servers": self.bootstrap,
+            f"{history}.kafka.topic": "schema-history",
+        }
 
     def kill(self) -> None:
         """End it in the middle of what it does."""

@@ -8,7 +8,7 @@ own, of which the later arrival decides: a log has no place for the moment of a 
 change           lane                                          time                                      position
 ===============  ============================================  ========================================  ==============
 with a position  the change's lane                             arrival                                   50 digits, the rank, 13 of the offset
-by its time      the record's lane, and the time               the change's                              the record's
+by its time      the record's lane, and the time               the change's, then arrival                the record's
 any other        the record's lane                             arrival                                   the record's
 ===============  ============================================  ========================================  ==============
 
@@ -164,7 +164,8 @@ def _place() -> Column:
     whole = _with_room(own["position"])
     timed = place(
         whole,
-        F.concat(F.lit("1"), F.lpad(micros.cast("string"), 16, "0")),
+        # Of equal times in two lanes, such as a truncate and a row, the arrival decides.
+        F.concat(F.lit("1"), F.lpad(micros.cast("string"), 16, "0"), own["time"]),
         hashed(own["lane"], micros),
         whole,
     )

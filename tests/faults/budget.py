@@ -89,6 +89,7 @@ PARTS = (
         for name in DEPLOYED
     ),
     _part("deployed sinks", "one deployed job, five kinds of sink, kill -9", "tests.faults.sinks --deployed --kills 1 --records 2000", 8),
+    _part("change data", "tables and history of a database's changes are PostgreSQL's", "tests.faults.change_data --transactions 100000", 15),
     _part("load", "10^7 records", "tests.faults.load --events 10000000", 15),
     _part(
         "load kinesis", "10^6 records, with kills in the middle of reshards",

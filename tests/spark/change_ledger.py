@@ -31,9 +31,9 @@ class Ledger:
     Attributes
     ----------
     connector
-        ``postgresql``, ``mysql``, ``sqlserver``, ``oracle`` or ``dms``.
+        ``postgresql``, ``mysql``, ``mysql-gtid``, ``sqlserver``, ``oracle`` or ``dms``.
     truncates
-        Whether the table is truncated.
+        Whether the table is truncated; not when ledgers share a table.
     records
         What was sent, in the shape of the sources' rows.
     log_of_changes
@@ -151,8 +151,9 @@ class Ledger:
 
     def _restart(self) -> None:
         again = self.emitted[-self.choose.randrange(1, 13) :]
-        # It ends once more before it has caught up. Of DMS's equal times the later record is the last, so it repeats all.
-        most = len(again) if self.connector == "dms" else self.choose.randrange(1, len(again) + 1)
+        # It ends once more before it has caught up; not where, for equal times or between servers, the later record is the last.
+        by_arrival = self.connector in ("dms", "mysql-gtid")
+        most = len(again) if by_arrival else self.choose.randrange(1, len(again) + 1)
         for number, payload in again[:most]:
             self._put(number, payload)
         self.done["restart"] += 1
@@ -225,17 +226,30 @@ class Ledger:
         return event
 
     def _source(self, place: int, nth: int) -> dict[str, Any]:
-        known = {"connector": self.connector, "name": f"shop{self.seed}", "db": "shop", "table": "orders"}
-        if self.connector == "mysql":
+        connector = self.connector.partition("-")[0]
+        known = {"connector": connector, "name": f"shop{self.seed}", "db": "shop", "table": "orders"}
+        if connector == "mysql":
             # Written as it commits: a file of 40 events each, whose numbers gain a digit.
-            file = f"binlog.{8 + self.log // 40:06d}"
-            return {**known, "server_id": 7, "file": file, "pos": self.log % 40 * 100 + 4, "row": nth}
+            place = {"server_id": 7, "pos": self.log % 40 * 100 + 4, "row": nth}
+            if self.connector == "mysql":
+                return {**known, **place, "file": f"binlog.{8 + self.log // 40:06d}"}
+            # Read from a replica, then from another one with fewer files; at last that is the server that writes.
+            file, own = f"replica.{10_000 - self.log // 40 * 90:06d}", self.log > 90
+            gtid = f"3e11fa47-71ca-11e1-9e33-c80aa942956{int(own)}:{self.log}"
+            return {**known, **place, "file": file, "server_id": 7 + own, "gtid": gtid}
         if self.connector == "sqlserver":
             lsns = {"commit_lsn": self.log, "change_lsn": place}
             return {**known, "event_serial_no": 1} | {
                 name: f"00000027:{n:08x}:0003" for name, n in lsns.items()
             }
-        return {**known, "scn": str(place), "commit_scn": str(self.log), "ssn": nth}
+        # Changes of one SCN are in several redo records, in each of which `ssn` begins with 0.
+        return {
+            **known,
+            "scn": str(place // 9),
+            "commit_scn": str(self.log),
+            "txSeq": nth + 1,
+            "ssn": 9 - nth % 9,
+        }
 
     def commits(self) -> list[list[tuple[Any, ...]]]:
         """Return the records as they land: partitions apart from each other, some records late, and some once more."""

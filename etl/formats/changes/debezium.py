@@ -30,9 +30,21 @@ from . import avro_events
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
 from .wire_types import WireTypes, is_available
 
-_TEXTS = ("connector", "name", "db", "schema", "table", "snapshot", "sequence", "file", "scn", "commit_scn")
+_TEXTS = (
+    "connector",
+    "name",
+    "db",
+    "schema",
+    "table",
+    "snapshot",
+    "sequence",
+    "gtid",
+    "file",
+    "scn",
+    "commit_scn",
+)
 _LSNS = ("change_lsn", "commit_lsn")
-_NUMBERS = ("ts_ms", "lsn", "server_id", "pos", "row", "ssn", "event_serial_no")
+_NUMBERS = ("ts_ms", "lsn", "server_id", "pos", "row", "txSeq", "event_serial_no")
 _SOURCE = StructType(
     [
         *(StructField(name, StringType()) for name in (*_TEXTS, *_LSNS)),
@@ -59,6 +71,9 @@ _WRAPPED = r'(?s)\A\s*+\{\s*+"schema"\s*+:\s*+(?:null|\{.*?\})\s*+,\s*+"payload"
 """What Connect's JsonConverter writes with ``schemas.enable``; no schema has a field ``payload`` of its own."""
 
 _HEARTBEAT = r'\A\s*+\{\s*+"ts_ms"\s*+:\s*+\d++\s*+\}\s*+\z'
+_GTID = r"(?:-\d+-|:)(\d+)\z"
+"""The number of a transaction, behind its origin: ``UUID:NUMBER`` or ``UUID:TAG:NUMBER`` (MySQL), ``DOMAIN-SERVER-NUMBER`` (MariaDB)."""
+
 _DIGITS = 20
 
 
@@ -192,11 +207,13 @@ def _place(source: Column, operation: Column) -> dict[str, Column]:
     position = F.coalesce(
         *(F.when(_all_given(parts), _joined(parts)) for parts in _positions(source, commit))
     )
+    # Another server has other files, and the same numbers of transactions.
+    origin = F.when(source["gtid"].rlike(_GTID), F.regexp_replace(source["gtid"], _GTID, ""))
     lane = F.concat_ws(
         "/",
         F.coalesce(source["connector"], F.lit("")),
         F.coalesce(source["name"], F.lit("")),
-        F.coalesce(source["server_id"].cast("string"), F.lit("")),
+        F.coalesce(origin, source["server_id"].cast("string"), F.lit("")),
         F.when(whole, "snapshot").when(first, "first").otherwise(""),
     )
     return {
@@ -215,27 +232,37 @@ def _positions(source: Column, before: Column) -> Sequence[tuple[Column, Column,
     ==========  =========================================================================================================
     PostgreSQL  the commit before the transaction, and the place of the change (``sequence``): transactions are read as they
                 commit, and their changes have places of before
-    MySQL       number of the binlog file, position in it, number of the row in the event
+    MySQL       number of the transaction of its origin (``gtid``), or of the binlog file; position in the file, number of the
+                row in the event
     SQL Server  the commit, the change, its number (1 before, 2 after an update)
-    Oracle      SCN of the commit and of the change, its number in the redo record
+    Oracle      SCN of the commit, and the number of the change in its transaction; without it (XStream) the change's SCN, and
+                for one SCN the order of the records
     ==========  =========================================================================================================
     """
     none = F.lit("0")
-    log = F.regexp_extract(source["file"], r"\.(\d+)\z", 1)
+    log = F.coalesce(
+        *(
+            F.when(each != "", each)
+            for each in (
+                F.regexp_extract(source["gtid"], _GTID, 1),
+                F.regexp_extract(source["file"], r"\.(\d+)\z", 1),
+            )
+        )
+    )
     change, commit = (F.lower(F.translate(source[name], ":", "")) for name in ("change_lsn", "commit_lsn"))
     lsn = source["lsn"].cast("string")
     return (
         (F.coalesce(before, none), lsn, none),
         (
-            F.when(log != "", log),
+            log,
             source["pos"].cast("string"),
             F.coalesce(source["row"].cast("string"), none),
         ),
         (commit, F.coalesce(change, none), F.coalesce(source["event_serial_no"].cast("string"), none)),
         (
             F.coalesce(source["commit_scn"], source["scn"]),
-            source["scn"],
-            F.coalesce(source["ssn"].cast("string"), none),
+            F.coalesce(source["txSeq"].cast("string"), source["scn"]),
+            none,
         ),
     )
 

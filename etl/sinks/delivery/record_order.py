@@ -5,7 +5,8 @@ It is a total order, written as one text of fixed width, which a sink keeps with
 ========  ==========  ==============================================================================================
 part      characters  content
 ========  ==========  ==============================================================================================
-order     any         value of the column ``latest_by.order``; empty without it
+order     any         value of the column ``latest_by.order``; empty without it. Of a change that has a time and no place
+                      in a log, its time
 time      17          the latest arrival of the key's records in the lane so far, in microseconds since 1970
 lane      16          hash of the sequence in which positions can be compared: a partition of a topic, or the records
                       of one partition key of a stream, whose numbers rise through splits and merges
@@ -99,10 +100,12 @@ def with_position(records: DataFrame) -> DataFrame:
 
 
 def parts_of(order: Column) -> tuple[Column, Column, Column]:
-    """Return time, lane and position of an order without a first part."""
-    ends = (1, _TIME), (_TIME + 1, _LANE), (_TIME + _LANE + 1, _PLACE)
-    time, lane, position = (F.substring(order, *at) for at in ends)
-    return time, lane, position
+    """Return the time with what is before it, the lane and the position of an order."""
+    begin, lane = (
+        order.substr(F.lit(1), F.length(order) - CHANGE_WIDTH),
+        F.substring(order, -CHANGE_WIDTH, _LANE),
+    )
+    return begin, lane, F.substring(order, -_PLACE, _PLACE)
 
 
 def order_prefix(schema: StructType, column: str | None, name: str) -> Column:

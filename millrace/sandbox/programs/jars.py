@@ -38,7 +38,7 @@ from millrace.sandbox.programs.toolchain import (
 )
 
 LOCK = LOCKS / "jars.lock.json"
-_FOR_TESTS = frozenset({"debezium", "opensearch"})
+_FOR_TESTS = frozenset({"debezium", "mysql-server", "opensearch"})
 ON_REQUEST = _FOR_TESTS | {jar_set("sandbox", line) for line in LINES.values() if not line.default}
 """Sets that set-up does not fetch, as most people need none of them."""
 

@@ -24,7 +24,7 @@ from tests.spark.change_ledger import DDL, Ledger
 from tests.spark.queries import test_order
 
 Names = Callable[[str], Table]
-CONNECTORS = ("postgresql", "mysql", "sqlserver", "oracle", "dms")
+CONNECTORS = ("postgresql", "mysql", "mysql-gtid", "sqlserver", "oracle", "dms")
 
 
 def decoder_of(spark: SparkSession, ddl: str, connector: str) -> ChangeDecoder:

@@ -29,7 +29,7 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.kafka import Kafka
-from tests import changed_orders, debezium, postgres
+from tests import changed_orders, debezium, mysql, postgres
 from tests.changed_orders import DDL, session, transactions
 from tests.spark.batches import Events, frame, lander
 from tests.spark.queries import test_order
@@ -74,7 +74,7 @@ class Tape:
     """Messages of the topic as they arrive, as rows of a source."""
 
     consumer: Consumer
-    database: postgres.Postgres
+    database: postgres.Postgres | mysql.MySql
     records: list[Record] = field(default_factory=list)
     marks: int = 0
 
@@ -82,7 +82,7 @@ class Tape:
         """Insert a row, and wait for its message, the last one of all messages to the end of each partition."""
         self.marks += 1
         code = f"mark-{self.marks}"
-        self.database.run(f"insert into orders values (-{self.marks}, '{code}')")  # noqa: S608 - a number
+        self.database.run(f"insert into orders (id, code) values (-{self.marks}, '{code}')")  # noqa: S608 - a number
         until, seen = time.monotonic() + 120, False
         while not seen or (last and self.pending()):
             assert time.monotonic() < until, f"{len(self.records)} messages, and not {code}"

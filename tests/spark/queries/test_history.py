@@ -67,8 +67,7 @@ def committed(ledger: Ledger, key: str, at: datetime) -> dict[Any, Any]:
 def test_the_rows_of_any_time_are_those_of_the_database(
     spark: SparkSession, table: Names, tmp_path: Path, connector: str, key: str, seed: int
 ) -> None:
-    # The times of DMS are those of five records: a truncate among them may be later than the rows after it (docs/how-to/dms.md).
-    ledger = Ledger(seed, connector, truncates=connector != "dms").play(160)
+    ledger = Ledger(seed, connector).play(160)
     landing, out = table("landing"), table("history")
     decoder = decoder_of(spark, DDL, connector)
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
