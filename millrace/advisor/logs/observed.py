@@ -113,9 +113,7 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
     seen = processed if left is None else processed + left
     notes: tuple[str, ...] = ()
     if left is None:
-        notes = (
-            "the source does not report its backlog: processed records are counted as arrived ones",
-        )
+        notes = ("the source does not report its backlog: processed records are counted as arrived ones",)
     begun = np.array([each.begun for each in batches])
     seen = np.maximum.accumulate(seen)
     begin = float(begun[0]) - ahead

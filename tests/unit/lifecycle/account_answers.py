@@ -180,9 +180,7 @@ def account_of(network: str, folder: Path) -> Account:
     file = folder / "prod.yaml"
     file.write_text(ENVIRONMENT.format(network=network))
     environment = load(file, ROOT)
-    return Account(
-        DeployedEnvironment(Names(environment, ACCOUNT), client_of), plan(environment), TEMPLATES
-    )
+    return Account(DeployedEnvironment(Names(environment, ACCOUNT), client_of), plan(environment), TEMPLATES)
 
 
 def rows(

@@ -94,9 +94,7 @@ def test_five_queries_take_as_long_as_was_measured() -> None:
     """One took 1.71 s on two cores, and five that fired together 6.36 s: with tasks and servers, each kept 1.49 cores busy."""
     loads = [QueryLoad(f"q{n}", 1.71, 1e-6, 20.0, Arrivals.constant(1.0, 100.0), parts(1)) for n in range(5)]
     for number, took in ((1, 1.71), (5, 6.36)):
-        played = simulate(
-            Scenario(100.0, tuple(loads[:number]), 2, Fixed(1), planned_at_once=2 / 1.49)
-        )
+        played = simulate(Scenario(100.0, tuple(loads[:number]), 2, Fixed(1), planned_at_once=2 / 1.49))
         for query in played.queries.values():
             assert query.ends - query.starts == pytest.approx([took] * len(query.ends), rel=0.01)
 
