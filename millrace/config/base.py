@@ -62,20 +62,20 @@ def load_kinds(group: str, own: Mapping[str, str]) -> dict[str, Any]:
     own
         Loader of each class, as ``module:class``, by kind.
     """
-    kinds = dict.fromkeys((*own, *_installed().select(group=group).names))
+    kinds = dict.fromkeys((*own, *_installed(group).names))
     return {kind: load_kind(group, own, kind) for kind in kinds}
 
 
 def load_kind(group: str, own: Mapping[str, str], kind: str) -> Any:
     """Return what one kind has in a registry as of :func:`load_kinds`; None if it has nothing there."""
-    loaders = {**own, **{each.name: each.value for each in _installed().select(group=group)}}
+    loaders = {**own, **{each.name: each.value for each in _installed(group)}}
     return EntryPoint(kind, loaders[kind], group).load() if kind in loaders else None
 
 
 @cache
-def _installed() -> EntryPoints:
+def _installed(group: str) -> EntryPoints:
     # Looking through all distributions takes a hundredth of a second, and a start asks for each kind.
-    return entry_points()
+    return entry_points(group=group)
 
 
 def arn_parts(arn: str) -> tuple[str, str, str]:
