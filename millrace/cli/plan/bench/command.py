@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from millrace.cli.extras import require_sandbox
 from millrace.cli.plan.bench import sandbox as bench_sandbox
 from millrace.cli.plan.bench.report import page, summary
 from millrace.cli.shared.connections import connect_account
@@ -121,6 +122,8 @@ def bench(
 
       millrace bench flights --env local --largest 64000 --levels 6 --html bench.html
     """
+    if on == "sandbox":
+        require_sandbox()
     from millrace.benchmark.result import fit_outcome
     from millrace.benchmark.schedule import limits, schedule
 
