@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -139,9 +139,24 @@ def header(path: Path, delimiter: str) -> list[str]:
         raise SandboxError(f"{path}: no CSV: {error}") from error
 
 
-def delimiter_of(sample: bytes) -> str:
-    """Guess the delimiter of columns; a comma where it is not clear."""
+_DELIMITERS = ",;\t|"
+
+
+def delimiter_of(payloads: Sequence[bytes], names: Sequence[str] | None) -> str:
+    """Guess the delimiter of columns: the one that makes the most records of as many columns as there are names.
+
+    Without names, or where none does, :class:`csv.Sniffer` guesses; it is misled by values in which another character is regular.
+    A comma where nothing is clear.
+    """
+    lines = [payload.decode(errors="replace") for payload in payloads]
+
+    def fitting(delimiter: str) -> int:
+        return sum(len(row) == len(names or ()) for row in csv.reader(lines, delimiter=delimiter))
+
     try:
-        return csv.Sniffer().sniff(sample.decode(errors="replace"), ",;\t|").delimiter
+        best = max(_DELIMITERS, key=fitting)
+        if names is not None and len(names) > 1 and fitting(best):
+            return best
+        return csv.Sniffer().sniff("\n".join(lines), _DELIMITERS).delimiter
     except csv.Error:
         return ","

@@ -23,7 +23,13 @@ ENGINES_OWN = {"awsglue", "millrace", "pipelines"}
 LOADS_US = {"pytest"}
 """Loads the plugin of projects; without it nobody imports that."""
 
-COMES_WITH = {"py4j": "pyspark", "botocore": "boto3", "click": "typer", "pydantic_core": "pydantic", "_ruamel_yaml": "ruamel.yaml"}
+COMES_WITH = {
+    "py4j": "pyspark",
+    "botocore": "boto3",
+    "click": "typer",
+    "pydantic_core": "pydantic",
+    "_ruamel_yaml": "ruamel.yaml",
+}
 """Packages of others that need them, by import."""
 
 

@@ -340,3 +340,10 @@ def test_what_cannot_be_meant_is_refused(arguments: tuple[str, ...], message: st
     status, shown = run(*arguments)
     assert status == 2
     assert message in shown.replace("\n", " ")
+
+
+def test_the_delimiter_makes_as_many_columns_as_there_are_names() -> None:
+    payloads = [b"1;Oslo, N | E;2026-01-01", b"2;Rome, I | E;2026-01-02", b"broken"]
+    assert samples.delimiter_of(payloads, None) != ";"  # csv.Sniffer is misled
+    assert samples.delimiter_of(payloads, ["id", "city", "at"]) == ";"
+    assert samples.delimiter_of([b"1;2"], ["one"]) == ";"

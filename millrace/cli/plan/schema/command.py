@@ -296,10 +296,10 @@ def _sampled(
         payloads = samples.decompress_all(
             traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
         )
-        return payloads, names, delimiter or samples.delimiter_of(b"\n".join(payloads[:20]))
+        return payloads, names, delimiter or samples.delimiter_of(payloads[:20], names)
     headed = form == "csv" and names is None
     payloads = samples.read_lines(file, count + headed)
-    delimiter = delimiter or samples.delimiter_of(b"\n".join(payloads[:20]))
+    delimiter = delimiter or samples.delimiter_of(payloads[:20], names)
     if headed:
         return payloads[1:], samples.header(file, delimiter), delimiter
     return payloads, names, delimiter
