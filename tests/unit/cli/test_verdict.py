@@ -148,7 +148,7 @@ def test_writes_that_no_line_of_the_bill_has_are_a_risk_with_their_number(from_t
 
 
 def test_the_verdict_names_a_busy_driver() -> None:
-    for seconds, busy in ((180, True), (600, False)):
+    for seconds, busy in ((60, True), (600, False)):
         document = reference("changes-of-40-tables", latency=f"{seconds * 1000}ms")
         environment = Environment.model_validate(document)
         risk = kinds(plan_verdict(check_plan(environment, plan(environment)))).get("driver-limit")
