@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -98,19 +99,10 @@ class MySql:
     def connect(self, *, user: str = USER, password: str = PASSWORD, database: str = DATABASE) -> Any:
         """Return a connection of JDBC, by the driver that the connector brings."""
         jvm: Any = self.spark._jvm
-        gateway: Any = self.spark.sparkContext._gateway
-        [jar] = [each for each in jars.files("debezium") if each.name.startswith("mysql-connector-j-")]
-        places = gateway.new_array(jvm.java.net.URL, 1)
-        places[0] = jvm.java.io.File(str(jar)).toURI().toURL()
-        loader = jvm.java.net.URLClassLoader(places)
-        made = loader.loadClass("com.mysql.cj.jdbc.Driver").getDeclaredConstructor(
-            gateway.new_array(jvm.java.lang.Class, 0)
-        )
         given = jvm.java.util.Properties()
         for name, value in {"user": user, "password": password, "sslMode": "DISABLED"}.items():
             given.setProperty(name, value)
-        driver = made.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
-        return driver.connect(f"jdbc:mysql://127.0.0.1:{self.port}/{database}", given)
+        return _driver(self.spark).connect(f"jdbc:mysql://127.0.0.1:{self.port}/{database}", given)
 
     def run(self, sql: str) -> list[list[str]]:
         """Run a statement; rows as text, null as nothing."""
@@ -125,6 +117,21 @@ class MySql:
             return rows
         finally:
             connection.close()
+
+
+@cache
+def _driver(spark: SparkSession) -> Any:
+    # Once: Py4J remembers methods by the name of their class, and another loader would make another class of that name.
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    [jar] = [each for each in jars.files("debezium") if each.name.startswith("mysql-connector-j-")]
+    places = gateway.new_array(jvm.java.net.URL, 1)
+    places[0] = jvm.java.io.File(str(jar)).toURI().toURL()
+    loader = jvm.java.net.URLClassLoader(places)
+    made = loader.loadClass("com.mysql.cj.jdbc.Driver").getDeclaredConstructor(
+        gateway.new_array(jvm.java.lang.Class, 0)
+    )
+    return made.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
 
 
 @contextmanager
