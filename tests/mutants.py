@@ -85,7 +85,7 @@ AREAS = {
             ),
             *(
                 "unit/etl/test_bounded_record_times.py",
-                "unit/etl/test_offset_ranges.py",
+                "unit/etl/test_merge_offset_ranges.py",
                 "unit/etl/test_kinesis_ranges.py",
                 "unit/etl/test_sources_kafka_table.py",
             ),

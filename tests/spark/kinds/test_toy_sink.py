@@ -99,7 +99,7 @@ class Toy:
     def prepare(self, spark, schema):
         pass
 
-    def write(self, rows, place, refuse, again=None):
+    def write(self, rows, place, refuse, reread=None):
         offered = rows.count()
         rows.write.mode("overwrite").json(f"{self.settings.folder}/{place.run}-{place.batch}")
         return WriteCounts(offered, offered, ran=rows)
