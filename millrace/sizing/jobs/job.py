@@ -140,7 +140,7 @@ def plan_job(
         run=run,
     )
     if job.scaling == "fixed":
-        plan = hold(plan, "scaling: fixed holds all of them")
+        plan = with_all_workers(plan, "scaling: fixed holds all of them")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
@@ -205,7 +205,7 @@ def _network(environment: Environment, name: str) -> Figure[str]:
     return Figure("vpc" if why else "none", "network", why or public)
 
 
-def hold(plan: JobPlan, why: str) -> JobPlan:
+def with_all_workers(plan: JobPlan, why: str) -> JobPlan:
     """Return the plan of a job with all executors all the time."""
     every = replace(plan.executors, why=why, origin="computed")
     return replace(

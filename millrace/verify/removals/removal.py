@@ -17,7 +17,7 @@ from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sandbox.drill import DrillError
-from millrace.sizing.kafka import TIME_LIMITS
+from millrace.sizing.msk_clusters import TIME_LIMITS
 from millrace.verify.removals.removal_scope import (
     VerificationScope,
     all_stacks,
