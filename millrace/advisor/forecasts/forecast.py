@@ -152,7 +152,7 @@ def score(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredF
 
 
 def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
-    keys = [_asked(each) for each in forecast.changes]
+    keys = [_query_and_key(each) for each in forecast.changes]
     if any(key == "merge" for _, key in keys):
         return ScoredForecast(forecast=forecast, why_not="no log shows which jobs were brought into one")
     if then.cores != forecast.cores:
@@ -180,7 +180,7 @@ def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
     return ScoredForecast(forecast=forecast, scores=tuple(scores), left_out=tuple(others))
 
 
-def _asked(change: str) -> tuple[str, str]:
+def _query_and_key(change: str) -> tuple[str, str]:
     """Return the query that a change of a forecast names, empty without one, and its key."""
     query, _, key = change.rpartition("=")[0].rpartition(".")
     return query, key
