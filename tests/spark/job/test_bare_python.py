@@ -21,7 +21,7 @@ from millrace.infra.launch.assets import write_archive
 from millrace.infra.launch.carried import boto3_files as carried_libraries
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults.in_process import PORTION, Job
+from tests.faults.in_process_job import PORTION, Job
 from tests.faults.services import moto
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints import manifest
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults.in_process import PORTION
+from tests.faults.in_process_job import PORTION
 from tests.golden import release
 from tests.spark.batches import Events
 

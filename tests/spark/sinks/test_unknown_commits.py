@@ -14,7 +14,7 @@ from tests import rest_catalog
 from tests.faults import bucket
 from tests.faults.bucket import Faults
 from tests.faults.crashed_job import PORTION, portion
-from tests.faults.in_process import Job
+from tests.faults.in_process_job import Job
 
 pytestmark = pytest.mark.slow
 
