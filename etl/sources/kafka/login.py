@@ -61,8 +61,8 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
     if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in values["privateKey"]:
         # A key with a password needs an algorithm that not every Java has under the name that Kafka uses.
         raise StartError(
-            f"secret {login.secret}: privateKey is not an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE "
-            "KEY-----); convert it with `openssl pkcs8 -topk8 -nocrypt`: the secret encrypts it"
+            f"secret {login.secret}: privateKey must be an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE "
+            "KEY-----); convert it with `openssl pkcs8 -topk8 -nocrypt` and store the result: Secrets Manager encrypts it"
         )
     chosen = options_with_secret(login.kind, values)
     private = {name: value for name, value in chosen.items() if name in _PRIVATE}

@@ -205,7 +205,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
                     source.copy(query, target, name, same_sink=moves)
             if moves:
                 archived = source.archive(query, start=None, moment=datetime.now(UTC))
-                typer.echo(f"the old checkpoint of {job}/{query} is kept in {archived}", err=True)
+                typer.echo(f"moved {job}/{query}; its old checkpoint is kept in {archived}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 

@@ -77,7 +77,7 @@ def cost_command(
     end = today if until is None else _day("--until", until)
     if begin >= end:
         raise wrong_option(
-            "--since", begin.isoformat(), f"a day before {end.isoformat()}, which is not in it"
+            "--since", begin.isoformat(), f"a day before {end.isoformat()} (`--until` is exclusive)"
         )
     from millrace.lifecycle.account import real_cost
 

@@ -207,7 +207,7 @@ def _located_error(error: MarkedYAMLError, text: str) -> DocumentError:
         return DocumentError(
             problem,
             line,
-            "one key on a line, as far to the right as its neighbours; text that holds ': ' in quotes",
+            "one `key: value` on a line, indented like its neighbours; quotes around a text with ': ' in it",
         )
     return DocumentError(problem, line)
 

@@ -132,7 +132,7 @@ SAID = {
     "out of date": "the brokers refuse the certificate of secret {arn} (Received fatal alert: certificate_",
     "foreign": "the brokers refuse the certificate of secret {arn} (Received fatal alert: ",
     "another's key": "the brokers refuse the certificate of secret {arn} (Received fatal alert: ",
-    "sealed key": "secret {arn}: privateKey is not an unencrypted PKCS #8 key in PEM",
+    "sealed key": "secret {arn}: privateKey must be an unencrypted PKCS #8 key in PEM",
     "broken key": "is not a certificate or key in PEM (Private key could not be loaded)",
     "missing": "secret {arn}: lacks password; it is a JSON object with username and password",
     "empty": "secret {arn}: lacks certificate; it is a JSON object with certificate and privateKey",
