@@ -1,4 +1,4 @@
-"""The program that runs the tests: a part that did not come to its end is no success."""
+"""The test runner counts a part that did not finish as a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV, text, Avro and Protobuf: every record comes out decoded or as a dead letter with its bytes."""
+"""CSV, text, Avro and Protobuf records are decoded or become dead letters with their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job on a Python that holds PySpark alone, as an engine's image may be; boto3 comes out of the job's archive."""
+"""A job runs on a Python with PySpark alone; boto3 comes from the job's archive."""
 
 from __future__ import annotations
 

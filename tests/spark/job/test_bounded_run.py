@@ -1,4 +1,4 @@
-"""Bounded runs of a job with a real topic: each processes what had arrived, ends by itself, and continues where the last one ended."""
+"""Bounded runs of a job process what had arrived at their start, end, and continue where the last one ended."""
 
 from __future__ import annotations
 

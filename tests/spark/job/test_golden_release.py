@@ -1,4 +1,4 @@
-"""This version continues from what every release has left: its checkpoints with their state, manifests and tables."""
+"""This version continues from the checkpoints, state, manifests and tables of every release."""
 
 from __future__ import annotations
 

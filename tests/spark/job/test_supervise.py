@@ -1,4 +1,4 @@
-"""Queries side by side: isolation of failures, and an end that does not cut a batch short."""
+"""The supervisor isolates failures of queries, and a stop lets the current batch end."""
 
 from __future__ import annotations
 

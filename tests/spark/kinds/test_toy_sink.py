@@ -1,4 +1,4 @@
-"""A sink kind of somebody else's: two files in a folder and two registry entries, and nothing of the product is changed.
+"""A sink kind from another distribution needs two files, two registry entries and no change of the product.
 
 It is validated, planned, synthesised, and a Spark job runs into it.
 """

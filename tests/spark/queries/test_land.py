@@ -1,4 +1,4 @@
-"""Landing: each record once, whatever is replayed; accounts that agree with the table."""
+"""Landing: each record once after any replay, and accounts that agree with the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derive and direct queries into sinks beside the lake, from the settings on: accounts, dead letters, replay."""
+"""Derive and direct queries into sinks outside the lake: accounts, dead letters, replay."""
 
 from __future__ import annotations
 

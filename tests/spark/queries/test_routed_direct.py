@@ -1,4 +1,4 @@
-"""Direct queries with routes: one read, several sinks, each record once in its own, whatever comes again."""
+"""Direct queries with routes read a batch once and write each record once into its sink, also after replays."""
 
 from __future__ import annotations
 

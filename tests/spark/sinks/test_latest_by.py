@@ -1,4 +1,4 @@
-"""Rows by a key, of which the last record counts and a null payload deletes: from a real broker into every sink."""
+"""``latest_by`` keeps the last record of each key in every sink, and a null payload deletes its row."""
 
 from __future__ import annotations
 

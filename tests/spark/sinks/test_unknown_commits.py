@@ -1,4 +1,4 @@
-"""Commits whose answer is lost: the catalog has made them, and the writer does not know."""
+"""Commits whose answer is lost are recognised, and no record is doubled."""
 
 from __future__ import annotations
 

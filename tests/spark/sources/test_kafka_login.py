@@ -1,4 +1,4 @@
-"""Who is let in by a real broker, who is not and what is then said, and a password that is changed while a job runs."""
+"""Sign-in to a real broker: success, each refusal's message, and a password that changes while a job runs."""
 
 from __future__ import annotations
 

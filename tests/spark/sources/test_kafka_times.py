@@ -1,4 +1,4 @@
-"""Records whose times no table can hold, or that no producer can mean: from a real broker, whose producers choose them."""
+"""Kafka records with timestamps beyond any table's range land around the others, from a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query on topics and a stream continues at times of Kafka that overflow: a real broker, and the sandbox's Kinesis."""
+"""A query on topics and a Kinesis stream continues at Kafka timestamps that overflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that was made again under its name is not taken for the one that was read: real brokers, real checkpoints."""
+"""A query refuses a topic that was deleted and created again under its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a later import of the same job changes in its file, and what the steps of a change over say."""
+"""A later import of the same job updates its file, and prints the steps of the cut-over."""
 
 from __future__ import annotations
 

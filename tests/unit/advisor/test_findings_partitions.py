@@ -1,4 +1,4 @@
-"""How many tasks a stage should have, and what gives it as many: Kafka's reader splits a topic's partitions, no option joins them."""
+"""Findings on the number of tasks of a stage, and the options that change it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a program authenticates to Kafka, read from its text."""
+"""Kafka authentication of a program, read from its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Few settings whose repetitions disagree are measured again, whole; many are not."""
+"""A few settings whose repetitions disagree are measured again; if many disagree, none is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slips of YAML, each with the message that a person needs; null, which removes what a base has."""
+"""Each YAML mistake has a plain message; null removes a key of the base."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks of Iceberg's pools are taken away, whichever pools there are."""
+"""Shutdown hooks of Iceberg's thread pools are removed, for any set of pools."""
 
 from __future__ import annotations
 

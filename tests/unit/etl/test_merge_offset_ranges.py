@@ -1,4 +1,4 @@
-"""Ranges of many partitions are covered by a few: none of them is cut, and the widest gaps stay."""
+"""Many offset ranges are merged into a few that cover all of them and keep the widest gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of sinks that need no Spark: waits, items and their size, documents, what a manifest says."""
+"""Parts of sinks without Spark: back-off, items and their size, documents, manifests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verification asks its claims while its copy stands, and takes the copy away whatever comes of them."""
+"""A verification checks its claims while its copy exists, and then removes the copy."""
 
 from __future__ import annotations
 

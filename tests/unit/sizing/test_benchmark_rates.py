@@ -1,4 +1,4 @@
-"""A benchmark's result file as the plan takes it."""
+"""The plan reads a benchmark's result file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each check of a claim: true, false, and what cannot be told; against answers that botocore's models allow."""
+"""Each check of a claim: true, false and undecided, on answers that botocore's models allow."""
 
 from __future__ import annotations
 

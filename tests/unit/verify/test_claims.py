@@ -1,4 +1,4 @@
-"""The data of claims that nothing on a laptop can prove, the page that is made of it, and who may be forgotten."""
+"""Data of claims that only an account proves, their page, and names to remove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verification may delete: only what bears both of its marks."""
+"""A verification deletes only resources with both of its marks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics that a verification makes where no stack does."""
+"""Topics that a verification creates where no stack does."""
 
 from __future__ import annotations
 
