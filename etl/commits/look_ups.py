@@ -1,7 +1,7 @@
 """Rows of a table that may hold records of a batch: they are looked up before the batch is written.
 
-For every source there are two attempts: a tight bound that the write checks, then everything. Only Kinesis has one in between
-(``docs/design/kinesis.md#bounds-of-a-look-up``).
+The first attempt has a tight bound that the write checks, the last reads everything. Kinesis and derive queries have one in between
+(``docs/design/landing.md``).
 """
 
 from __future__ import annotations

@@ -42,8 +42,9 @@ Transform = Callable[[DataFrame], DataFrame]
 ROWS_PER_BATCH = 1_000_000
 """Most rows of a batch from the landing table, by complete files: limits the first batch after a pause."""
 
-SLACK = timedelta(hours=1)
-"""Subtracted from a bound: enough for clock differences of two drivers or two land queries."""
+SLACKS = (timedelta(seconds=1), timedelta(hours=1))
+"""Subtracted from a bound, in turn: clocks of two drivers or two land queries mostly differ by less than the first. With the
+second alone, each batch of the hour after another writer's commit opens the sink's rows of an hour."""
 
 RESERVED = ("_written_at", "_attempt", "_refused", "_known", "_known_hash")
 """Columns that sinks add to rows."""
@@ -371,12 +372,14 @@ class Deriver:
         state = self.settings.state
         joined = state is not None and state.join is not None
         # The second stream of a join has its own position.
-        later = not joined and since - SLACK > others
-        begin = others if later else since - SLACK
-        outside = older_than("_landed_at", begin)
-        if joined:
-            # A joined row has the landing time of its first record, which may have waited in the state for the second; a row
-            # of the second stream alone has none.
-            outside |= F.col("_landed_at").isNull()
-        rows = None if later else F.col("_landed_at") >= F.lit(begin)
-        return [LookUp(rows, outside, nothing_later=later), everything()]
+        if not joined and since - SLACKS[-1] > others:
+            return [LookUp(None, older_than("_landed_at", others), nothing_later=True), everything()]
+        look_ups = []
+        for slack in SLACKS[-1:] if joined else SLACKS:
+            outside = older_than("_landed_at", since - slack)
+            if joined:
+                # A joined row has the landing time of its first record, which may have waited in the state for the second; a
+                # row of the second stream alone has none.
+                outside |= F.col("_landed_at").isNull()
+            look_ups.append(LookUp(F.col("_landed_at") >= F.lit(since - slack), outside))
+        return [*look_ups, everything()]

@@ -12,20 +12,19 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millrace.etl.job import maintenance_schedule
-from millrace.etl.job.maintenance_schedule import TableTask
-from millrace.etl.launch.settings import JobSettings
+from millrace.etl.job.maintenance_schedule import MaintenanceTask
 from millrace.etl.maintenance import table_services
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.job_run import JobRun
 
 ASKS = "MILLRACE_ASKS_FOR_CHORES"
 """Names the file; it goes when all chores are done."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChoresOnRequest:
     """All chores of a job, one after the other."""
 
-    chores: Sequence[TableTask]
+    chores: Sequence[MaintenanceTask]
     name: str = "all"
     every: timedelta = timedelta(milliseconds=200)
 
@@ -41,10 +40,10 @@ class Asked:
 _of = maintenance_schedule.maintenance_tasks
 
 
-def _asked(job: JobSettings, report: Reporter) -> tuple[TableTask, ...]:
-    return (Asked(_of(job, report)),)
+def _on_request(run: JobRun) -> tuple[ChoresOnRequest, ...]:
+    return (ChoresOnRequest(_of(run)),)
 
 
-maintenance_schedule.maintenance_tasks = _asked
+maintenance_schedule.maintenance_tasks = _on_request  # type: ignore[assignment]
 maintenance_schedule.Maintenance = partial(maintenance_schedule.Maintenance, first=timedelta(0))  # type: ignore[misc,assignment]  # at once
 table_services.FEWEST_SNAPSHOTS = 2

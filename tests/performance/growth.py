@@ -180,13 +180,12 @@ def main(arguments: Sequence[str]) -> int:
         for kind in CASES:
             console.print(f"{kind.name}: {', '.join(f'{s:,}' for s in kind.sizes)} {kind.unit}")
         return 0
-    core.HOME = HOME
     # The connector of a stream that is not started wants keys for a server that is not there.
     os.environ |= {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"}
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     begun = time.monotonic()
-    with spark_session(2) as spark:
+    with spark_session(2, home=HOME) as spark:
         spark.sparkContext.setLogLevel("OFF")
         # Spark does so in every micro-batch before 4.1.
         spark.conf.set("spark.sql.adaptive.enabled", "false")

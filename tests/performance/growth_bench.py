@@ -23,7 +23,6 @@ from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.kafka.bounded_record_times import BoundedTimesHandler
 from tests.documents import with_route
 from tests.performance.growth_tables import borrowed, opaque, write
 
@@ -111,12 +110,9 @@ class Bench:
             }
         )
         query = run.build(JobRun(self.spark, job, {}, Reporter("growth", io.StringIO())))[-1]
-        # Before its first batch a query compares its topics with the brokers', of which there are none here, and asks
-        # which times they take.
+        # Before its first batch a query compares its topics with the brokers', of which there are none here.
         while isinstance(query.handle, FirstBatchHandler):
             query = replace(query, handle=query.handle.handle)
-        if isinstance(query.handle, BoundedTimesHandler):
-            query.handle._asked = True
         return Built(query, job)
 
     @property

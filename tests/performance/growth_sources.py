@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.commits.batch_commits import BATCH, NOTHING_LATER, RUN
-from millrace.etl.formats.decoding import routes as route
+from millrace.etl.formats.decoding import routes
 from millrace.etl.queries.query_parts import enrich_then_transform
 from millrace.etl.record import envelope
 from millrace.etl.record.batch_accounts import Reporter
@@ -125,7 +125,7 @@ class Numbering(Case):
         return {**read, **self.bench.read_as, "repartition": None}
 
     def decoded(self, rows: DataFrame) -> DataFrame:
-        decoder = route.decoder(self.bench.spark, self.query.settings.routes)
+        decoder = routes.query_decoder(self.bench.spark, self.query.settings.routes)
         return decoder.decode(envelope.with_hash_and_landing_time(rows))
 
     def composed(self, rows: DataFrame) -> DataFrame:

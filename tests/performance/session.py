@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 
 from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ def spark_session(
     java_options: str = "",
     jar_sets: Sequence[str] = ("sandbox", "kafka-client"),
     conf: Mapping[str, str] = MappingProxyType({}),
+    home: Path = HOME,
 ) -> Iterator[SparkSession]:
     """A local session, set as the core sets its own.
 
@@ -31,6 +33,8 @@ def spark_session(
         Of ``toolchain/jars.lock.json``, on its class path.
     conf
         More settings.
+    home
+        Folder of the catalog's warehouse.
     """
     os.environ.update(program_environment())
     found = [path for name in jar_sets for path in jars.files(name)]
@@ -48,7 +52,7 @@ def spark_session(
         "spark.ui.retainedStages": "100000",  # for the CPU of their tasks
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": str(HOME / "lake"),
+        "spark.sql.catalog.lake.warehouse": str(home / "lake"),
         "spark.sql.catalog.lake.cache-enabled": "false",
         **spark_settings.RUNTIME,
         **conf,
