@@ -149,14 +149,14 @@ class Lander:
             "batch, so it is not committed; start the job again, and the batch is read again"
         )
 
-    def _report(self, done: LandedBatch, batch_id: int, begun: datetime) -> None:
-        oldest = done.figures["oldest"]
+    def _report(self, landed: LandedBatch, batch_id: int, begun: datetime) -> None:
+        oldest = landed.figures["oldest"]
         fields = {
-            **done.balance.land_figures(),
-            **data_rules.rule_counts(done.figures),
+            **landed.balance.land_figures(),
+            **data_rules.rule_counts(landed.figures),
             **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
         }
-        self.guards.note_arrivals(done.figures)
+        self.guards.note_arrivals(landed.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _look_ups(self, offsets: BatchOffsets | None, begun: datetime, history: History) -> Iterable[LookUp]:

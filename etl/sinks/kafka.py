@@ -193,13 +193,13 @@ class KafkaSink:
     ) -> WriteCounts:
         spark = rows.sparkSession
         if place is None or not place.name:
-            return self._send(rows, "", None, refuse)
+            return self._send_missing(rows, "", None, refuse)
         tail, name = TopicTail(self.settings.topic, self._entry.options()), place.name
 
         def send(offered: DataFrame, since: Mapping[str, int] | None) -> WriteCounts:
             known = None if since is None else tail.held_identities(spark, since, name)
             try:
-                return self._send(offered, name, known, refuse)
+                return self._send_missing(offered, name, known, refuse)
             finally:
                 if known is not None:
                     known.unpersist()
@@ -207,14 +207,16 @@ class KafkaSink:
         waits = Backoff(f"Kafka topic {self.settings.topic}")
         return self._marks.write(rows, place, reread, waits, lambda: tail.end(spark), send)
 
-    def _send(self, rows: DataFrame, batch: str, known: DataFrame | None, refuse: Refuse) -> WriteCounts:
+    def _send_missing(
+        self, rows: DataFrame, batch: str, existing: DataFrame | None, refuse: Refuse
+    ) -> WriteCounts:
         """Write the messages that are not known; without a batch none are known."""
         counted = ObservedFigures(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
         good = counted.observe(self.messages(rows, batch)).where(F.col("_refused").isNull())
         sent: ObservedFigures | None = None
-        if known is not None:
+        if existing is not None:
             # A broadcast join keeps the order of a key's messages.
-            good = good.join(F.broadcast(known), _identity(rows), "left_anti")
+            good = good.join(F.broadcast(existing), _identity(rows), "left_anti")
             sent = ObservedFigures(F.count(F.lit(1)).alias("sent"))
             good = sent.observe(good)
         _by_second_api(rows.sparkSession)
