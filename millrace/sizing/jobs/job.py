@@ -13,7 +13,7 @@ from millrace.config.model import Environment, Job
 from millrace.sizing.cost import job_cost
 from millrace.sizing.jobs.advice import job_advice
 from millrace.sizing.jobs.core_spreads import cores_why, job_spreads, source_of
-from millrace.sizing.jobs.memory import Memory, of_job, records_held
+from millrace.sizing.jobs.memory import Memory, of_job, records_that_fit
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
 from millrace.sizing.jobs.usage_costs import usage_cost
 from millrace.sizing.jobs.worker_choices import choices, worker_usd_hour
@@ -184,7 +184,7 @@ def _with_workers(
     job, queries, problems = environment.jobs[name], {}, []
     for demand, spread_ in zip(demands, spreads, strict=True):
         source = source_of(demand, sources)
-        held = records_held(environment, demand, source.partitions)
+        held = records_that_fit(environment, demand, source.partitions)
         query, wrong = plan_query(demand, job, spread_, source, held)
         problems += wrong
         queries[demand.query] = query
