@@ -23,12 +23,12 @@ MOST_METRICS = 2500
 """Maximum number of metrics of all widgets of a dashboard together (CloudWatch quotas)."""
 
 
-def boards(shown: Sequence[Section], alarms: int) -> list[tuple[Section, ...]]:
+def boards(sections: Sequence[Section], alarms: int) -> list[tuple[Section, ...]]:
     """Split the sections into as many dashboards as necessary, in their order.
 
     Parameters
     ----------
-    shown
+    sections
         From :func:`infra.panels.sections`.
     alarms
         Number of alarms, for which each dashboard keeps room.
@@ -36,7 +36,7 @@ def boards(shown: Sequence[Section], alarms: int) -> list[tuple[Section, ...]]:
     pages: list[tuple[Section, ...]] = [()]
     full = (MOST_METRICS, MOST_WIDGETS - math.ceil(alarms / MOST_ALARMS))
     room = full
-    for section in shown:
+    for section in sections:
         needed = (sum(len(panel.series) for panel in section.panels), 1 + len(section.panels))
         if pages[-1] and (needed[0] > room[0] or needed[1] > room[1]):
             pages.append(())
@@ -46,12 +46,14 @@ def boards(shown: Sequence[Section], alarms: int) -> list[tuple[Section, ...]]:
     return pages
 
 
-def cloudwatch_body(shown: tuple[Section, ...], region: str, alarm_arns: tuple[str, ...]) -> dict[str, Any]:
+def cloudwatch_body(
+    sections: tuple[Section, ...], region: str, alarm_arns: tuple[str, ...]
+) -> dict[str, Any]:
     """Write the sections as the body of a CloudWatch dashboard.
 
     Parameters
     ----------
-    shown
+    sections
         From :func:`infra.panels.sections`.
     region
         Region of the metrics.
@@ -74,7 +76,7 @@ def cloudwatch_body(shown: tuple[Section, ...], region: str, alarm_arns: tuple[s
         for number, first in enumerate(range(0, len(alarm_arns), MOST_ALARMS))
     ]
     top = len(widgets) * _HEIGHT
-    for section in shown:
+    for section in sections:
         widgets.append(
             {
                 "type": "text",
@@ -148,12 +150,12 @@ def _sum(series: Series) -> str:
     return f"SUM(SEARCH('{search}', '{series.statistic}', {_PERIOD}))"
 
 
-def grafana(shown: tuple[Section, ...], *, title: str, uid: str, region: str) -> dict[str, Any]:
+def grafana(sections: tuple[Section, ...], *, title: str, uid: str, region: str) -> dict[str, Any]:
     """Write the sections as a Grafana dashboard over a CloudWatch data source.
 
     Parameters
     ----------
-    shown
+    sections
         From :func:`infra.panels.sections`.
     title, uid
         Title and uid of the dashboard; an import with the same uid replaces it.
@@ -167,7 +169,7 @@ def grafana(shown: tuple[Section, ...], *, title: str, uid: str, region: str) ->
     """
     panels: list[dict[str, Any]] = []
     top = 0
-    for section in shown:
+    for section in sections:
         panels.append(
             {
                 "id": len(panels) + 1,

@@ -47,7 +47,7 @@ AREAS = {
             "unit/docs/test_examples.py",
             "unit/etl/test_identity_check.py",
             "spark/queries/test_land.py",
-            "spark/queries/test_read_once.py",
+            "spark/queries/test_single_source_read.py",
             "spark/sources/test_kinesis_land.py",
             "spark/sinks/test_latest_by.py",
         ),
@@ -57,7 +57,7 @@ AREAS = {
         (
             "unit/etl/test_lease_fence.py",
             "spark/sinks/test_two_writers.py",
-            "spark/job/test_end_marks.py",
+            "spark/job/test_stream_end_marks.py",
             "spark/queries/test_land.py",
         ),
     ),
@@ -85,7 +85,7 @@ AREAS = {
             ),
             *(
                 "unit/etl/test_bounded_record_times.py",
-                "unit/etl/test_offset_ranges.py",
+                "unit/etl/test_merge_offset_ranges.py",
                 "unit/etl/test_kinesis_ranges.py",
                 "unit/etl/test_sources_kafka_table.py",
             ),

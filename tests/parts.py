@@ -43,7 +43,7 @@ _OWN_SERVERS = (
     "integration/test_company.py",
     "integration/test_dev_stacks.py",
     "integration/test_faults.py",
-    "integration/test_listening.py",
+    "integration/test_loopback_only.py",
     "integration/test_package.py",
     "integration/test_spark_upgrade.py",
 )

@@ -104,7 +104,7 @@ def start_with_all_files(
     for number, table in {each.source: each.table for each in table_streams(rows)}.items():
         url = checkpoint.initial_snapshot_file(number)
         # Iceberg reads it at every start, and needs it until the first batch is committed.
-        if begun and _is_there(spark, url):
+        if begun and _is_readable_json(spark, url):
             continue
         metadata = load_table(spark, table)
         if metadata.currentSnapshot() is None:
@@ -175,7 +175,7 @@ class _BatchEnds:
     readings: tuple[TableStream, ...]
     whole_commits: bool
 
-    def wanted(self, spark: SparkSession, batch_id: int) -> tuple[dict[int, Any], bool] | None:
+    def corrected_ends(self, spark: SparkSession, batch_id: int) -> tuple[dict[int, Any], bool] | None:
         """Return changes of a planned batch; None if it and all later ones are allowed.
 
         Returns
@@ -217,7 +217,7 @@ class _BatchEnds:
         if batch_id is None:
             return
         try:
-            changes = self.wanted(spark, batch_id)
+            changes = self.corrected_ends(spark, batch_id)
         except (FileNotFoundError, ValueError, LossError):
             # A damaged log, or one of another plan, is reported when Spark reads it; a loss by the handler of the batch.
             return
@@ -274,7 +274,7 @@ class _Ended:
     """The batch that was changed last."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        changes = None if self._passed else self.ends.wanted(batch.sparkSession, batch_id)
+        changes = None if self._passed else self.ends.corrected_ends(batch.sparkSession, batch_id)
         self._passed = changes is None
         if changes and any(changes):
             places, held = changes
@@ -294,7 +294,7 @@ class _Ended:
         self.handle(batch, batch_id)
 
 
-def _is_there(spark: SparkSession, url: str) -> bool:
+def _is_readable_json(spark: SparkSession, url: str) -> bool:
     """Check that a file is readable JSON, as written."""
     try:
         return isinstance(json.loads(hadoop_files.read_text(spark, url)), dict)

@@ -249,14 +249,14 @@ def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
     return tuple(differences)
 
 
-def incompatible_changes(found: tuple[Change, ...]) -> tuple[Change, ...]:
+def incompatible_changes(differences: tuple[Change, ...]) -> tuple[Change, ...]:
     """Return the changes with which a checkpoint cannot be continued."""
-    return tuple(change for change in found if change.why)
+    return tuple(change for change in differences if change.why)
 
 
-def remedy(environment: str, job: str, query: str, found: tuple[Change, ...] = ()) -> str:
+def remedy(environment: str, job: str, query: str, differences: tuple[Change, ...] = ()) -> str:
     """Return the advice for a checkpoint that cannot be continued for these reasons."""
-    first = f"{ANOTHER_NAME}; then " if any(change.repeats for change in found) else ""
+    first = f"{ANOTHER_NAME}; then " if any(change.repeats for change in differences) else ""
     return first + (
         f"`millrace checkpoint reset {job} {query} --env {environment}` lets it start from the beginning (for a stream or topic with "
         "`--at TIME --overlap 10m`, a time before the oldest record that was not read), a query of another name has a "

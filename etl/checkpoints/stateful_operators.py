@@ -42,40 +42,40 @@ def _walk(node: Any) -> Iterator[str]:
             yield f"{node.joinType().sql()} join of {sides_text}"
     elif "MapGroupsWithState" in name or "InPandasWithState" in name:
         yield f"{name} by {_columns(node.groupingAttributes())}"
-    for child in _all(node.children()):
+    for child in _elements(node.children()):
         if child.isStreaming():
             yield from _walk(child)
 
 
 def _columns(expressions: Any, below: Any = None) -> str:
-    return ", ".join(_column(each, below) for each in _all(expressions))
+    return ", ".join(_column(each, below) for each in _elements(expressions))
 
 
 def _column(expression: Any, below: Any) -> str:
     kind = expression.dataType().simpleString()
     if _class(expression) != "AttributeReference":
         return f"{expression.sql()} {kind}"
-    made = None if below is None else _made(expression, below)
+    made = None if below is None else _projected_expression(expression, below)
     digest = "" if made is None else f" #{hashlib.sha256(made.encode()).hexdigest()[:8]}"
     return f"{expression.name()} {kind}{digest}"
 
 
-def _made(column: Any, node: Any) -> str | None:
+def _projected_expression(column: Any, node: Any) -> str | None:
     """Return the expression of a column in the projections below, down to the next operator with several inputs, or None."""
     while True:
         if _class(node) == "Project":
-            for each in _all(node.projectList()):
+            for each in _elements(node.projectList()):
                 if _class(each) == "Alias" and each.exprId().id() == column.exprId().id():
                     return str(each.child().sql())
-        children = _all(node.children())
+        children = _elements(node.children())
         if len(children) != 1:
             return None
         node = children[0]
 
 
-def _all(found: Any) -> list[Any]:
+def _elements(sequence: Any) -> list[Any]:
     """Return the elements of a Scala sequence."""
-    return [found.apply(number) for number in range(found.size())]
+    return [sequence.apply(number) for number in range(sequence.size())]
 
 
 def _class(thing: Any) -> str:

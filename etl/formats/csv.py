@@ -88,7 +88,7 @@ class CsvDecoder:
         made = {
             f.name: _value(f.dataType, record[f.name])
             for f in times.with_units(self.schema)
-            if _is_made(f.dataType)
+            if _is_read_as_text(f.dataType)
         }
         names = {name: f"_made_{n}" for n, name in enumerate(made)}
         typed = parsed.withColumns({names[name]: value for name, value in made.items()})
@@ -249,11 +249,11 @@ class CsvDecoder:
 def _read_types(schema: StructType) -> StructType:
     """Return the types that the parser reads: decimals and times as texts, which are converted where that takes not too long."""
     return StructType(
-        [StructField(f.name, StringType() if _is_made(f.dataType) else f.dataType) for f in schema]
+        [StructField(f.name, StringType() if _is_read_as_text(f.dataType) else f.dataType) for f in schema]
     )
 
 
-def _is_made(kind: DataType) -> bool:
+def _is_read_as_text(kind: DataType) -> bool:
     return isinstance(kind, DecimalType) or times.is_time(kind)
 
 

@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 )
 
 from ..launch.formats import JsonFormat
-from ..record.projection import Projection
+from ..record.cached_select import CachedSelect
 from ..record.tables import nullable
 from . import schemas
 from .base import Observe
@@ -56,7 +56,7 @@ NOT_ONE = "not exactly one JSON object"
 LONG_NAME = f"a name of more than {exact_json.LONGEST_NAME:,} characters"
 HALF = "not UTF-8: the escape of half a character (a lone surrogate)"
 
-_TEXT, _TAKEN, _CORRUPT = "_text", "_taken", "_corrupt"
+_TEXT, _SUPPORTED, _CORRUPT = "_text", "_supported", "_corrupt"
 """Not names of a schema's fields, as those may not begin with _."""
 
 _END = f"_{secrets.token_hex(8)}"
@@ -102,7 +102,7 @@ class JsonDecoder:
     """
 
     schema: StructType
-    _projections: dict[tuple[str, ...], list[Projection]] = field(
+    _projections: dict[tuple[str, ...], list[CachedSelect]] = field(
         default_factory=dict, repr=False, compare=False
     )
     """Projections by the kept columns. The driver needs longer to build them than to plan a batch with them."""
@@ -128,7 +128,7 @@ class JsonDecoder:
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._projections:
             steps = self._project(kept)
-            self._projections[kept] = [Projection(partial(tuple, step)) for step in steps]
+            self._projections[kept] = [CachedSelect(partial(tuple, step)) for step in steps]
         *judging, taken_apart = self._projections[kept]
         for step in judging:
             rows = step.of(rows)
@@ -153,10 +153,10 @@ class JsonDecoder:
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         present = [~absent for _, absent in missing_fields(self.schema, values.__getitem__, F.lit(True))]
         # Before the parse: with it, this would be more code than Java compiles.
-        text = _all(exact_json.is_taken(_text()))
-        fine = _all(F.col(_TAKEN), *_whole(raw), *present, *json_values.sound(flat, raw.getField))
+        text = _all(exact_json.is_supported(_text()))
+        fine = _all(F.col(_SUPPORTED), *_whole(raw), *present, *json_values.sound(flat, raw.getField))
         others = [F.col(name) for name in kept]
-        to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT), text.alias(_TAKEN)]
+        to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT), text.alias(_SUPPORTED)]
         parsed = [*others, F.col("payload"), record.alias("quick")]
         quick = F.col("quick")
         within = list(json_values.sound(nested, quick.getField))
@@ -247,7 +247,7 @@ class JsonDecoder:
                 group, at = places[field.name]
                 return of[f"_{group}"][at]
             strict, texts = (of["parses"][part][field.name] for part in ("strict", "texts"))
-            return rebuilt(field.dataType, strict, texts, json_values.is_made, json_values.exact_value)
+            return rebuilt(field.dataType, strict, texts, json_values.is_converted, json_values.exact_value)
 
         def record(of: Column) -> Column:
             fields = F.struct(*(value(of, f).alias(f.name) for f in self._kinds))

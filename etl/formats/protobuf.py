@@ -218,7 +218,7 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
                 continue
             at = place + number
             if at > size:
-                raise protobuf_wire.WireError(f"it ends inside field {tag >> 3}")
+                raise protobuf_wire.WireError(f"truncated inside field {tag >> 3}")
             values[name] = read(data[place:at])
         for name, read_inner in inner.items():
             value = values[name]
@@ -284,7 +284,7 @@ def _unpacked(slot: _Slot, raw: Any) -> list[Any]:
         return values
     size = 8 if slot.kind == protobuf_wire.FIXED64 else 4
     if len(raw) % size:
-        raise protobuf_wire.WireError(f"it ends inside {slot.name}")
+        raise protobuf_wire.WireError(f"truncated inside {slot.name}")
     return [raw[i : i + size] for i in range(0, len(raw), size)]
 
 

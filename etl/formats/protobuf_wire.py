@@ -35,8 +35,8 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
                 return value & 0xFFFFFFFFFFFFFFFF, place + 1
             shift += 7
     except IndexError:
-        raise WireError("it ends inside a number") from None
-    raise WireError("a number of more than ten bytes")
+        raise WireError("truncated inside a varint") from None
+    raise WireError("a varint of more than ten bytes")
 
 
 def to_signed(value: int, bits: int) -> int:
@@ -70,11 +70,11 @@ def field(data: bytes, at: int) -> tuple[int, int, int | bytes, int]:
     if kind == GROUP_START:
         return number, kind, b"", _behind_group(data, at, number)
     if kind not in (LENGTH, FIXED32, FIXED64):
-        raise WireError(f"field {number} of wire type {kind}")
+        raise WireError(f"field {number}: unsupported wire type {kind}")
     length, at = varint(data, at) if kind == LENGTH else ((4 if kind == FIXED32 else 8), at)
     end = at + length
     if end > len(data):
-        raise WireError(f"it ends inside field {number}")
+        raise WireError(f"truncated inside field {number}")
     return number, kind, data[at:end], end
 
 
@@ -82,7 +82,7 @@ def _behind_group(data: bytes, at: int, number: int) -> int:
     groups = [number]
     while groups:
         if at >= len(data):
-            raise WireError("it ends inside a group")
+            raise WireError("truncated inside a group")
         tag, behind = varint(data, at)
         if tag & 7 == GROUP_START and len(groups) < _DEEPEST_GROUP:
             groups.append(tag >> 3)

@@ -205,7 +205,7 @@ class Benchmark:
     ) -> LandSettings | DirectSettings | DeriveSettings:
         """Return the query with the topic's beginning as its start, its own tables and no wait between triggers."""
         if isinstance(query, DeriveSettings):
-            table = self._own(query.source_table)
+            table = self._benchmark_table(query.source_table)
             return dataclasses.replace(
                 query, source_table=table, sink=self._sink(query.sink), trigger_seconds=0.0
             )
@@ -214,7 +214,7 @@ class Benchmark:
             return dataclasses.replace(
                 query,
                 routes=(_from_start(route, run, partitions),),
-                table=self._own(query.table),
+                table=self._benchmark_table(query.table),
                 trigger_seconds=0.0,
                 repartition=None,
             )
@@ -223,15 +223,15 @@ class Benchmark:
         return dataclasses.replace(
             query,
             routes=(end,),
-            dead_letters=self._own(query.dead_letters),
+            dead_letters=self._benchmark_table(query.dead_letters),
             trigger_seconds=0.0,
             repartition=None,
         )
 
     def _sink(self, sink: SinkSettings) -> SinkSettings:
-        return sink.at(self._own(str(sink.lake_table)))
+        return sink.at(self._benchmark_table(str(sink.lake_table)))
 
-    def _own(self, table: str) -> str:
+    def _benchmark_table(self, table: str) -> str:
         name = f"{table}_benchmark"
         self._made.add(name)
         return name

@@ -51,12 +51,12 @@ class CheckpointManifests:
             A checkpoint was written by another query, connector or layout of state, or has lost its id; or a
             topic or stream was made again. The message names each of them, the change and the remedy.
         """
-        there = set(hadoop_files.list_names(self._spark, self._folder))
+        file_names = set(hadoop_files.list_names(self._spark, self._folder))
         wrong: list[str] = []
         queries = []
         for query in self._job.queries:
             try:
-                queries.append(self._check(query, there))
+                queries.append(self._check_query(query, file_names))
             except StartError as error:
                 wrong.append(str(error))
         if wrong:
@@ -98,7 +98,7 @@ class CheckpointManifests:
             query, handle=FirstBatchHandler(query.handle, after=partial(self._write, new))
         )
 
-    def _check(self, query: QuerySettings, there: set[str]) -> QuerySettings:
+    def _check_query(self, query: QuerySettings, file_names: set[str]) -> QuerySettings:
         location = f"{self._job.checkpoints}/{query.name}"
         self._new[query.name] = new = manifest.manifest_of(
             self._job,
@@ -114,12 +114,14 @@ class CheckpointManifests:
                 "give the query a new id, and sinks would take repeated batches for new ones; restore the file, or "
                 + manifest.remedy(self._job.environment, self._job.job, query.name)
             )
-        self._old[query.name] = old = self._read(query.name) if begun and _file(query.name) in there else None
+        self._old[query.name] = old = (
+            self._read(query.name) if begun and _file(query.name) in file_names else None
+        )
         differences = () if old is None else manifest.changes(old, new)
         self._refuse(query.name, differences)
         self._check_origins(query, begun)
         if not begun:
-            return self._started(query) if _start_file(query.name) in there else query
+            return self._started(query) if _start_file(query.name) in file_names else query
         if old is None:
             self._report.emit("adopted", query=query.name, checkpoint=location)
         for change in differences:
@@ -133,8 +135,8 @@ class CheckpointManifests:
             identities.check_at_start()
             self._origins[query.name] = identities
 
-    def _refuse(self, query: str, found: tuple[Change, ...]) -> None:
-        wrong = manifest.incompatible_changes(found)
+    def _refuse(self, query: str, differences: tuple[Change, ...]) -> None:
+        wrong = manifest.incompatible_changes(differences)
         if wrong:
             raise StartError(
                 f"query {query}: it cannot continue from the checkpoint {self._job.checkpoints}/{query}: "

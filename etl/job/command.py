@@ -125,15 +125,15 @@ def main(arguments: Sequence[str]) -> int:
         return status
 
 
-def _once(run: JobRun, given: ScriptArguments) -> int | None:
+def _once(run: JobRun, arguments: ScriptArguments) -> int | None:
     """Run the requested command instead of the job; return None if there is none."""
     work: Callable[[], int]
-    if given.replay is not None:
-        query, work = given.replay.query, partial(_replay, run, given.replay)
-    elif given.backfill is not None:
-        query, work = given.backfill.query, partial(_backfill, run, given.backfill)
-    elif given.benchmark is not None:
-        schedule = benchmark.read_schedule(run.spark, given.benchmark)
+    if arguments.replay is not None:
+        query, work = arguments.replay.query, partial(_replay, run, arguments.replay)
+    elif arguments.backfill is not None:
+        query, work = arguments.backfill.query, partial(_backfill, run, arguments.backfill)
+    elif arguments.benchmark is not None:
+        schedule = benchmark.read_schedule(run.spark, arguments.benchmark)
         query = ", ".join(schedule.queries)
         work = partial(benchmark.Benchmark(run, open_query), schedule)
     else:
@@ -147,14 +147,14 @@ def _once(run: JobRun, given: ScriptArguments) -> int | None:
     return status
 
 
-def _replay(run: JobRun, asked: ReplayRequest) -> int:
-    return commands.replayer(run, asked.query)(run.spark, asked)
+def _replay(run: JobRun, request: ReplayRequest) -> int:
+    return commands.replayer(run, request.query)(run.spark, request)
 
 
-def _backfill(run: JobRun, asked: BackfillRequest) -> int:
-    if asked.origin is None:
-        return commands.backfiller(run, asked.query)(run.spark, asked)
-    return backfill_landing.landing_backfiller(run, asked)(run.spark, asked)
+def _backfill(run: JobRun, request: BackfillRequest) -> int:
+    if request.origin is None:
+        return commands.backfiller(run, request.query)(run.spark, request)
+    return backfill_landing.landing_backfiller(run, request)(run.spark, request)
 
 
 def _lease(run: JobRun) -> Lease | None:

@@ -38,10 +38,10 @@ MARGIN_SECONDS = 5.0
 _TIMEOUTS = (3.0, 4.0)
 """Connect and read timeouts in seconds: a call that hangs must not outlast the lease."""
 
-Told = Callable[[Mapping[str, Any]], None]
+OnWait = Callable[[Mapping[str, Any]], None]
 
 
-def lease_of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told) -> Lease | None:
+def lease_of(checkpoints: str, run: str, processes: tuple[int, ...], on_wait: OnWait) -> Lease | None:
     """Return the lease of a checkpoint prefix; None for a local folder, which no deployed job and no sandbox uses.
 
     Parameters
@@ -52,7 +52,7 @@ def lease_of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told)
         Name of the holder, for people: the engine's name of the run.
     processes
         Ids of the processes that write: the holder is alive while one of them is.
-    told
+    on_wait
         Called with the holder's record if this run has to wait for it.
 
     Raises
@@ -68,7 +68,7 @@ def lease_of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told)
             f"checkpoints {checkpoints}: the value must be an s3:// or s3a:// URL or a local folder"
         )
     key = f"{parts.path.strip('/')}/{FOLDER}/lease.json"
-    return Lease(parts.netloc, key, run, processes, told)
+    return Lease(parts.netloc, key, run, processes, on_wait)
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Lease:
     key: str
     run: str
     processes: tuple[int, ...]
-    told: Told
+    on_wait: OnWait
     _client: Any = field(default=None, repr=False)
     _condition: tuple[str, str] = ("", "")
     _etag: str = ""
@@ -148,7 +148,7 @@ class Lease:
                 if self._patiently(lambda etag=etag: self._put(("If-Match", etag))):  # type: ignore[misc]  # of this turn
                     return
             elif not said:
-                self.told(
+                self.on_wait(
                     {"holder": record.get("run"), "host": record.get("host"), "most_seconds": LIVE_SECONDS}
                 )
                 said = True

@@ -107,14 +107,14 @@ def process_killer(spark: SparkSession) -> Callable[[], None]:
     return partial(kill_jvm, partial(jvm.java.lang.Runtime.getRuntime().halt, STATUS), jvm_process(spark))
 
 
-def kill_jvm(halt: Callable[[], Any], beside: int) -> None:
+def kill_jvm(halt: Callable[[], Any], jvm_process_id: int) -> None:
     """End the JVM, and then this process.
 
     Parameters
     ----------
     halt
         Asks the JVM to end; the call never returns.
-    beside
+    jvm_process_id
         Process id of the JVM, for a JVM that does not respond. As the first process of a container it gets no signal;
         but when its batch returns to Python, which has ended, it commits nothing and ends.
     """
@@ -130,5 +130,5 @@ def kill_jvm(halt: Callable[[], Any], beside: int) -> None:
     asking.start()
     asking.join(HALT_SECONDS)
     with suppress(OSError):
-        os.kill(beside, signal.SIGKILL)
+        os.kill(jvm_process_id, signal.SIGKILL)
     os._exit(STATUS)

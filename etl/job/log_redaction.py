@@ -20,7 +20,7 @@ OURS = {
 }
 
 
-def redaction_settings(asked: Mapping[str, str]) -> dict[str, str]:
+def redaction_settings(configured: Mapping[str, str]) -> dict[str, str]:
     """Return both patterns; a configured one is added to the core's and never replaces it.
 
     Examples
@@ -28,7 +28,10 @@ def redaction_settings(asked: Mapping[str, str]) -> dict[str, str]:
     >>> redaction_settings({"spark.sql.redaction.options.regex": "path"})["spark.sql.redaction.options.regex"]
     '(?i:url)|(?:path)'
     """
-    return {name: f"{ours}|(?:{asked[name]})" if asked.get(name) else ours for name, ours in OURS.items()}
+    return {
+        name: f"{ours}|(?:{configured[name]})" if configured.get(name) else ours
+        for name, ours in OURS.items()
+    }
 
 
 def redacting_session() -> SparkSession:

@@ -29,7 +29,7 @@ from ..record.errors import (
     whole_text,
 )
 from ..record.query import BatchHandler, Query
-from . import lease_fence, shutdown
+from . import jvm_shutdown_hook, lease_fence
 from .lease import Lease
 from .lease_fence import Fence
 from .running_query import RunningQuery, StopRequestedError
@@ -70,7 +70,7 @@ class Retries:
     first_seconds: float = 5.0
     longest_seconds: float = 300.0
 
-    def wait(self, attempt: int) -> float:
+    def delay_seconds(self, attempt: int) -> float:
         """Return the seconds before an attempt, counted from 1; a random addition of up to 20% keeps queries out of step."""
         seconds: float = min(self.first_seconds * 2 ** (attempt - 1), self.longest_seconds)
         return seconds * random.uniform(1.0, 1.2)
@@ -131,8 +131,8 @@ class Supervisor:
         int
             Exit status: 0 after a requested stop or the end of a bounded run, 1 after a failure.
         """
-        shutdown.keep_thread_pools(self.spark)
-        hook = shutdown.add_hook(self.spark, self._wait_for_end)
+        jvm_shutdown_hook.keep_thread_pools(self.spark)
+        hook = jvm_shutdown_hook.add_hook(self.spark, self._wait_for_end)
         running: list[RunningQuery] = []
         watched = self._fence(running)
         try:
@@ -159,7 +159,7 @@ class Supervisor:
             if self.lease is not None and ended:
                 self.lease.release()
             self._done.set()
-            shutdown.remove_hook(self.spark, hook)
+            jvm_shutdown_hook.remove_hook(self.spark, hook)
 
     def _run(self, queries: Sequence[Query], running: list[RunningQuery]) -> bool:
         """Start queries and wait for their end; return True after a failure."""
@@ -184,7 +184,7 @@ class Supervisor:
     def _wait_for_end(self) -> None:
         """Stop and wait for the end, as a hook of the JVM's shutdown."""
         self.stop()
-        self._done.wait(shutdown.HOOK_SECONDS)
+        self._done.wait(jvm_shutdown_hook.HOOK_SECONDS)
 
     def _fence(self, running: list[RunningQuery]) -> Fence | None:
         if self.lease is None:
@@ -311,15 +311,15 @@ class Supervisor:
         if one.attempts >= self.retries.most:
             return False
         one.attempts += 1
-        wait = self.retries.wait(one.attempts)
-        one.again_at = time.monotonic() + wait
+        delay = self.retries.delay_seconds(one.attempts)
+        one.again_at = time.monotonic() + delay
         self.report.emit(
             "retrying",
             query=one.spec.name,
             **one.where,
             attempt=one.attempts,
             of=self.retries.most,
-            seconds=round(wait, 1),
+            seconds=round(delay, 1),
             error=describe(one.error),
             error_class=type(one.error).__name__,
         )

@@ -129,19 +129,21 @@ def parse_arguments(arguments: Sequence[str]) -> ScriptArguments:
     )
 
 
-def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> BackfillRequest | None:
-    if known.backfill is None:
-        if known.since or known.until or known.replace or known.origin:
+def _backfill(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> BackfillRequest | None:
+    if arguments.backfill is None:
+        if arguments.since or arguments.until or arguments.replace or arguments.origin:
             parser.error("--since, --until, --replace and --from go with --backfill QUERY")
         return None
-    if known.origin is not None and known.replace:
+    if arguments.origin is not None and arguments.replace:
         parser.error("--replace does not go with --from, which lands what the table lacks")
-    if known.origin not in (None, "stream"):
-        if known.since or known.until:
+    if arguments.origin not in (None, "stream"):
+        if arguments.since or arguments.until:
             parser.error("--since and --until do not go with files")
-    elif known.since is None or known.until is None or known.since >= known.until:
+    elif arguments.since is None or arguments.until is None or arguments.since >= arguments.until:
         parser.error("--backfill QUERY takes --since TIME and a later --until TIME")
-    return BackfillRequest(known.backfill, known.since, known.until, known.replace, known.origin)
+    return BackfillRequest(
+        arguments.backfill, arguments.since, arguments.until, arguments.replace, arguments.origin
+    )
 
 
 def _moment(text: str) -> datetime:

@@ -191,7 +191,7 @@ class Expiry(TableTask):
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
         """Expire the snapshots that are old enough and that no reader needs."""
-        before = self._wanted(spark, begun)
+        before = self._expire_before(spark, begun)
         if before is None:
             return
         needs = {reader: self._needed(spark, reader) for reader in self.readers}
@@ -213,7 +213,7 @@ class Expiry(TableTask):
                 "snapshots_expired", begun, older_than=batch_accounts.iso_text(before), files=files
             )
 
-    def _wanted(self, spark: SparkSession, now: datetime) -> datetime | None:
+    def _expire_before(self, spark: SparkSession, now: datetime) -> datetime | None:
         """Return the time before which unread snapshots may be removed; None if there are none to remove."""
         committed = [
             row["committed_at"]

@@ -103,10 +103,10 @@ def _origin(query: QuerySettings) -> BacklogSource:
     return BacklogSource(counted=all(source.COUNTED for source in query.sources), limit=limit)
 
 
-def _file(given: str) -> Path:
-    path = Path(given)
+def _file(name: str) -> Path:
+    path = Path(name)
     try:
         path.open("a").close()
     except OSError as error:
-        raise StartError(f"--bind metrics.file={given}: {error.strerror}") from error
+        raise StartError(f"--bind metrics.file={name}: {error.strerror}") from error
     return path

@@ -29,11 +29,11 @@ from ..record import batch_accounts, envelope
 from ..record.batch_accounts import Accounts, Reporter, row_count
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
-from ..sinks.base import STAGE, Again, BatchPlace, Sink, WriteCounts, batch_place, refuse_nothing
+from ..sinks.base import STAGE, BatchPlace, Reread, Sink, WriteCounts, batch_place, refuse_nothing
 from ..sinks.delivery.python_tasks import CountedRows
 from ..sources.base import ReplayedLeg
 from ..sources.leg_guards import offsets_of
-from ..sources.offsets import MOST_PARTITIONS, OffsetRange, in_few_tasks
+from ..sources.offsets import MOST_PARTITIONS, BatchOffsets, in_few_tasks
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import Overlap, overlap_with_derived_table, overlap_with_landing_table
 
@@ -44,7 +44,7 @@ _PARTS = 3
 """Parts of a Kafka record's identity: topic (without ``/``), partition, offset."""
 
 
-def commit_properties(query: str, offsets: OffsetRange | None) -> Mapping[str, str]:
+def commit_properties(query: str, offsets: BatchOffsets | None) -> Mapping[str, str]:
     """Return the properties of a commit, which the audit reads.
 
     Parameters
@@ -85,7 +85,7 @@ class DirectRoute:
         """Return the route's rows for the sink, from good records of all routes."""
         return self.compose(rows_of_route(good, self.name, "of the batch").drop(*DEAD_LETTER))
 
-    def batch_place(self, query: str, whole: BatchPlace, offsets: OffsetRange | None) -> BatchPlace:
+    def batch_place(self, query: str, whole: BatchPlace, offsets: BatchOffsets | None) -> BatchPlace:
         """Return the batch's identity for the route's sink.
 
         Parameters
@@ -156,7 +156,7 @@ class DirectBatchWriter:
         batch = in_few_tasks(batch, offsets)
         place = batch_place(spark, self.checkpoint, batch_id)
         of_letters = replace(place, look_ups=self._letters_overlap.look_ups(offsets))
-        letters = _Letters(batch, self.decoder, self.letters, of_letters)
+        letters = _DeadLetterWriter(batch, self.decoder, self.letters, of_letters)
         places = [route.batch_place(self.query, place, offsets) for route in self.routes]
         write = self._write_one_route if len(places) == 1 else self._write_cached_routes
         figures, done = write(places, letters)
@@ -166,7 +166,7 @@ class DirectBatchWriter:
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
     def _write_one_route(
-        self, places: Sequence[BatchPlace], letters: _Letters
+        self, places: Sequence[BatchPlace], letters: _DeadLetterWriter
     ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of one route, read once; a batch with dead letters is read a second time for them."""
         [route], [place] = self.routes, places
@@ -187,30 +187,30 @@ class DirectBatchWriter:
             letters.append(
                 lambda: decoded(with_hash_and_landing_time(letters.batch)).where("_error IS NOT NULL")
             )
-        return figures, done if route.name is None else _together([done])
+        return figures, done if route.name is None else _total_counts([done])
 
     def _write_cached_routes(
-        self, places: Sequence[BatchPlace], letters: _Letters
+        self, places: Sequence[BatchPlace], letters: _DeadLetterWriter
     ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of several routes, decoded once and cached for its readers."""
-        held = self.decoder.decode(with_hash_and_landing_time(letters.batch)).persist()
+        decoded = self.decoder.decode(with_hash_and_landing_time(letters.batch)).persist()
         try:
-            figures, there = _counted(held, self.rules)
-            good = held.where("_error IS NULL")
+            figures, with_good_records = _counted(decoded, self.rules)
+            good = decoded.where("_error IS NULL")
             done = []
             for route, place in zip(self.routes, places, strict=True):
-                if route.name in there:
+                if route.name in with_good_records:
                     rows = route.rows(good)
                     done.append(route.sink.write(rows, place, letters.refuse, lambda rows=rows: rows))  # type: ignore[misc]  # of this turn
             if figures["bad"]:
-                letters.append(lambda: held.where("_error IS NOT NULL"))
+                letters.append(lambda: decoded.where("_error IS NOT NULL"))
         finally:
-            held.unpersist()
-        return figures, _together(done)
+            decoded.unpersist()
+        return figures, _total_counts(done)
 
 
 @dataclass(frozen=True)
-class _Letters:
+class _DeadLetterWriter:
     """Writer of the dead letters of one batch."""
 
     batch: DataFrame
@@ -218,18 +218,18 @@ class _Letters:
     sink: Sink
     place: BatchPlace
 
-    def append(self, letters: Again) -> None:
+    def append(self, letters: Reread) -> None:
         self.sink.write(letters(), self.place, refuse_nothing, letters)
 
     def refuse(self, letters: DataFrame) -> None:
         self.append(lambda: in_landing_shape(self.batch, letters, self.decoder))
 
 
-def _counted(held: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
+def _counted(decoded: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
     """Count a batch, and return its routes with good records; the counting action also fills the cache."""
     bad = F.col("_error").isNotNull()
     aggregates = (F.count(F.lit(1)).alias("n"), F.expr("min(unix_micros(_arrived_at))").alias("oldest"))
-    found = held.groupBy(F.col(COLUMN).alias("route"), bad.alias("bad")).agg(*aggregates, *rules).collect()
+    found = decoded.groupBy(F.col(COLUMN).alias("route"), bad.alias("bad")).agg(*aggregates, *rules).collect()
     kept = {"route", "bad", "n", "oldest"}
     broken = [name for name in (found[0].asDict() if found else ()) if name not in kept]
     figures = {
@@ -241,7 +241,7 @@ def _counted(held: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int
     return figures, {row["route"] for row in found if not row["bad"]}
 
 
-def _together(done: Sequence[WriteCounts]) -> WriteCounts:
+def _total_counts(done: Sequence[WriteCounts]) -> WriteCounts:
     offered, refused = (sum(getattr(each, name) or 0 for each in done) for name in ("offered", "refused"))
     return WriteCounts(offered, sum(each.written for each in done), refused)
 
@@ -269,16 +269,16 @@ def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> 
     """
     # By equality, not by prefix of the identity: that would compare each record with each letter.
     record = F.substring_index("_id", "/", _PARTS).alias("_id")
-    told = letters.select("_source", record, F.col("_error").alias("_why")).dropDuplicates(
+    reasons = letters.select("_source", record, F.col("_error").alias("_why")).dropDuplicates(
         [*envelope.IDENTITY]
     )
-    stray = told.join(batch, [*envelope.IDENTITY], "left_anti").first()
+    stray = reasons.join(batch, [*envelope.IDENTITY], "left_anti").first()
     if stray is not None:
         raise AccountsError(
             f"the sink refused row {stray['_id']} ({stray['_why']}), but the batch has no record with this _id: keep "
             "_id in the transform, and append / and a number to it where the transform makes several rows of a record"
         )
-    chosen = with_hash_and_landing_time(batch).join(told, [*envelope.IDENTITY])
+    chosen = with_hash_and_landing_time(batch).join(reasons, [*envelope.IDENTITY])
     bare = redact.redacted_payload(decoder, F.col("payload"))
     have = {*envelope.COLUMNS, "_hash", "_landed_at"}
     last = {

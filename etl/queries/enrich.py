@@ -57,7 +57,7 @@ class ReferenceTable:
     table: Table
     on_ambiguous: Callable[[Table, int], None]
     clock: Callable[[], float] = time.monotonic
-    _held: Reference | None = field(default=None, repr=False)
+    _loaded: Reference | None = field(default=None, repr=False)
 
     def check(self, spark: SparkSession) -> None:
         """Refuse a table or column that does not exist.
@@ -69,8 +69,8 @@ class ReferenceTable:
         """
         if not self.table.exists(spark):
             raise StartError(f"enrichment: there is no table {self.table}")
-        there = spark.table(str(self.table)).columns
-        missing = sorted({*self.settings.on.values(), *self.settings.columns.values()} - set(there))
+        columns = spark.table(str(self.table)).columns
+        missing = sorted({*self.settings.on.values(), *self.settings.columns.values()} - set(columns))
         if missing:
             raise StartError(f"enrichment: table {self.table} has no column {', '.join(missing)}")
 
@@ -86,24 +86,24 @@ class ReferenceTable:
         """
         kinds = {field.name: field.dataType for field in stream.schema.fields}
         ours = tuple(kinds.get(column) for column in self.settings.on)
-        held = self._held
-        if held is None or self.clock() - held.read_at >= self.settings.refresh_seconds:
-            held = self._held = self._reloaded(stream.sparkSession, ours, held)
-            if held.ambiguous:
-                self.on_ambiguous(self.table, held.ambiguous)
-        return held.rows.drop("_rows")
+        loaded = self._loaded
+        if loaded is None or self.clock() - loaded.read_at >= self.settings.refresh_seconds:
+            loaded = self._loaded = self._reloaded(stream.sparkSession, ours, loaded)
+            if loaded.ambiguous:
+                self.on_ambiguous(self.table, loaded.ambiguous)
+        return loaded.rows.drop("_rows")
 
     def _reloaded(
-        self, spark: SparkSession, ours: tuple[DataType | None, ...], held: Reference | None
+        self, spark: SparkSession, ours: tuple[DataType | None, ...], loaded: Reference | None
     ) -> Reference:
         current = self.table.metadata(spark).currentSnapshot()
         snapshot = None if current is None else int(current.snapshotId())
-        if held is not None and held.snapshot == snapshot:
+        if loaded is not None and loaded.snapshot == snapshot:
             # Spark has one copy of equal plans: to release the old one would release this one.
-            return replace(held, read_at=self.clock())
+            return replace(loaded, read_at=self.clock())
         fresh = self._read(spark, ours, snapshot)
-        if held is not None:
-            held.rows.unpersist()
+        if loaded is not None:
+            loaded.rows.unpersist()
         return fresh
 
     def _compared(self, table: DataFrame, ours: Sequence[DataType | None]) -> Iterator[Column]:

@@ -27,12 +27,12 @@ from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
 from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
+from ..record.cached_select import CachedSelect
 from ..record.errors import LossError
-from ..record.projection import Projection
 from ..record.tables import nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.leg_guards import LegGuards, Positions, offsets_of
-from ..sources.offsets import OffsetRange, in_few_tasks
+from ..sources.offsets import BatchOffsets, in_few_tasks
 from .offset_overlap import Overlap, overlap_with_landing_table
 
 MOST_READS = 3
@@ -92,7 +92,7 @@ class Lander:
     _positions_unreadable: bool = False
     _commits: Commits = field(init=False, repr=False)
     _overlap: Overlap = field(init=False, repr=False)
-    _identified: Projection | None = field(default=None, repr=False)
+    _identified: CachedSelect | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self._commits = Commits(self.sink.table)
@@ -149,17 +149,17 @@ class Lander:
             "batch, so it is not committed; start the job again, and the batch is read again"
         )
 
-    def _report(self, done: LandedBatch, batch_id: int, begun: datetime) -> None:
-        oldest = done.figures["oldest"]
+    def _report(self, landed: LandedBatch, batch_id: int, begun: datetime) -> None:
+        oldest = landed.figures["oldest"]
         fields = {
-            **done.balance.land_figures(),
-            **data_rules.rule_counts(done.figures),
+            **landed.balance.land_figures(),
+            **data_rules.rule_counts(landed.figures),
             **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
         }
-        self.guards.note_arrivals(done.figures)
+        self.guards.note_arrivals(landed.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
-    def _look_ups(self, offsets: OffsetRange | None, begun: datetime, history: History) -> Iterable[LookUp]:
+    def _look_ups(self, offsets: BatchOffsets | None, begun: datetime, history: History) -> Iterable[LookUp]:
         # Before a batch is read, nothing is known of the legs that do not replay.
         replayed = self._overlap.look_up(offsets, history) if self.guards.replayed else LookUp()
         return self.guards.look_ups(begun, replayed) if self.guards.streams else [replayed]
@@ -170,7 +170,7 @@ class Lander:
         # Sources that replay return the same records in a second read.
         read = ObservedFigures(row_count("read")) if self.guards.streams else None
         rows = (
-            self._apart(batch, read)
+            self._decode_with_unique_ids(batch, read)
             if read
             else self.decoder.decode(envelope.with_hash_and_landing_time(batch))
         )
@@ -182,7 +182,7 @@ class Lander:
             *data_rules.counts(self.settings.routes),
             of_offered=self.guards.figures(),
             held=self.guards.count_held_positions(positions),
-            beside=[read] if read else (),
+            observed_elsewhere=[read] if read else (),
             fence=fence,
             distinct=distinct,
             tasks=self.settings.repartition,
@@ -191,7 +191,7 @@ class Lander:
         balance = Accounts.of_landing(appended.offered, appended.written, appended.figures["bad"])
         return LandedBatch(appended.figures, balance, appended.held, whole)
 
-    def _apart(self, batch: DataFrame, read: ObservedFigures) -> DataFrame:
+    def _decode_with_unique_ids(self, batch: DataFrame, read: ObservedFigures) -> DataFrame:
         """Read and decode a batch that does not replay, and make the identity of each record unique.
 
         Records are decoded in the tasks that read them, as a shard needs longer to deliver its records than decoding
@@ -209,8 +209,11 @@ class Lander:
             others = [F.col(f"`{name}`") for name in decoded.columns if name not in ("_id", _CONTENT)]
             refusals = (guard.same_identity_refusal for guard in self.guards.streams)
             refused = next(filter(None, refusals), None)
-            self._identified = Projection(
-                lambda: [(_numbered() if refused is None else _unlike(refused)).alias("_id"), *others]
+            self._identified = CachedSelect(
+                lambda: [
+                    (_numbered() if refused is None else _distinct_or_failing(refused)).alias("_id"),
+                    *others,
+                ]
             )
         return self._identified.of(spread)
 
@@ -224,16 +227,16 @@ def _numbered() -> Column:
     # Records of an aggregate, for example, share its sequence number and are all in one batch. They are numbered by their
     # content, so each has the same identity in every replay.
     place = F.row_number().over(_alike())
-    return F.when((place == 1) & _alone(), F.col("_id")).otherwise(F.concat_ws("/", "_id", place))
+    return F.when((place == 1) & _is_last(), F.col("_id")).otherwise(F.concat_ws("/", "_id", place))
 
 
-def _unlike(refused: str) -> Column:
+def _distinct_or_failing(refused: str) -> Column:
     which = F.concat(
         F.lit(refused), "_id", F.date_format("_arrived_at", "', arrived 'yyyy-MM-dd'T'HH:mm:ss'Z'")
     )
     failing = F.raise_error(which).cast("string")
-    return F.when(_alone(), F.col("_id")).otherwise(failing)
+    return F.when(_is_last(), F.col("_id")).otherwise(failing)
 
 
-def _alone() -> Column:
+def _is_last() -> Column:
     return F.lead("_source").over(_alike()).isNull()

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ..commits.look_ups import History, LookUp, LookUps
 from ..sinks.iceberg import may_match_files
-from ..sources.offsets import MOST_PARTITIONS, OffsetRange, Range, any_of, offset_bound
+from ..sources.offsets import MOST_PARTITIONS, BatchOffsets, Range, any_of, offset_bound
 
 Ends = Mapping[str, int]
 """By partition, as in a batch's offsets (``stream/partition``): the offset from which on a table holds no records."""
@@ -43,7 +43,7 @@ class Overlap:
     _covered: set[str] = field(default_factory=set, init=False, repr=False)
     """Partitions with known ends; one without an end has no records in the table."""
 
-    def look_ups(self, offsets: OffsetRange | None) -> LookUps:
+    def look_ups(self, offsets: BatchOffsets | None) -> LookUps:
         """Return the only look-up of a batch, as a function of the table's history.
 
         Parameters
@@ -53,7 +53,7 @@ class Overlap:
         """
         return lambda history: [self.look_up(offsets, history)]
 
-    def look_up(self, offsets: OffsetRange | None, history: History) -> LookUp:
+    def look_up(self, offsets: BatchOffsets | None, history: History) -> LookUp:
         """Return the look-up for the rows in which records of a batch can be; arguments as in :meth:`look_ups`."""
         ends = None if offsets is None else self._learn(history, offsets)
         if offsets is None or ends is None:
@@ -67,7 +67,7 @@ class Overlap:
         nothing_later = all(ends.get(partition, 0) <= end for partition, end in offsets.end.items())
         return LookUp(self.rows_of(ranges) if ranges else None, nothing_later=nothing_later)
 
-    def _learn(self, history: History, offsets: OffsetRange) -> Ends | None:
+    def _learn(self, history: History, offsets: BatchOffsets) -> Ends | None:
         """Read the ends that are not known yet, and return all; None if they cannot be determined."""
         if self._ends is None:
             return None

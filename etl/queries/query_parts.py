@@ -29,15 +29,15 @@ LANDING_SECONDS = 600.0
 
 LOOK_SECONDS = 5.0
 
-Found = TypeVar("Found", bound=QuerySettings)
+FoundQuery = TypeVar("FoundQuery", bound=QuerySettings)
 
 
-def find_query(run: JobRun, asked: str, name: str, what: str, have: Iterable[Found]) -> Found:
+def find_query(run: JobRun, command: str, name: str, kind: str, have: Iterable[FoundQuery]) -> FoundQuery:
     """Find the query of a command, in a session that is prepared for it.
 
     Parameters
     ----------
-    asked, what
+    command, kind
         Command and kind of query, for messages.
     have
         Queries to which the command applies.
@@ -50,7 +50,7 @@ def find_query(run: JobRun, asked: str, name: str, what: str, have: Iterable[Fou
     spark_settings.prepare(run.spark, run.job)
     by_name = {query.name: query for query in have}
     if name not in by_name:
-        raise StartError(f"{asked}: the job has no such {what}; it has: {', '.join(by_name) or 'none'}")
+        raise StartError(f"{command}: the job has no such {kind}; it has: {', '.join(by_name) or 'none'}")
     return by_name[name]
 
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType, TimestampType
 
 from . import batch_accounts
-from .projection import Projection
+from .cached_select import CachedSelect
 
 IDENTITY = ("_source", "_id")
 """Columns that identify a record: the stream's name, and the record's position in it."""
@@ -156,7 +156,7 @@ _ENDS = "_ends"
 
 
 @cache
-def _within(topics: tuple[str, ...]) -> Projection:
+def _within(topics: tuple[str, ...]) -> CachedSelect:
     # No identity is empty. The optimizer knows that none is null; with that condition it would inline the array's elements.
     low, high, at = (f"{_ENDS}[CASE WHEN _id = '' THEN 3 ELSE {n} END]" for n in range(3))
     own = f"(unix_micros(_arrived_at) BETWEEN {low} AND {high})"
@@ -172,7 +172,7 @@ def _within(topics: tuple[str, ...]) -> Projection:
         f"WHEN unix_micros(_arrived_at) BETWEEN 0L AND {low} THEN date_trunc('YEAR', _arrived_at) "
         f"ELSE timestamp_micros({at}) END AS _arrived_at",
     }
-    return Projection(lambda: [F.expr(changed.get(name, name)) for name in (*COLUMNS, "payload")])
+    return CachedSelect(lambda: [F.expr(changed.get(name, name)) for name in (*COLUMNS, "payload")])
 
 
 def datetime_of_micros(micros: int) -> datetime:
@@ -191,7 +191,7 @@ def _micros(at: datetime) -> str:
     return f"{(at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)}L"
 
 
-_STAMPED = Projection(lambda: (*COLUMNS, F.xxhash64("payload").alias("_hash"), "payload"))
+_STAMPED = CachedSelect(lambda: (*COLUMNS, F.xxhash64("payload").alias("_hash"), "payload"))
 
 
 def with_hash_and_landing_time(records: DataFrame) -> DataFrame:

@@ -35,15 +35,15 @@ class Change:
     says: str
 
 
-def changes(found: StructType, wanted: StructType) -> list[Change]:
+def changes(current: StructType, target: StructType) -> list[Change]:
     """Return the changes that make a table's columns those that will be written.
 
     Parameters
     ----------
-    wanted
+    target
         Columns that will be written.
     """
-    return list(_fields(found, wanted, ()))
+    return list(_fields(current, target, ()))
 
 
 def stored_type(kind: DataType) -> str:
@@ -64,44 +64,44 @@ def _name(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else _quoted((name,))
 
 
-def _fields(found: StructType, wanted: StructType, path: tuple[str, ...]) -> Iterator[Change]:
-    there = {f.name: f for f in found.fields}
-    for field in wanted.fields:
+def _fields(current: StructType, target: StructType, path: tuple[str, ...]) -> Iterator[Change]:
+    columns = {f.name: f for f in current.fields}
+    for field in target.fields:
         here = (*path, field.name)
-        if field.name not in there:
+        if field.name not in columns:
             kind = stored_type(field.dataType)
             yield Change(
                 ".".join(here), f"ADD COLUMN {_quoted(here)} {kind}", f"lacks {'.'.join(here)} {kind}"
             )
         else:
-            yield from _type(there[field.name].dataType, field.dataType, here)
-    for name in there.keys() - {f.name for f in wanted.fields}:
+            yield from _type(columns[field.name].dataType, field.dataType, here)
+    for name in columns.keys() - {f.name for f in target.fields}:
         gone = ".".join((*path, name))
         yield Change(gone, None, f"has column {gone}, which the schema lacks")
 
 
-def _type(found: DataType, wanted: DataType, path: tuple[str, ...]) -> Iterator[Change]:
-    if stored_type(found) == stored_type(wanted):
+def _type(current: DataType, target: DataType, path: tuple[str, ...]) -> Iterator[Change]:
+    if stored_type(current) == stored_type(target):
         return
-    if isinstance(found, StructType) and isinstance(wanted, StructType):
-        yield from _fields(found, wanted, path)
+    if isinstance(current, StructType) and isinstance(target, StructType):
+        yield from _fields(current, target, path)
         return
-    if isinstance(found, ArrayType) and isinstance(wanted, ArrayType):
-        yield from _type(found.elementType, wanted.elementType, (*path, "element"))
+    if isinstance(current, ArrayType) and isinstance(target, ArrayType):
+        yield from _type(current.elementType, target.elementType, (*path, "element"))
         return
     if (
-        isinstance(found, MapType)
-        and isinstance(wanted, MapType)
-        and stored_type(found.keyType) == stored_type(wanted.keyType)
+        isinstance(current, MapType)
+        and isinstance(target, MapType)
+        and stored_type(current.keyType) == stored_type(target.keyType)
     ):
-        yield from _type(found.valueType, wanted.valueType, (*path, "value"))
+        yield from _type(current.valueType, target.valueType, (*path, "value"))
         return
-    name, old, new = ".".join(path), stored_type(found), stored_type(wanted)
+    name, old, new = ".".join(path), stored_type(current), stored_type(target)
     wider = (old, new) in _WIDER or (
-        isinstance(found, DecimalType)
-        and isinstance(wanted, DecimalType)
-        and found.scale == wanted.scale
-        and found.precision < wanted.precision
+        isinstance(current, DecimalType)
+        and isinstance(target, DecimalType)
+        and current.scale == target.scale
+        and current.precision < target.precision
     )
     statement = f"ALTER COLUMN {_quoted(path)} TYPE {new}" if wider else None
     yield Change(name, statement, f"has {name} as {old}, not {new}")

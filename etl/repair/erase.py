@@ -149,12 +149,12 @@ class Erasure:
         hadoop_files.write_text(spark, f"{self.folder}/{answer['id']}.json", json.dumps(answer))
 
     def _erase(
-        self, spark: SparkSession, condition: Condition, found: tuple[Target, ...], answer: dict[str, Any]
+        self, spark: SparkSession, condition: Condition, targets: tuple[Target, ...], answer: dict[str, Any]
     ) -> None:
         """Advance every table as far as possible now; landing tables first, because the others wait for them."""
         answer["state"] = "running"
         waiting: list[str] = []
-        for target in found:
+        for target in targets:
             state = answer["tables"].setdefault(str(target.table), {"rows": 0, "step": "erase"})
             step = _Step(self, spark, condition, target, state, answer)
             while state["step"] != "done":
@@ -227,12 +227,16 @@ def _wide(name: str, matching: int, total: int, share: float) -> str | None:
 
 
 def _preview(
-    spark: SparkSession, condition: Condition, found: tuple[Target, ...], answer: dict[str, Any], share: float
+    spark: SparkSession,
+    condition: Condition,
+    targets: tuple[Target, ...],
+    answer: dict[str, Any],
+    share: float,
 ) -> dict[str, Any]:
     """Count the matching rows, without a change."""
     tables: dict[str, Any] = {}
     try:
-        for target in found:
+        for target in targets:
             matches = target.matches(spark, condition)
             tables[str(target.table)] = {
                 "kind": target.kind,

@@ -202,7 +202,7 @@ class LetterReplay(ABC):
         return int(bool(unknown))
 
     @abstractmethod
-    def replay(self, held: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
+    def replay(self, rows: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
         """Replay letters of a table; return the accounts, and the requested identities without a letter."""
 
 
@@ -236,14 +236,14 @@ class Replayer(LetterReplay):
     decoder: Decoder
     onward: Callable[[DataFrame], None] | None = None
 
-    def replay(self, held: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
+    def replay(self, rows: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
         """See :meth:`LetterReplay.replay`."""
-        held = held.where(self._mine())
+        rows = rows.where(self._mine())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
-        letters = with_root_and_attempt(held.where(F.col("_error").isNotNull() & ~erased))
+        letters = with_root_and_attempt(rows.where(F.col("_error").isNotNull() & ~erased))
         selected, missing = None, list[str]()
         if selection is not None:
-            selected = selection.frame(held.sparkSession)
+            selected = selection.frame(rows.sparkSession)
             missing = [r["_root"] for r in selected.join(letters, "_root", "left_anti").collect()]
             letters = letters.join(selected, "_root", "left_semi")
             refuse_ambiguous_corrections(letters, selection)
@@ -256,7 +256,7 @@ class Replayer(LetterReplay):
         # A replay has its record's arrival time, so a family is between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
         within = self._mine() & F.col("_arrived_at").between(first, last)
-        return self._land(self._tries(letters, held.where(within), selected), within), missing
+        return self._land(self._tries(letters, rows.where(within), selected), within), missing
 
     def _mine(self) -> Column:
         """Return the condition for rows of the query's streams: other queries may land into the same table."""
@@ -286,16 +286,16 @@ class Replayer(LetterReplay):
         finally:
             tries.unpersist()
 
-    def _tries(self, letters: DataFrame, held: DataFrame, asked: DataFrame | None) -> DataFrame:
+    def _tries(self, letters: DataFrame, rows: DataFrame, selected: DataFrame | None) -> DataFrame:
         """Return the next row of each family, decoded, with ``_done`` (it has a good row) and ``_last`` (bytes of the last)."""
-        replays = with_root_and_attempt(held.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
+        replays = with_root_and_attempt(rows.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
         done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])
         row = F.struct("_attempt", *envelope.COLUMNS, "_bytes")
         last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
         families = last.join(done, [*FAMILY], "left")
         payload = F.col("_bytes")
-        if asked is not None:
-            families = families.join(asked, "_root")
+        if selected is not None:
+            families = families.join(selected, "_root")
             payload = F.coalesce("_corrected", "_bytes")
         return self.decoder.decode(
             families.select(

@@ -44,12 +44,12 @@ class Backoff:
         """Reset the waits after a write."""
         self._tries, self._since = 0, None
 
-    def wait_for_rest(self, asked: int, left: int, reason: str) -> None:
+    def wait_for_rest(self, sent: int, left: int, reason: str) -> None:
         """Wait if a request left some of its entries undone; any entry that it wrote is progress."""
-        if left < asked:
+        if left < sent:
             self.reset_after_write()
         if left:
-            self.wait(f"{left} of {asked} {reason}")
+            self.wait(f"{left} of {sent} {reason}")
 
     def wait(self, reason: str) -> None:
         """Wait before the next attempt.

@@ -78,7 +78,7 @@ Refuse = Callable[[DataFrame], None]
 """Stores refused rows, in the shape of :data:`LETTER`, permanently; called before a batch counts as written."""
 
 
-Again = Callable[[], DataFrame]
+Reread = Callable[[], DataFrame]
 """Returns the rows of a batch with new counters: those of a failed attempt hold a part of it."""
 
 
@@ -219,7 +219,7 @@ class Sink(Protocol):
         """
 
     def write(
-        self, rows: DataFrame, place: BatchPlace | None, refuse: Refuse, again: Again | None = None
+        self, rows: DataFrame, place: BatchPlace | None, refuse: Refuse, reread: Reread | None = None
     ) -> WriteCounts:
         """Write a batch.
 
@@ -229,7 +229,7 @@ class Sink(Protocol):
             Identity of the batch; None for rows of no batch, such as a replay's.
         refuse
             Stores rows that the sink cannot store.
-        again
+        reread
             Returns the rows again, for a second attempt in the same call; None if they are not counted.
         """
 

@@ -17,7 +17,7 @@ from ..record.errors import SinkError, StartError
 from ..record.job_run import JobRun
 from ..services import aws
 from ..services.backoff import Backoff
-from .base import ORDER, Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
+from .base import ORDER, BatchPlace, Refuse, Reread, WriteCounts, check_map_keys, version_of
 from .delivery import python_tasks
 from .delivery.dynamodb_items import ItemForm
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
@@ -259,7 +259,7 @@ class DynamoDbSink:
         rows: DataFrame,
         place: BatchPlace | None,
         refuse: Refuse,
-        again: Again | None = None,
+        reread: Reread | None = None,
     ) -> WriteCounts:
         """Put an item for each row.
 

@@ -21,7 +21,7 @@ from ..record.envelope import IDENTITY
 from ..record.errors import JVM_ERRORS, ConflictError, LossError, causes, whole_text
 from ..record.job_run import JobRun
 from ..record.tables import Table
-from .base import HASH, Again, BatchPlace, Refuse, Sink, WriteCounts
+from .base import HASH, BatchPlace, Refuse, Reread, Sink, WriteCounts
 from .iceberg_history import IcebergHistorySink
 from .iceberg_keyed import KeyedIcebergSink
 
@@ -95,7 +95,7 @@ class IcebergSink:
         rows: DataFrame,
         place: BatchPlace | None,
         refuse: Refuse,
-        again: Again | None = None,
+        reread: Reread | None = None,
     ) -> WriteCounts:
         """Append the rows that the table does not hold, in one transaction that names the batch.
 
@@ -118,7 +118,7 @@ class IcebergSink:
 
         def attempt(look_up: LookUp, fence: CommitFence) -> AppendResult:
             # Counters are valid for one attempt.
-            offered = first.pop() if first else rows if again is None else again()
+            offered = first.pop() if first else rows if reread is None else reread()
             return self.append(offered, look_up, fence=fence)
 
         look_ups = place.look_ups or (lambda _: [everything()])
@@ -154,7 +154,7 @@ class IcebergSink:
         *figures: Column,
         of_offered: Sequence[Column] = (),
         held: Column | None = None,
-        beside: Sequence[ObservedFigures] = (),
+        observed_elsewhere: Sequence[ObservedFigures] = (),
         fence: CommitFence | None = None,
         distinct: bool = False,
         tasks: int | None = None,
@@ -180,7 +180,7 @@ class IcebergSink:
         held
             Aggregate over the rows of the table that the look-up reads, with the columns ``_source`` and ``_id``.
             A row may be counted more than once.
-        beside
+        observed_elsewhere
             Further observations of the batch, whose figures are added to the result.
         fence
             Condition and properties of the commit; None for rows of no batch.
@@ -204,23 +204,23 @@ class IcebergSink:
             The fence does not hold; nothing was written.
         """
         # A requested figure needs the look-up even if no file matches.
-        known = self._known(batch.sparkSession, look_up, ask=held is None)
-        looked = ObservedFigures(held.alias("held")) if known is not None and held is not None else None
-        if known is None:
+        existing = self._existing_identities(batch.sparkSession, look_up, ask=held is None)
+        looked = ObservedFigures(held.alias("held")) if existing is not None and held is not None else None
+        if existing is None:
             observed = [ObservedFigures(row_count("written"), *figures, *of_offered)]
             new = observed[0].observe(batch)
         else:
             new, observed = _without(
-                batch, looked.observe(known) if looked else known, figures, of_offered, distinct, tasks
+                batch, looked.observe(existing) if looked else existing, figures, of_offered, distinct, tasks
             )
         with separating_own_errors(str(self.table)):
             self._commit(look_up.fail_outside(new), fence)
-        found = values_of(*(one for one in (*observed, looked, *beside) if one is not None))
+        found = values_of(*(one for one in (*observed, looked, *observed_elsewhere) if one is not None))
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")
         return AppendResult(values.pop("offered", written), written, values, values.pop("held", None))
 
-    def _known(self, spark: SparkSession, look_up: LookUp, *, ask: bool) -> DataFrame | None:
+    def _existing_identities(self, spark: SparkSession, look_up: LookUp, *, ask: bool) -> DataFrame | None:
         """Return the identities to look up; None if ``ask`` is set and no file can hold one.
 
         Mostly there is none, which Iceberg's metadata shows: then there is no look-up, and all
@@ -248,7 +248,7 @@ def may_match_files(rows: DataFrame) -> bool:
 
 def _without(
     batch: DataFrame,
-    known: DataFrame,
+    existing: DataFrame,
     figures: Sequence[Column],
     of_offered: Sequence[Column],
     distinct: bool,
@@ -259,9 +259,9 @@ def _without(
     Spark may shuffle the batch for the join. Rows before a shuffle are counted again if executors are lost,
     and the written rows are then a different set. So both counts are in the writing stage, after every shuffle.
     """
-    hashed = HASH in known.columns and HASH in batch.columns
+    hashed = HASH in existing.columns and HASH in batch.columns
     columns = [*map(F.col, IDENTITY), *([F.col(HASH).alias(_KNOWN_HASH)] if hashed else [])]
-    marked = known.select(*columns, F.lit(True).alias(_KNOWN))
+    marked = existing.select(*columns, F.lit(True).alias(_KNOWN))
     if distinct:
         marked = marked.dropDuplicates([*IDENTITY])
     offered, written = (

@@ -12,7 +12,7 @@ from ..record import tables
 from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
 from ..record.tables import Table
-from .base import ORDER, Again, BatchPlace, Refuse, WriteCounts
+from .base import ORDER, BatchPlace, Refuse, Reread, WriteCounts
 from .delivery.merge_source import temporary_view
 from .delivery.versions import NEW, VALID_FROM, VALID_TO, changed
 
@@ -54,7 +54,7 @@ class IcebergHistorySink:
         rows: DataFrame,
         place: BatchPlace | None,
         refuse: Refuse,
-        again: Again | None = None,
+        reread: Reread | None = None,
     ) -> WriteCounts:
         """Insert the versions of a batch, and end the ones before them, in one transaction.
 

@@ -13,7 +13,7 @@ from ..record import tables
 from ..record.batch_accounts import Reporter
 from ..record.errors import JVM_ERRORS, SinkError, whole_text
 from ..record.tables import Table
-from .base import DELETED, ORDER, Again, BatchPlace, Refuse, WriteCounts
+from .base import DELETED, ORDER, BatchPlace, Refuse, Reread, WriteCounts
 from .delivery.merge_source import temporary_view
 from .delivery.record_order import only_by_arrival, order_kept, replaces
 from .delivery.result_keys import time_of
@@ -69,7 +69,7 @@ class KeyedIcebergSink:
         rows: DataFrame,
         place: BatchPlace | None,
         refuse: Refuse,
-        again: Again | None = None,
+        reread: Reread | None = None,
     ) -> WriteCounts:
         """Insert the results of a batch, or replace those with the same ``_id``, in one transaction.
 

@@ -18,17 +18,17 @@ from ..record.job_run import JobRun
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
 from .base import (
-    Again,
     BatchPlace,
     Refuse,
+    Reread,
     WriteCounts,
     check_map_keys,
     dead_letters_of,
     unstorable,
     version_of,
 )
+from .delivery.postgres_merge import TableShape
 from .delivery.postgres_session import Session, connect, is_tls_refusal, sql_state, tls
-from .delivery.postgres_tables import TableShape
 from .delivery.python_tasks import RowsCountedInPlan, through_rdd
 
 ROWS_PER_STATEMENT = 1000
@@ -80,7 +80,7 @@ class JdbcSink:
             The database cannot be reached, has no trusted certificate, or its table does not fit.
         """
         shape = TableShape.of(self.settings.table, schema)
-        check_map_keys(schema, self._what)
+        check_map_keys(schema, self._label)
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
             while True:
@@ -90,13 +90,13 @@ class JdbcSink:
                     return
                 except JVM_ERRORS as error:
                     if not (sql_state(error) or "").startswith(_AWAY) or is_tls_refusal(error):
-                        raise StartError(f"{self._what}: {_message(error)}") from error
+                        raise StartError(f"{self._label}: {_message(error)}") from error
                     waits.wait(_message(error))
         except SinkError as error:
-            raise StartError(f"{self._what}: {error}") from error
+            raise StartError(f"{self._label}: {error}") from error
 
     @property
-    def _what(self) -> str:
+    def _label(self) -> str:
         return f"PostgreSQL table {self.settings.table} at {self.settings.url.split('?', 1)[0]}"
 
     def _session(self, spark: SparkSession, login: tuple[str, str]) -> Session:
@@ -112,7 +112,7 @@ class JdbcSink:
         rows: DataFrame,
         place: BatchPlace | None,
         refuse: Refuse,
-        again: Again | None = None,
+        reread: Reread | None = None,
     ) -> WriteCounts:
         """Insert the rows that the table does not hold; a result of many records replaces its last version.
 
@@ -127,7 +127,7 @@ class JdbcSink:
         if shape.replaces:
             # A batch with state must be read only once, because the read commits the state.
             rows = rows.persist()
-        backoff = Backoff(self._what)
+        backoff = Backoff(self._label)
         try:
             while True:
                 try:
@@ -137,8 +137,8 @@ class JdbcSink:
                     if state is None or not state.startswith(_BUSY):
                         raise
                     backoff.wait(f"{state}: {_message(error)}")
-                    if again is not None and not shape.replaces:
-                        rows = again()
+                    if reread is not None and not shape.replaces:
+                        rows = reread()
         finally:
             if shape.replaces:
                 rows.unpersist()

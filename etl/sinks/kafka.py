@@ -21,9 +21,9 @@ from ..sources.kafka.connection import CachedOptions, admin, bind, bootstrap_ser
 from .base import (
     DELETED,
     ORDER,
-    Again,
     BatchPlace,
     Refuse,
+    Reread,
     WriteCounts,
     check_map_keys,
     dead_letters_of,
@@ -154,7 +154,7 @@ class KafkaSink:
         most = self.settings.max_record_bytes
         return F.when(size > most, F.format_string(f"the message has %d bytes; the limit is {most}", size))
 
-    def _letters(self, rows: DataFrame, batch: str) -> DataFrame:
+    def _dead_letters(self, rows: DataFrame, batch: str) -> DataFrame:
         size = _bytes_of(self._key, _value(rows), *_headers(rows, batch).values())
         why = F.coalesce(unstorable(rows), self._reason(size))
         return dead_letters_of(rows, why).where(F.col("_error").isNotNull())
@@ -164,7 +164,7 @@ class KafkaSink:
         rows: DataFrame,
         place: BatchPlace | None,
         refuse: Refuse,
-        again: Again | None = None,
+        reread: Reread | None = None,
     ) -> WriteCounts:
         """Write a message for each row.
 
@@ -180,7 +180,7 @@ class KafkaSink:
         try:
             # With the cached secret of the last batch; it is read again after a failed batch.
             self._entry.options()
-            return self._write(rows, place, refuse, again)
+            return self._write(rows, place, refuse, reread)
         except (StartError, NoAnswerError) as error:
             self._entry.forget()
             raise SinkError(f"Kafka topic {self.settings.topic} cannot be written: {error}") from error
@@ -189,32 +189,34 @@ class KafkaSink:
             raise
 
     def _write(
-        self, rows: DataFrame, place: BatchPlace | None, refuse: Refuse, again: Again | None
+        self, rows: DataFrame, place: BatchPlace | None, refuse: Refuse, reread: Reread | None
     ) -> WriteCounts:
         spark = rows.sparkSession
         if place is None or not place.name:
-            return self._send(rows, "", None, refuse)
+            return self._send_missing(rows, "", None, refuse)
         tail, name = TopicTail(self.settings.topic, self._entry.options()), place.name
 
         def send(offered: DataFrame, since: Mapping[str, int] | None) -> WriteCounts:
             known = None if since is None else tail.held_identities(spark, since, name)
             try:
-                return self._send(offered, name, known, refuse)
+                return self._send_missing(offered, name, known, refuse)
             finally:
                 if known is not None:
                     known.unpersist()
 
         waits = Backoff(f"Kafka topic {self.settings.topic}")
-        return self._marks.write(rows, place, again, waits, lambda: tail.end(spark), send)
+        return self._marks.write(rows, place, reread, waits, lambda: tail.end(spark), send)
 
-    def _send(self, rows: DataFrame, batch: str, known: DataFrame | None, refuse: Refuse) -> WriteCounts:
+    def _send_missing(
+        self, rows: DataFrame, batch: str, existing: DataFrame | None, refuse: Refuse
+    ) -> WriteCounts:
         """Write the messages that are not known; without a batch none are known."""
         counted = ObservedFigures(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
         good = counted.observe(self.messages(rows, batch)).where(F.col("_refused").isNull())
         sent: ObservedFigures | None = None
-        if known is not None:
+        if existing is not None:
             # A broadcast join keeps the order of a key's messages.
-            good = good.join(F.broadcast(known), _identity(rows), "left_anti")
+            good = good.join(F.broadcast(existing), _identity(rows), "left_anti")
             sent = ObservedFigures(F.count(F.lit(1)).alias("sent"))
             good = sent.observe(good)
         _by_second_api(rows.sparkSession)
@@ -225,7 +227,7 @@ class KafkaSink:
         refused = figures["refused"]
         if refused:
             # A second read, only for batches with such rows.
-            refuse(self._letters(rows, batch))
+            refuse(self._dead_letters(rows, batch))
         written = figures["offered"] - refused if sent is None else sent.values()["sent"]
         return WriteCounts(figures["offered"], written, refused)
 

@@ -21,7 +21,7 @@ from ..record.job_run import JobRun
 from ..services import aws
 from ..services.aws import UnknownOutcomeError
 from ..services.backoff import Backoff
-from .base import Again, BatchPlace, Refuse, WriteCounts, check_map_keys
+from .base import BatchPlace, Refuse, Reread, WriteCounts, check_map_keys
 from .delivery import python_tasks
 from .delivery.end_positions import TASK_RETRIED, EndPositions
 from .delivery.kinesis_tail import QUIET_SECONDS, StreamTail
@@ -98,15 +98,15 @@ class RecordWriter(RequestWriter):
             )
         except UnknownOutcomeError as unsure:
             self.backoff.wait(str(unsure))
-            return self._lacking(waiting, began)
-        told = [result.get("ErrorCode") for result in answer["Records"]]
-        left = [each for each, code in zip(waiting, told, strict=True) if code]
+            return self._not_in_stream(waiting, began)
+        error_codes = [result.get("ErrorCode") for result in answer["Records"]]
+        left = [each for each, code in zip(waiting, error_codes, strict=True) if code]
         self.written += len(waiting) - len(left)
-        codes = ", ".join(sorted({code for code in told if code}))
+        codes = ", ".join(sorted({code for code in error_codes if code}))
         self.backoff.wait_for_rest(len(waiting), len(left), f"records: {codes}")
         return left
 
-    def _lacking(self, waiting: list[Entry], began: float) -> list[Entry]:
+    def _not_in_stream(self, waiting: list[Entry], began: float) -> list[Entry]:
         """Return the records that the stream does not hold, after a request whose answer was lost."""
         time.sleep(QUIET_SECONDS)
         now = self.tail.now(self.client)
@@ -183,7 +183,7 @@ class KinesisSink:
         rows: DataFrame,
         place: BatchPlace | None,
         refuse: Refuse,
-        again: Again | None = None,
+        reread: Reread | None = None,
     ) -> WriteCounts:
         """Put a record for each row.
 
@@ -201,7 +201,7 @@ class KinesisSink:
             return self._send(rows, refuse)
         assert place is not None
         waits, send = Backoff(f"Kinesis stream {self.settings.stream}"), partial(self._send_lacking, refuse)
-        return self._marks.write(rows, place, again, waits, self._now, send)
+        return self._marks.write(rows, place, reread, waits, self._now, send)
 
     def _now(self) -> str:
         with closing(self._tail.client()) as client:

@@ -22,9 +22,9 @@ from ..services.backoff import START_SECONDS, Backoff
 from .base import (
     DELETED,
     ORDER,
-    Again,
     BatchPlace,
     Refuse,
+    Reread,
     WriteCounts,
     check_map_keys,
     version_of,
@@ -381,7 +381,7 @@ class OpenSearchSink:
         rows: DataFrame,
         place: BatchPlace | None,
         refuse: Refuse,
-        again: Again | None = None,
+        reread: Reread | None = None,
     ) -> WriteCounts:
         """Write a document for each row.
 

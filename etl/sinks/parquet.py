@@ -18,7 +18,7 @@ from ..record.batch_accounts import ObservedFigures
 from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
 from ..record.job_run import JobRun
-from .base import Again, BatchPlace, Refuse, WriteCounts
+from .base import BatchPlace, Refuse, Reread, WriteCounts
 from .delivery.folder_manifest import FOLDER, FolderManifests, Manifest, files_in, name_of
 from .iceberg import separating_own_errors
 
@@ -78,7 +78,7 @@ class ParquetSink:
         rows: DataFrame,
         place: BatchPlace | None,
         refuse: Refuse,
-        again: Again | None = None,
+        reread: Reread | None = None,
     ) -> WriteCounts:
         """Write a batch into its own folder, then its manifest.
 
@@ -107,8 +107,10 @@ class ParquetSink:
                 early = older_than("_arrived_at", horizon + timedelta(microseconds=1))
                 return self._write(rows, whose, LookUp(outside=early))
             except OutsideBoundError:
-                rows = again() if again is not None else rows
-        return self._write(rows, whose, LookUp(), known=self._known(rows, whose.run if place else ""))
+                rows = reread() if reread is not None else rows
+        return self._write(
+            rows, whose, LookUp(), existing=self._existing_identities(rows, whose.run if place else "")
+        )
 
     def _horizon(self, spark: SparkSession, run: str) -> datetime | None:
         """Return the arrival of the youngest row that another checkpoint wrote; None if there is none."""
@@ -120,7 +122,7 @@ class ParquetSink:
             self._horizons[run] = None if last is None else datetime_of_micros(last)
         return self._horizons[run]
 
-    def _known(self, rows: DataFrame, run: str) -> DataFrame | None:
+    def _existing_identities(self, rows: DataFrame, run: str) -> DataFrame | None:
         """Return the identities in files of other checkpoints that may hold a row of the batch; None if no file may."""
         spark = rows.sparkSession
         span = rows.select(
@@ -135,7 +137,7 @@ class ParquetSink:
         return spark.read.parquet(*files).select(*IDENTITY) if files else None
 
     def _write(
-        self, rows: DataFrame, place: BatchPlace, look_up: LookUp, known: DataFrame | None = None
+        self, rows: DataFrame, place: BatchPlace, look_up: LookUp, existing: DataFrame | None = None
     ) -> WriteCounts:
         spark = rows.sparkSession
         name = name_of(place.run, place.batch)
@@ -143,8 +145,8 @@ class ParquetSink:
         folder = f"{self.settings.path}/batch={name}"
         offered = ObservedFigures(F.count(F.lit(1)).alias("offered"))
         new = offered.observe(look_up.fail_outside(rows))
-        if known is not None:
-            new = new.join(known, list(IDENTITY), "left_anti").select(
+        if existing is not None:
+            new = new.join(existing, list(IDENTITY), "left_anti").select(
                 *(F.col(f"`{c}`") for c in rows.columns)
             )
         # By a shuffle: with ``coalesce`` fewer files would mean fewer tasks for the transform, too.

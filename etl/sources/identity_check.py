@@ -89,16 +89,14 @@ class Identity:
     streams: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     while_running: bool = True
 
-    def unique_ids(self, found: Ids) -> Ids:
+    def unique_ids(self, ids: Ids) -> Ids:
         """Return the ids by names that are unique among the legs."""
-        return {f"{what} of {self.of}": known for what, known in found.items()}
+        return {f"{what} of {self.of}": known for what, known in ids.items()}
 
-    def by_stream(self, found: Ids) -> Iterator[tuple[str, KnownStream]]:
+    def by_stream(self, ids: Ids) -> Iterator[tuple[str, KnownStream]]:
         """Yield the ids of each stream: those that all of its records share, independent of the brokers' addresses."""
         for name, (into, topic) in self.streams.items():
-            mine = (
-                found if topic is None else {k: found[k] for k in ("cluster", f"topic {topic}") if k in found}
-            )
+            mine = ids if topic is None else {k: ids[k] for k in ("cluster", f"topic {topic}") if k in ids}
             yield name, KnownStream(into, mine)
 
 
@@ -127,7 +125,7 @@ class StreamIdentities:
     way_out: str
     report: Reporter
     begun: bool
-    _kept: IdentityFile | None = field(default=None, init=False)
+    _file: IdentityFile | None = field(default=None, init=False)
     _found: list[Ids] | None = field(default=None, init=False)
 
     def check_at_start(self) -> None:
@@ -138,7 +136,7 @@ class StreamIdentities:
         StartError
             An object was made again, or the file cannot be read.
         """
-        if self._known() is None:
+        if self._stored_file() is None:
             return
         try:
             identities = self._ask()
@@ -167,65 +165,65 @@ class StreamIdentities:
         """Compare while the query runs, after another check; errors as in :meth:`check_before_first_batch`."""
         if before is not None:
             before()
-        if self._kept is not None:  # otherwise nothing was written yet
+        if self._file is not None:  # otherwise nothing was written yet
             self._compare(self._ask(running=True))
 
-    def _compare(self, found: list[Ids]) -> None:
-        if wrong := self._wrong(found):
+    def _compare(self, current: list[Ids]) -> None:
+        if wrong := self._wrong(current):
             raise LossError(wrong)
-        self._adopt(found)
+        self._adopt(current)
 
-    def _known(self) -> IdentityFile | None:
-        if self._kept is None and (text := self.load()) is not None:
+    def _stored_file(self) -> IdentityFile | None:
+        if self._file is None and (text := self.load()) is not None:
             try:
-                self._kept = IdentityFile.parse(text)
+                self._file = IdentityFile.parse(text)
             except ValueError as error:
                 raise StartError(
                     f"query {self.name}: the file {self.name}.sources.json beside the checkpoint cannot be read: "
                     f"{error}; restore it, or delete it if no topic or stream of the query was deleted and created "
                     "again since its last run"
                 ) from error
-        return self._kept
+        return self._file
 
     def _ask(self, *, running: bool = False) -> list[Ids]:
         return [leg.ask() if leg.while_running or not running else {} for leg in self.legs]
 
-    def _wrong(self, found: list[Ids]) -> str:
+    def _wrong(self, current: list[Ids]) -> str:
         """Return the changed object and the advice; empty if nothing has changed."""
-        file = self._known() or IdentityFile()
-        if self.begun and (changed := _changes(file.checkpoint, self._whole(found))):
+        file = self._stored_file() or IdentityFile()
+        if self.begun and (changed := _changes(file.checkpoint, self._whole(current))):
             topics = any(leg.streams for leg in self.legs)
             out = f"{manifest.ANOTHER_NAME}; then {self.way_out}" if topics else self.way_out
             return f"query {self.name}: {changed}: the checkpoint's positions belong to the old one; {out}"
-        for name, now in self._streams(found):
+        for name, now in self._streams(current):
             known = file.streams.get(name)
             if known is not None and known.into == now.into and (changed := _changes(known.ids, now.ids)):
                 there = f"{now.into} has records of the old one under the same name"
                 return f"query {self.name}: stream {name}: {changed}: {there}; {manifest.ANOTHER_NAME}"
         return ""
 
-    def _adopt(self, found: list[Ids]) -> None:
-        old = self._kept or IdentityFile()
+    def _adopt(self, current: list[Ids]) -> None:
+        old = self._file or IdentityFile()
         streams = dict(old.streams)
-        for name, now in self._streams(found):
+        for name, now in self._streams(current):
             held = streams.get(name)
             before = held.ids if held is not None and held.into == now.into else {}
             streams[name] = KnownStream(now.into, {**before, **now.ids})
         before = old.checkpoint if self.begun else {}
-        new = IdentityFile({**before, **self._whole(found)}, streams)
+        new = IdentityFile({**before, **self._whole(current)}, streams)
         if new != old:
             self.save(new.text())
         added = {what: known for what, known in new.checkpoint.items() if what not in before}
         if self.begun and added:
             self.report.emit("adopted_sources", query=self.name, ids=added)
-        self._kept, self.begun = new, True
+        self._file, self.begun = new, True
 
-    def _whole(self, found: list[Ids]) -> Ids:
-        legs = zip(self.legs, found, strict=True)
+    def _whole(self, current: list[Ids]) -> Ids:
+        legs = zip(self.legs, current, strict=True)
         return {what: known for leg, ids_of_leg in legs for what, known in leg.unique_ids(ids_of_leg).items()}
 
-    def _streams(self, found: list[Ids]) -> Iterator[tuple[str, KnownStream]]:
-        for leg, ids_of_leg in zip(self.legs, found, strict=True):
+    def _streams(self, current: list[Ids]) -> Iterator[tuple[str, KnownStream]]:
+        for leg, ids_of_leg in zip(self.legs, current, strict=True):
             yield from leg.by_stream(ids_of_leg)
 
 

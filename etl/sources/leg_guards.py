@@ -20,18 +20,18 @@ from pyspark.sql import functions as F
 
 from ..commits.look_ups import LookUp
 from .base import LegGuard, ReplayedLeg, missing_records_error
-from .offsets import OffsetRange, any_of
+from .offsets import BatchOffsets, any_of
 
 Positions = Sequence[Mapping[str, str]]
 """For each stream, by shard: the position that the look-up of a batch must find."""
 
 
-def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: int) -> OffsetRange | None:
+def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: int) -> BatchOffsets | None:
     """Return the offsets of a batch over all legs that replay, by stream and partition.
 
     Returns
     -------
-    OffsetRange or None
+    BatchOffsets or None
         With partitions as ``stream/partition``; None if the checkpoint has no end, or positions are no numbers.
     """
     logs = [leg.checkpoint for leg in replayed]
@@ -46,7 +46,7 @@ def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: i
                 if positions is None:
                     return None
                 into |= {f"{source.name}/{p}": at for p, at in positions.items()}
-    return OffsetRange(*ranges)
+    return BatchOffsets(*ranges)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class LegGuards:
         ]
         return reduce(add, counts) if counts else None
 
-    def check_after_batch(self, positions: Positions, held: int | None) -> None:
+    def check_after_batch(self, positions: Positions, found_count: int | None) -> None:
         """Compare the look-up's result with the positions that it must find.
 
         Raises
@@ -101,7 +101,7 @@ class LegGuards:
         LossError
             The batch began after a record that is not in the table.
         """
-        if sum(map(len, positions)) > (held or 0):
+        if sum(map(len, positions)) > (found_count or 0):
             pairs = zip(self.streams, positions, strict=True)
             wanted = {
                 f"{guard.source.name}/{shard}": at for guard, mine in pairs for shard, at in mine.items()

@@ -17,7 +17,7 @@ MOST_PARTITIONS = 200
 
 
 @dataclass(frozen=True)
-class OffsetRange:
+class BatchOffsets:
     """Offsets of a batch, by partition: from ``start`` to ``end``, which is excluded.
 
     A partition that only ``end`` names is new.
@@ -26,15 +26,15 @@ class OffsetRange:
     start: Mapping[str, int]
     end: Mapping[str, int]
 
-    def of(self, prefix: str) -> OffsetRange:
+    def of(self, prefix: str) -> BatchOffsets:
         """Return the partitions whose names have a prefix."""
-        return OffsetRange(
+        return BatchOffsets(
             *({p: at for p, at in ends.items() if p.startswith(prefix)} for ends in (self.start, self.end))
         )
 
-    def without_prefix(self, prefix: str) -> OffsetRange:
+    def without_prefix(self, prefix: str) -> BatchOffsets:
         """Return the same offsets with the prefix removed from the names of partitions."""
-        return OffsetRange(
+        return BatchOffsets(
             *({p.removeprefix(prefix): at for p, at in ends.items()} for ends in (self.start, self.end))
         )
 
@@ -44,7 +44,7 @@ MOST_RECORDS, MOST_READERS = 100, 8
 records do; of the largest ones, of a MiB, a hundred take a second."""
 
 
-def in_few_tasks(batch: DataFrame, offsets: OffsetRange | None) -> DataFrame:
+def in_few_tasks(batch: DataFrame, offsets: BatchOffsets | None) -> DataFrame:
     """Read a batch of few records in few tasks, which write few files; Spark makes a task for each partition.
 
     Parameters
@@ -94,7 +94,7 @@ def offset_bound(source: str, ranges: Mapping[str, Range]) -> Column:
     if len(ranges) <= MOST_CONDITIONS:
         rows = [(F.col("_shard") == shard) & _within(range_) for shard, range_ in sorted(ranges.items())]
     else:
-        rows = [_within(range_) for range_ in _together(ranges.values())]
+        rows = [_within(range_) for range_ in _merged_ranges(ranges.values())]
     return (F.col("_source") == source) & any_of(rows)
 
 
@@ -103,7 +103,7 @@ def _within(range_: Range) -> Column:
     return (F.col("_position") >= first) & (F.col("_position") < end)
 
 
-def _together(ranges: Iterable[Range]) -> list[Range]:
+def _merged_ranges(ranges: Iterable[Range]) -> list[Range]:
     """Cover ranges by at most ``MOST_CONDITIONS`` ones, so that the widest gaps remain."""
     joined: list[Range] = []
     for first, end in sorted(ranges):

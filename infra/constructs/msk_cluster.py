@@ -16,8 +16,8 @@ from constructs import Construct
 
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment, MskCluster
-from millrace.sizing.kafka import replication, zones
 from millrace.sizing.model import ClusterPlan
+from millrace.sizing.msk_clusters import replication, zones
 
 from ..accepted_findings import acknowledge
 from ..data_removal import removal_policy

@@ -51,7 +51,9 @@ class EmrJobStack(JobStack):
                 disk=gigabytes(plan.disk_gib * workers * 1024**3),
             ),
             # Workers that are ready are billed between bounded runs, too.
-            initial_capacity=_held(plan) if plan.scaling.held and plan.run is None else None,
+            initial_capacity=_preinitialized_workers(plan)
+            if plan.scaling.held and plan.run is None
+            else None,
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=settings.idle_stop // timedelta(minutes=1)
@@ -140,7 +142,9 @@ class EmrJobStack(JobStack):
         )
 
 
-def _held(plan: JobPlan) -> list[emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty]:
+def _preinitialized_workers(
+    plan: JobPlan,
+) -> list[emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty]:
     """Return the workers that are ready before a run asks for them, and again as soon as a run has ended."""
     worker = emr.CfnApplication.WorkerConfigurationProperty(
         cpu=f"{plan.vcpu} vCPU",

@@ -12,8 +12,8 @@ from constructs import Construct
 
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment, KafkaTopic, MskCluster
-from millrace.sizing.kafka import TIME_LIMITS
 from millrace.sizing.model import Plan
+from millrace.sizing.msk_clusters import TIME_LIMITS
 
 from ..constructs.encryption import key_for
 from ..constructs.msk_cluster import ExistingCluster, ProvisionedCluster, ServerlessCluster

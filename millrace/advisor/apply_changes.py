@@ -150,7 +150,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     found = [
         EditedFile(each, environment.places.name(each), _text(each), text) for each, text in texts.items()
     ]
-    after = _tried(file.resolve(), found, changes, tree, root)
+    after = _checked_plan(file.resolve(), found, changes, tree, root)
     return TriedChanges(tuple(found), plan(environment), after)
 
 
@@ -199,14 +199,14 @@ def _number(parse: Callable[[object], float], value: object) -> float | None:
         return float(value) if isinstance(value, int | float) else None
 
 
-def _target(tree: Tree, path: Key, own: Path, root: Path) -> Path:
+def _target(tree: Tree, path: Key, own_file: Path, root: Path) -> Path:
     """Return the file to change: the one with the value, or the environment's own where others share that file."""
     node = tree.nearest(path)
-    if _value(tree, path) is None or node.file == own:
-        return own
+    if _value(tree, path) is None or node.file == own_file:
+        return own_file
     others = [root / "environments" / f"{name}.yaml" for name in environments(root)]
-    shared = [each for each in others if each != own and node.file in _files(_merged(each, root))]
-    return own if shared else node.file
+    shared = [each for each in others if each != own_file and node.file in _files(_merged(each, root))]
+    return own_file if shared else node.file
 
 
 def _merged(file: Path, root: Path) -> Tree | None:
@@ -225,8 +225,8 @@ def _files(tree: Tree | None) -> set[Path]:
     return {tree.file}.union(*below)
 
 
-def _tried(
-    file: Path, found: Sequence[EditedFile], changes: Sequence[Change], tree: Tree, root: Path
+def _checked_plan(
+    file: Path, edited_files: Sequence[EditedFile], changes: Sequence[Change], tree: Tree, root: Path
 ) -> Plan:
     """Load and plan the changed files beside copies of their neighbours, and check that nothing else changed."""
     with tempfile.TemporaryDirectory() as name:
@@ -237,7 +237,7 @@ def _tried(
         ):  # files beside the environment replace those of the first folder
             for each in near.glob("*.yaml"):
                 (folder / each.name).write_text(_text(each), encoding="utf-8", newline="")
-        for edited in found:
+        for edited in edited_files:
             (folder / edited.file.name).write_text(edited.after, encoding="utf-8", newline="")
         try:
             environment = load(str(folder / file.name), root)
@@ -248,7 +248,7 @@ def _tried(
             ) from None
         new = environment.places.tree
         assert new is not None
-        _only(tree, new, changes, found)
+        _check_only_asked_changed(tree, new, changes, edited_files)
         return sized
 
 
@@ -262,7 +262,9 @@ def _original(name: str, folder: Path, file: Path, root: Path) -> str:
     return str(original.relative_to(root)) if original.is_relative_to(root) else str(original)
 
 
-def _only(before: Tree, after: Tree, changes: Sequence[Change], edited: Sequence[EditedFile]) -> None:
+def _check_only_asked_changed(
+    before: Tree, after: Tree, changes: Sequence[Change], edited: Sequence[EditedFile]
+) -> None:
     """Check that only the asked values changed: a value behind a YAML anchor changes others, too."""
     values: Mapping[Key, object] = {parse_key(each.key): each.new for each in changes}
     old, new = dict(before.leaves()), dict(after.leaves())

@@ -120,7 +120,7 @@ def fit_model(
         )
     # Where every batch was one wave, the wave's cost cannot be separated from the fixed cost.
     waves = len({each.waves for each in points}) > 1
-    design, durations = _design(points, waves=waves), _told(points)
+    design, durations = _design(points, waves=waves), _measured_times(points)
     plain = _solve(design, durations)
     robust = _outliers(design @ plain, durations) > _FEW_OUTLIERS
     solved = _solve(design, durations, robust=robust)
@@ -172,7 +172,7 @@ def _design(points: Sequence[Point], *, waves: bool) -> Array:
     return design if waves else np.delete(design, 1, axis=1)
 
 
-def _told(points: Sequence[Point]) -> Array:
+def _measured_times(points: Sequence[Point]) -> Array:
     """Return the durations, then the times of all tasks."""
     return np.asarray(
         [*(each.duration for each in points), *(max(each.work, SHORTEST) for each in points)], dtype=float
@@ -229,7 +229,10 @@ def _bootstrap(points: Sequence[Point], *, waves: bool, robust: bool, seed: int)
     by_run: dict[int, list[Point]] = {}
     for each in points:
         by_run.setdefault(each.group, []).append(each)
-    runs = [(_design(run, waves=waves), _told(run), run[0].limit, run[0].waves) for run in by_run.values()]
+    runs = [
+        (_design(run, waves=waves), _measured_times(run), run[0].limit, run[0].waves)
+        for run in by_run.values()
+    ]
     rng = np.random.default_rng(seed)
     results: list[Array] = []
     while len(results) < RESAMPLES:
@@ -268,7 +271,7 @@ def _held_out_error(points: Sequence[Point], *, robust: bool) -> float | None:
     seen = [each for each in points if each.limit < sizes[-1]]
     unseen = [each for each in points if each.limit == sizes[-1]]
     known = len({each.waves for each in seen}) > 1
-    values = _solve(_design(seen, waves=known), _told(seen), robust=robust)
+    values = _solve(_design(seen, waves=known), _measured_times(seen), robust=robust)
     actual = np.asarray([each.duration for each in unseen], dtype=float)
     errors = np.abs((_design(unseen, waves=known) @ values)[: len(unseen)] - actual) / actual
     return float(np.median(errors))

@@ -30,15 +30,15 @@ def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list
     return outliers
 
 
-def schedule_again(runs: Sequence[PlannedRun], found: Iterable[Disturbance]) -> tuple[PlannedRun, ...]:
+def schedule_again(runs: Sequence[PlannedRun], disturbances: Iterable[Disturbance]) -> tuple[PlannedRun, ...]:
     """Schedule the settings that disagree again, all repetitions of each, after a run that warms up.
 
     The largest setting that agrees is measured again, too: the repetition is minutes after all the rest, and only a
-    setting that is measured both times shows whether the machine is as fast as before (:func:`with_repeated_runs`).
+    setting that is measured both times shows whether the machine is as fast as before (:func:`replace_disturbed_settings`).
 
     Parameters
     ----------
-    found
+    disturbances
         The disturbances in the measurements of ``runs``.
 
     Returns
@@ -47,7 +47,7 @@ def schedule_again(runs: Sequence[PlannedRun], found: Iterable[Disturbance]) -> 
         Empty where nothing disagreed, or more than a third of all settings.
     """
     cells = {_cell(run) for run in runs if run.repetition != WARM_UP}
-    disturbed = _cells(found)
+    disturbed = _cells(disturbances)
     if not disturbed or len(disturbed) > _MOST * len(cells):
         return ()
     disturbed.add(max(cells - disturbed))
@@ -58,8 +58,8 @@ def schedule_again(runs: Sequence[PlannedRun], found: Iterable[Disturbance]) -> 
     )
 
 
-def with_repeated_runs(
-    measured: Measurements, again: Measurements, found: Iterable[Disturbance]
+def replace_disturbed_settings(
+    measured: Measurements, repeated_measurements: Measurements, disturbances: Iterable[Disturbance]
 ) -> Measurements:
     """Replace the settings that disagreed by their second measurements.
 
@@ -69,13 +69,13 @@ def with_repeated_runs(
 
     Parameters
     ----------
-    again
+    repeated_measurements
         Measurements by :func:`schedule_again`.
-    found
+    disturbances
         The disturbances in ``measured``.
     """
-    repeated = tuple(run for run in again.runs if run.repetition != WARM_UP)
-    cells = _cells(found)
+    repeated = tuple(run for run in repeated_measurements.runs if run.repetition != WARM_UP)
+    cells = _cells(disturbances)
     others = tuple(run for run in measured.runs if _cell(run) not in cells)
     last = max((run.number for run in measured.runs), default=-1)
     further = max((run.repetition for run in measured.runs), default=-1) + 1
@@ -95,7 +95,7 @@ def with_repeated_runs(
     return measured.model_copy(
         update={
             "runs": others + moved,
-            "ended_at": again.ended_at,
+            "ended_at": repeated_measurements.ended_at,
             "settings": {**measured.settings, **notes},
         }
     )
@@ -105,8 +105,8 @@ def _cell(run: PlannedRun | Run) -> _Cell:
     return run.limit, run.partitions
 
 
-def _cells(found: Iterable[Disturbance]) -> set[_Cell]:
-    return {(each.limit, each.partitions) for each in found}
+def _cells(disturbances: Iterable[Disturbance]) -> set[_Cell]:
+    return {(each.limit, each.partitions) for each in disturbances}
 
 
 def _listed(cells: Iterable[_Cell]) -> str:

@@ -52,23 +52,23 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
-def load_kinds(group: str, own: Mapping[str, str]) -> dict[str, Any]:
+def load_kinds(group: str, built_in: Mapping[str, str]) -> dict[str, Any]:
     """Return the classes of a concept's kinds: our own, and those that an installed distribution adds.
 
     Parameters
     ----------
     group
         Entry points by which a distribution adds kinds.
-    own
+    built_in
         Loader of each class, as ``module:class``, by kind.
     """
-    kinds = dict.fromkeys((*own, *_installed(group).names))
-    return {kind: load_kind(group, own, kind) for kind in kinds}
+    kinds = dict.fromkeys((*built_in, *_installed(group).names))
+    return {kind: load_kind(group, built_in, kind) for kind in kinds}
 
 
-def load_kind(group: str, own: Mapping[str, str], kind: str) -> Any:
+def load_kind(group: str, built_in: Mapping[str, str], kind: str) -> Any:
     """Return what one kind has in a registry as of :func:`load_kinds`; None if it has nothing there."""
-    loaders = {**own, **{each.name: each.value for each in _installed(group)}}
+    loaders = {**built_in, **{each.name: each.value for each in _installed(group)}}
     return EntryPoint(kind, loaders[kind], group).load() if kind in loaders else None
 
 

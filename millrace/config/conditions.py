@@ -36,13 +36,13 @@ class Condition:
     columns: tuple[str, ...]
     _places: tuple[int, ...]
 
-    def condition_in_struct(self, struct: str, beside: frozenset[str]) -> str:
-        """Return the condition for rows that hold its columns in a struct, except columns in ``beside`` (lower case)."""
+    def condition_in_struct(self, struct: str, outside: frozenset[str]) -> str:
+        """Return the condition for rows that hold its columns in a struct, except columns in ``outside`` (lower case)."""
         text = self.text
         for place in sorted(self._places, reverse=True):
             match = re.match(r"`(?:[^`]|``)+`|\w+", text[place:])
             assert match is not None
-            if match.group().strip("`").lower() not in beside:
+            if match.group().strip("`").lower() not in outside:
                 text = f"{text[:place]}`{struct}`.{text[place:]}"
         return text
 

@@ -192,7 +192,7 @@ def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[
 
 def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[Finding]:
     """Yield a finding for each existing bucket or database that another environment also uses: jobs of both would write there."""
-    alone = _alone(plain)
+    alone = _exclusive_names(plain)
     if not alone or file.parent != root / "environments":
         return
     for name in environments(root):
@@ -207,7 +207,7 @@ def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[F
         accounts = _step(plain, "account"), _step(theirs, "account")
         if None not in accounts and accounts[0] != accounts[1]:
             continue
-        names = _alone(theirs)
+        names = _exclusive_names(theirs)
         for path, value in alone.items():
             if names.get(path) == value:
                 allowed = (
@@ -216,7 +216,7 @@ def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[F
                 yield Finding(path, value, allowed)
 
 
-def _alone(plain: dict[str, Any]) -> dict[Path, str]:
+def _exclusive_names(plain: dict[str, Any]) -> dict[Path, str]:
     """Return the existing buckets and the database that only one environment may have; the file may be invalid."""
     kinds = ("checkpoints", "event-logs")
     paths: list[Path] = [("storage", "database"), *(("storage", "buckets", kind) for kind in kinds)]

@@ -38,7 +38,5 @@ class Rate(Model):
             raise ValueError("records_per_second_per_core, or result with the result file of a benchmark")
         keys = self.model_fields_set - {"result"}
         if self.result is not None and keys:
-            raise ValueError(
-                f"result alone, without {', '.join(sorted(keys))}: the result file has these figures"
-            )
+            raise ValueError(f"result without {', '.join(sorted(keys))}: the result file replaces them")
         return self

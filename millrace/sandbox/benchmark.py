@@ -143,7 +143,7 @@ def run_schedule(
     result = home / "measured.json"
     count = max(run.partitions for run in runs)
     (home / "schedule.json").write_text(json.dumps(document(runs, subject.queries, count, result.as_uri())))
-    (home / "launch.json").write_text(json.dumps(_here(subject, home, bootstrap)))
+    (home / "launch.json").write_text(json.dumps(_local_launch_document(subject, home, bootstrap)))
     line = spark_line_of(KINDS[subject.document["engine"]].spark_of(subject.document["engine_version"]))
     settings = _spark_settings(subject.document, home, cores, driver_memory, line)
     _references(subject, home)
@@ -175,7 +175,7 @@ def _source(given: dict[str, Any]) -> Any:
     return typed_json.write(KafkaSource(given["name"], TOPIC, _CONNECTION, "earliest", 1, retention))
 
 
-def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
+def _local_launch_document(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
     """Return the launch document with source, checkpoints and connections on this machine."""
     settings = dict(subject.document["settings"])
     queries = []

@@ -117,15 +117,15 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     )
 
 
-def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-    jobs = [replace(parse(each), checkpoints=str(scratch / "checkpoints")) for each in asked["jobs"]]
-    for name, ddl in (asked["deployed"] or {}).items():
+def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+    jobs = [replace(parse(each), checkpoints=str(scratch / "checkpoints")) for each in request["jobs"]]
+    for name, ddl in (request["deployed"] or {}).items():
         catalog, database = jobs[0].catalog, name.split(".")[0]
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{database}")
         spark.sql(f"CREATE TABLE {Table.of(catalog, name)} ({ddl}) USING iceberg")
     altered: dict[str, list[str]] = {}
     report = Reporter("rehearsal", io.StringIO())
-    report.add_listener(lambda told: _note(altered, told))
+    report.add_listener(lambda told: _note_altered_table(altered, told))
     refused: list[Refusal] = []
     unchecked: list[str] = []
     # Landing tables of all jobs first: derive queries must see them after their changes.
@@ -134,7 +134,7 @@ def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[s
         run = JobRun(spark, job, {}, report)
         spark_settings.prepare(spark, job)
         unknown = [name for name in _read_tables(query) if not Table.of(job.catalog, name).exists(spark)]
-        if asked["deployed"] is None and unknown:
+        if request["deployed"] is None and unknown:
             unchecked.append(
                 f"jobs.{job.job}.queries.{query.name} was not checked: it reads {', '.join(unknown)}"
             )
@@ -160,9 +160,9 @@ def _read_tables(query: LandSettings | DirectSettings | DeriveSettings) -> list[
     return [*sources, *(each.table for each in query.enrich)]
 
 
-def _note(altered: dict[str, list[str]], told: Mapping[str, Any]) -> None:
-    if told["event"] == "altered":
-        altered.setdefault(told["table"].partition(".")[2], []).extend(told["changes"])
+def _note_altered_table(altered: dict[str, list[str]], event: Mapping[str, Any]) -> None:
+    if event["event"] == "altered":
+        altered.setdefault(event["table"].partition(".")[2], []).extend(event["changes"])
 
 
 def _of_source(run: JobRun, query: LandSettings | DirectSettings) -> None:
@@ -199,7 +199,7 @@ def main() -> None:
             "spark.sql.warehouse.dir": str(scratch / "hive"),
         }
         with session.open_session(files, settings, warehouse=scratch / "lake", catalog=catalog) as spark:
-            found = _try(spark, asked, scratch)
+            found = _rehearse(spark, asked, scratch)
     sys.stdout.write(f"{json.dumps(found)}\n")
 
 

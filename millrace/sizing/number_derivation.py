@@ -54,8 +54,8 @@ def explain(environment: Environment, plan: Plan, key: str) -> Node:
     return _node(environment, numbers, key)
 
 
-def _node(environment: Environment, numbers: Mapping[str, Number], asked: Input | str) -> Node:
-    step = asked if isinstance(asked, Input) else _of_plan(asked, numbers[asked])
+def _node(environment: Environment, numbers: Mapping[str, Number], figure: Input | str) -> Node:
+    step = figure if isinstance(figure, Input) else _of_plan(figure, numbers[figure])
     inputs = tuple(_node(environment, numbers, each) for each in step.inputs)
     return Node(step.name, step.value, step.how, _origin(environment, step), step.path, inputs)
 
@@ -75,15 +75,15 @@ def _of_plan(key: str, number: Number) -> Input:
     return Input(key, value + marks, how, inputs=number.inputs())
 
 
-def _origin(environment: Environment, given: Input) -> str:
-    if not given.path:
-        return given.origin
-    (file, line), tree = environment.places.of(given.path), environment.places.tree
+def _origin(environment: Environment, step: Input) -> str:
+    if not step.path:
+        return step.origin
+    (file, line), tree = environment.places.of(step.path), environment.places.tree
     place = f"{file}:{line}" if line else file
-    if given.origin:
-        return f"{given.origin} ({place})" if line else given.origin
-    written = tree is not None and tree.at(given.path) is not None
-    return f"{place} {dotted_path(given.path)}" if written else f"default of {dotted_path(given.path)}"
+    if step.origin:
+        return f"{step.origin} ({place})" if line else step.origin
+    written = tree is not None and tree.at(step.path) is not None
+    return f"{place} {dotted_path(step.path)}" if written else f"default of {dotted_path(step.path)}"
 
 
 def _numbers(plan: Plan) -> dict[str, Number]:

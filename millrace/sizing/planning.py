@@ -23,8 +23,8 @@ from millrace.sizing.costs.network import dns_cost, jobs_inside, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
 from millrace.sizing.costs.storage import unpriced_costs
 from millrace.sizing.jobs.core_spreads import own_spread, source_of
-from millrace.sizing.kafka import load, plan_cluster, possible_tiers, zones
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
+from millrace.sizing.msk_clusters import load, plan_cluster, possible_tiers, zones
 from millrace.sizing.planned_environment import with_choices
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
 from millrace.sizing.queries.demand import QueryDemand
@@ -76,7 +76,7 @@ def _plan(environment: Environment, table: PriceTable) -> Plan:
     dns = dns_cost(environment, sum(jobs[name].max_workers.value for name in jobs_inside(environment)), table)
     watched = alarms(environment, jobs, clusters)
     # SimPy and NumPy take long to import.
-    from millrace.sizing.simulation.expected_cost import hold_where_late
+    from millrace.sizing.simulation.expected_cost import fix_workers_where_late
 
     found = Plan(
         environment=environment.name,
@@ -97,7 +97,7 @@ def _plan(environment: Environment, table: PriceTable) -> Plan:
         ),
         left_out=unpriced_costs(environment),
     )
-    found = hold_where_late(environment, found)
+    found = fix_workers_where_late(environment, found)
     return replace(found, advice=tuple(other_services.advice(environment, found)))
 
 

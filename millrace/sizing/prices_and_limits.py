@@ -181,7 +181,7 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
     ValueError
         The project's own table is invalid or incomplete; the message names the file.
     """
-    own = _own(region, root)
+    own = _project_table(region, root)
     if own is None:
         return _shipped(region if region in price_regions() else ELSEWHERE)
     lacking = sorted(_shipped(ELSEWHERE).prices.keys() - own.prices.keys())
@@ -212,7 +212,7 @@ def complete_price_list(region: str, root: Path | None = None) -> dict[str, Pric
     tables = [_shipped(ELSEWHERE)]
     if region in price_regions():
         tables.append(_shipped(region))
-    own = _own(region, root)
+    own = _project_table(region, root)
     if own is not None:
         tables.append(own)
     found: dict[str, Price] = {}
@@ -228,7 +228,7 @@ def complete_price_list(region: str, root: Path | None = None) -> dict[str, Pric
     return found
 
 
-def _own(region: str, root: Path | None) -> PriceTable | None:
+def _project_table(region: str, root: Path | None) -> PriceTable | None:
     file = None if root is None else root / PRICES / f"{region}.yaml"
     if file is None or not file.is_file():
         return None

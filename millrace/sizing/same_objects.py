@@ -38,9 +38,9 @@ def cached_for_same_objects(function: Callable[P, R]) -> Callable[P, R]:
         return call(*(each.value for each in keys))
 
     @wraps(function)
-    def asked(*args: P.args, **named: P.kwargs) -> R:
+    def by_identity(*args: P.args, **named: P.kwargs) -> R:
         assert not named, "arguments by position"
         result: R = cached(*map(_Same, args))
         return result
 
-    return asked
+    return by_identity

@@ -34,7 +34,9 @@ class Demand:
         return math.floor(self.partitions) + 1 if self.strictly else math.ceil(self.partitions)
 
 
-def demands(stream: Stream, readers: int, again: float = 0.0, stretch: float = 1.0) -> tuple[Demand, ...]:
+def demands(
+    stream: Stream, readers: int, catch_up_rate: float = 0.0, stretch: float = 1.0
+) -> tuple[Demand, ...]:
     """Return the demands of a stream's traffic at its peak.
 
     Parameters
@@ -43,7 +45,7 @@ def demands(stream: Stream, readers: int, again: float = 0.0, stretch: float = 1
         Has the limits of one partition; all readers without fan-out share its output.
     readers
         Queries that read it without fan-out.
-    again
+    catch_up_rate
         Rate of all these readers together during catch-up, as a multiple of the peak; a reader with fan-out has a shard's
         output for itself and counts alone.
     stretch
@@ -53,7 +55,7 @@ def demands(stream: Stream, readers: int, again: float = 0.0, stretch: float = 1
     records = traffic.records_per_second * traffic.peak_factor
     size = records * traffic.record_size
     part = stream.parts.removesuffix("s")
-    times = max(float(readers), again)
+    times = max(float(readers), catch_up_rate)
     found = []
     for limit in stream.limits:
         each = a_second(limit)

@@ -239,18 +239,20 @@ def derive(
         copy = load(file, root=root)
     except ConfigurationError as error:
         file.unlink()
-        raise _of_model(error, environment, file) from None
+        raise _of_users_file(error, environment, file) from None
     sources = tuple(CopiedStream(kind, _payload_of(streams, kind)[1]) for kind in used)
     return VerificationCopy(file, copy, Names(copy, account), sources, tuple(legs))
 
 
-def _of_model(error: ConfigurationError, environment: Environment, made: Path) -> ConfigurationError:
+def _of_users_file(
+    error: ConfigurationError, environment: Environment, generated: Path
+) -> ConfigurationError:
     """Name the user's file instead of the generated one."""
     file = environment.places.of(())[0]
     where = "in the small environment that `millrace verify` makes of this one"
     return ConfigurationError(
         replace(each, file=file, line=0, hint=f"{each.hint}; {where}" if each.hint else where)
-        if Path(each.file).name == made.name
+        if Path(each.file).name == generated.name
         else each
         for each in error.problems
     )

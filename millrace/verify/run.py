@@ -18,7 +18,7 @@ from millrace.sandbox.drill import DrillError, Say
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing.model import Plan
-from millrace.verify.account.claim_checks import ClaimAnswer
+from millrace.verify.account.run_claims import ClaimAnswer
 from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removals.removal import drop_topic, remove
@@ -234,14 +234,14 @@ class Verification:
             for each in unknown:
                 remark(each)
 
-    def _drop_topics(self, own: VerificationScope) -> list[str]:
+    def _drop_topics(self, scope: VerificationScope) -> list[str]:
         """Delete the topic; return a line for one that is left."""
         names, cluster = self.copy.names, self.copy.kafka_cluster
         if not self._topics or cluster is None:
             return []
         topic = names.stream("kafka")
         try:
-            drop_topic(self.place.kafka(names, cluster), own, topic, 30.0)
+            drop_topic(self.place.kafka(names, cluster), scope, topic, 30.0)
         except TROUBLE as error:
             return [f"{TOPIC}{topic} on {cluster} ({error})"]
         return []

@@ -9,7 +9,7 @@ from typing import Any
 from millrace.sandbox.drill import Kill
 from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sizing.model import CostItem
-from millrace.verify.account import claim_checks
+from millrace.verify.account import run_claims
 from millrace.verify.environment import StreamPath
 
 
@@ -67,7 +67,7 @@ class VerificationOutcome:
     kept: bool
     trouble: tuple[str, ...]
     left_out: tuple[str, ...] = ()
-    claims: tuple[claim_checks.ClaimAnswer, ...] = ()
+    claims: tuple[run_claims.ClaimAnswer, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -109,5 +109,5 @@ class VerificationOutcome:
             "kept": self.kept,
             "left_out": list(self.left_out),
             "trouble": list(self.trouble),
-            "claims": claim_checks.document(self.claims) if self.claims else None,
+            "claims": run_claims.document(self.claims) if self.claims else None,
         }

@@ -15,7 +15,7 @@ import pyspark
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import LongType
 
 CORES = 2
@@ -56,7 +56,7 @@ def rate(spark: SparkSession, per_second: int, partitions: int = CORES) -> DataF
     )
 
 
-def topic(spark: SparkSession, given: argparse.Namespace, **options: object) -> DataFrame:
+def topic(spark: SparkSession, given: argparse.Namespace, **options: str | int) -> DataFrame:
     reader = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", given.kafka)

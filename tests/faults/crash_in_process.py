@@ -25,7 +25,7 @@ from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.spark import SandboxSpark
 from tests.faults.crash_points import PointResult
 from tests.faults.crashed_job import BUCKET, JAR_SETS, PORTION, QUICK, Lake, Servers, portion, servers
-from tests.faults.in_process import Job
+from tests.faults.in_process_job import Job
 from tests.postgres import PASSWORD, USER
 
 HOME = RUN / "faults-crash-in-process"

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from millrace.sandbox.programs import jars, kafka, session
 from millrace.sandbox.programs.child_processes import RUN
-from tests.faults.in_process import Job, NotHeldError, Told, played, told
+from tests.faults.in_process_job import Job, RunResult, UnexpectedResultError, report_results, run_scenario
 
 HOME = RUN / "faults-full-disk"
 SIZE_MIB = 16
@@ -109,10 +109,10 @@ def outlasted(job: Job, small: Disk) -> str:
     job.run()
     job.send()
     job.retries = RETRIES
-    told = job.run(disturbed=lambda: small.free() if small.full else small.fill())
+    result = job.run(disturbed=lambda: small.free() if small.full else small.fill())
     errors = [event["error"] for event in job.events if event["event"] == "retrying"]
-    if told.status or not errors or NO_SPACE not in errors[0]:
-        raise NotHeldError(f"status {told.status}, retried after {errors}: {told.message}")
+    if result.status or not errors or NO_SPACE not in errors[0]:
+        raise UnexpectedResultError(f"status {result.status}, retried after {errors}: {result.message}")
     return f"outlasted with {len(errors)} retries"
 
 
@@ -120,13 +120,13 @@ def _told(job: Job, small: Disk, *, filled: bool) -> str:
     """Run the job, which must tell that there is no space; then with space again."""
     if filled:
         small.fill()
-    ended: Told = job.run(disturbed=None if filled else small.fill)
+    ended: RunResult = job.run(disturbed=None if filled else small.fill)
     small.free()
     if ended.status not in (1, 2) or NO_SPACE not in ended.message:
-        raise NotHeldError(f"status {ended.status}: {ended.message}")
+        raise UnexpectedResultError(f"status {ended.status}: {ended.message}")
     again = job.run()
     if again.status:
-        raise NotHeldError(f"with space again it ended with {again.status}: {again.message}")
+        raise UnexpectedResultError(f"with space again it ended with {again.status}: {again.message}")
     return f"told with status {ended.status}: {ended.message.splitlines()[-1]}"
 
 
@@ -147,7 +147,7 @@ def play(
     """Play one case; whether all held, and what it came to. Without a disk, the job's checkpoints get one."""
     job = Job(spark, broker, HOME, number, kind)
     with nullcontext(small) if small is not None else disk(job.checkpoints) as on:
-        return played(job, lambda: STORIES[story](job, on), on.free)
+        return run_scenario(job, lambda: STORIES[story](job, on), on.free)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -173,7 +173,7 @@ def main() -> int:
         (blocks,) = (HOME / "local").rglob("blockmgr-*")
         disks = {"local": ending.enter_context(disk(blocks)), "tables": tables}
         cases = [(where, story) for where in options.only for story in CASES[where]]
-        return told(
+        return report_results(
             (
                 (f"{where}, {story.replace('_', ' ')}",
                  play(spark, broker, n, disks.get(where), story, "state" if where == SHUFFLES else "land"))

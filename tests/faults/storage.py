@@ -27,7 +27,7 @@ from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.spark import SandboxSpark, iceberg_catalog
 from tests.faults import bucket
 from tests.faults.bucket import Faults
-from tests.faults.in_process import Job, NotHeldError, played, told
+from tests.faults.in_process_job import Job, UnexpectedResultError, report_results, run_scenario
 
 HOME = RUN / "faults-storage"
 BUCKET = "faults"
@@ -46,7 +46,7 @@ def some(kind: str, share: float, job: Job, faults: Faults) -> str:
         job.send()
         ended = job.run()
         if ended.status:
-            raise NotHeldError(f"status {ended.status}: {ended.message}")
+            raise UnexpectedResultError(f"status {ended.status}: {ended.message}")
     return _outlasted(job, faults)
 
 
@@ -59,7 +59,9 @@ def for_a_while(kind: str, seconds: float, job: Job, faults: Faults) -> str:
     with _from_a_batch(faults, kind, seconds) as disturbed:
         ended = job.run(disturbed=disturbed)
     if ended.status or not faults.done[kind]:
-        raise NotHeldError(f"status {ended.status} after {faults.done[kind]} {kind}: {ended.message}")
+        raise UnexpectedResultError(
+            f"status {ended.status} after {faults.done[kind]} {kind}: {ended.message}"
+        )
     return _outlasted(job, faults)
 
 
@@ -70,7 +72,7 @@ def at_a_start(kind: str, job: Job, faults: Faults) -> str:
     ended = job.run()
     code = bucket.REFUSALS[kind][1]
     if ended.status not in (1, 2) or code not in ended.message:
-        raise NotHeldError(f"status {ended.status}: {ended.message}")
+        raise UnexpectedResultError(f"status {ended.status}: {ended.message}")
     return f"told with status {ended.status}: {ended.message.splitlines()[-1]}"
 
 
@@ -84,7 +86,7 @@ def in_a_batch(kind: str, job: Job, faults: Faults) -> str:
     status, code, _ = bucket.REFUSALS[kind]
     # The answer to a HEAD has no body, so no code: S3's status is all that there is to tell.
     if ended.status != 1 or not (code in ended.message or f"Status Code: {status}" in ended.message):
-        raise NotHeldError(f"status {ended.status}: {ended.message}")
+        raise UnexpectedResultError(f"status {ended.status}: {ended.message}")
     return f"told with status {ended.status}: {ended.message.splitlines()[-1]}"
 
 
@@ -99,7 +101,7 @@ def beyond_the_lease(job: Job, faults: Faults) -> str:
         ended = job.run(disturbed=disturbed)
     took = time.monotonic() - begun[0]
     if ended.status != 1 or "lease" not in ended.message or took > ENDS_SECONDS:
-        raise NotHeldError(f"status {ended.status} after {took:.0f} s: {ended.message}")
+        raise UnexpectedResultError(f"status {ended.status} after {took:.0f} s: {ended.message}")
     return f"ended itself {took:.0f} s after the last answer: {ended.message.splitlines()[-1]}"
 
 
@@ -156,7 +158,7 @@ def play(
     faults.set()
     faults.done.clear()
     job = Job(spark, broker, HOME, number, kind, f"s3a://{BUCKET}/checkpoints/{number}")
-    return played(job, lambda: story(job, faults), faults.set)
+    return run_scenario(job, lambda: story(job, faults), faults.set)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -190,7 +192,7 @@ def main() -> int:
         spark = ending.enter_context(session.open_session(files, settings, warehouse=HOME / "lake"))
         kinds = [KINDS[number % len(KINDS)] for number in range(len(options.only))]
         stories = enumerate(zip(kinds, options.only, strict=True))
-        return told(
+        return report_results(
             ((f"{kind}, {name}", play(spark, broker, faults, n, kind, STORIES[name])) for n, (kind, name) in stories),
             "faults of S3 and credentials",
         )  # fmt: skip

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import millrace.etl as etl
 from millrace.sandbox.programs import jars, kafka, session
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults.in_process import Job
+from tests.faults.in_process_job import Job
 from tests.golden import project, release
 from tests.spark.batches import Events
 
@@ -66,9 +66,9 @@ def _routes(spark: SparkSession) -> None:
 def _jobs(spark: SparkSession, made: Callable[[SparkSession, Kafka], Iterable[Job]]) -> None:
     with kafka.running() as broker:
         for job in made(spark, broker):
-            told = job.run()
-            if told.status or job.wrong():
-                raise AssertionError(f"not what was wanted: {told.message} {dict(job.wrong())}")
+            result = job.run()
+            if result.status or job.wrong():
+                raise AssertionError(f"not what was wanted: {result.message} {dict(job.wrong())}")
 
 
 MAKERS = {"derived": _derived, "topics": _topics, "routes": _routes}

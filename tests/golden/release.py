@@ -27,7 +27,7 @@ from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.kafka import Kafka
 from tests.documents import with_route
-from tests.faults.in_process import Job
+from tests.faults.in_process_job import Job
 from tests.golden.routed import KINDS as ROUTED
 from tests.golden.routed import RoutedJob
 from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander

@@ -1,4 +1,4 @@
-"""What the jobs of a drill tell CloudWatch makes a deployed alarm go off.
+"""Metrics that the jobs of a drill write to CloudWatch make a deployed alarm go off.
 
 They send it themselves, to LocalStack's CloudWatch, which evaluates the alarms that the stack deployed.
 """

@@ -1,4 +1,4 @@
-"""An audit of the deployed jobs finds nothing; one of a table that lacks records names each of them."""
+"""An audit of complete tables finds nothing; of a table that lacks records it names each of them."""
 
 from __future__ import annotations
 

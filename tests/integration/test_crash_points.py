@@ -1,4 +1,4 @@
-"""One crash point of those that ``python -m tests.faults.crash_points`` meets: another one each third day."""
+"""One crash point of ``python -m tests.faults.crash_points`` leaves every record once; another point each third day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LocalStack really creates is looked at there, not in the template."""
+"""Resources that LocalStack created have the properties that the templates ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All stacks of environment ``dev``, deployed to LocalStack and looked at there, not in the templates.
+"""All stacks of environment ``dev`` deploy to LocalStack, and the created resources have the expected properties.
 
 In dev's own account: LocalStack takes an access key of twelve digits for the account's
 number. What it leaves out or only pretends is a test of its own, so that nothing here

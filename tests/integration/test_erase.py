@@ -1,4 +1,4 @@
-"""A person's records leave the deployed tables by the command line, and nobody else's do."""
+"""``millrace erase`` removes the records of one person from the deployed tables, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event logs of both engines arrive under one flat prefix: the deployed rule and state machine, run by LocalStack."""
+"""The deployed rule and state machine copy event logs of both engines to one flat prefix."""
 
 from __future__ import annotations
 

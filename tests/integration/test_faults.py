@@ -1,4 +1,4 @@
-"""One short round of the faults that ``python -m tests.faults`` throws in plenty."""
+"""One round of ``python -m tests.faults`` ends with every record once."""
 
 from __future__ import annotations
 

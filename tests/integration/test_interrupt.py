@@ -1,4 +1,4 @@
-"""Whatever ends a demo, everything that it started ends with it."""
+"""A demo that is interrupted or killed leaves no process behind."""
 
 from __future__ import annotations
 

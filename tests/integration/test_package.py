@@ -1,4 +1,4 @@
-"""The wheel outside the clone: what it holds, a project of one's own, and the same templates as from the clone."""
+"""The wheel outside the clone: its content, a new project, and the same templates as from the clone."""
 
 from __future__ import annotations
 

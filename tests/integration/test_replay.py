@@ -1,4 +1,4 @@
-"""Dead letters of a deployed job go through decoding again, and nothing good is doubled."""
+"""``millrace replay`` decodes dead letters of a deployed job again and doubles no good row."""
 
 from __future__ import annotations
 

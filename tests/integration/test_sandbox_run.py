@@ -1,4 +1,4 @@
-"""An environment of another region, with two jobs of which one reads what the other lands: they start together, and rows come."""
+"""``millrace sandbox run`` starts two jobs, of which one reads the other's table, and both write rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running job goes to a later line of Spark and back, on the same checkpoint and table."""
+"""A running job moves to a later Spark line and back on the same checkpoint and table, with every record once."""
 
 from __future__ import annotations
 

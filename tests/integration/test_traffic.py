@@ -1,4 +1,4 @@
-"""``millrace traffic`` into a real broker and a real Kinesis: what came back is what the ledger says."""
+"""``millrace traffic`` writes to a broker and to Kinesis exactly the records of its ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``millrace verify`` on the deployment's own LocalStack: made, fed, killed, resharded, compared, and gone again."""
+"""``millrace verify`` on LocalStack deploys a copy, kills its jobs, reshards, compares, and removes everything."""
 
 from __future__ import annotations
 

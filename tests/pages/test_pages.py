@@ -1,4 +1,4 @@
-"""Every page in a real browser: it renders, asks nothing of any network, and serves whoever cannot see or use a mouse."""
+"""Every HTML page renders in a browser, loads nothing from a network, and works by keyboard and screen reader."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def tutorial_same_columns(bench: Bench, name: str) -> Any:
 
 def _taught(bench: Bench, name: str, rows: DataFrame, columns: list[Column]) -> Any:
     schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
-    wanted = {
+    kinds: dict[str, type | tuple[type, ...]] = {
         f.name: {"int": int, "double": (int, float)}.get(f.dataType.simpleString(), str) for f in schema
     }
     required = [f.name for f in schema if not f.nullable]
@@ -71,7 +71,7 @@ def _taught(bench: Bench, name: str, rows: DataFrame, columns: list[Column]) -> 
     def check(value: bytes) -> tuple[str | None, str | None]:
         try:
             record = json.loads(value)
-            for field, kind in wanted.items():
+            for field, kind in kinds.items():
                 if record.get(field) is not None and not isinstance(record[field], kind):
                     return None, f"wrong type: {field}"
             missing = [field for field in required if record.get(field) is None]

@@ -34,6 +34,7 @@ from rich.console import Console
 
 from millrace.config.formats import KINDS
 from millrace.config.formats.base import FormatConfig
+from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.etl.formats import avro, protobuf
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
@@ -113,7 +114,7 @@ def prepare(spark: SparkSession, count: int) -> dict[str, tuple[str, Decoder]]:
         "json": (KINDS["json"](kind="json"), DDL),
         "csv": (KINDS["csv"](kind="csv"), DDL),
         "avro": (KINDS["avro"](kind="avro"), HOME / "f.avsc"),
-        "protobuf": (KINDS["protobuf"](kind="protobuf", message="demo.Flight"), HOME / "f.desc"),
+        "protobuf": (ProtobufFormat(kind="protobuf", message="demo.Flight"), HOME / "f.desc"),
     }
     for name, (form, path) in asked.items():
         encode = payloads(form, path).encode

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from millrace.etl.metrics import ages, cloudwatch
 from millrace.etl.metrics.background_writer import BackgroundWriter
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from tests.performance.core import Bench
 
 
+def _make_calls(name: str, samples: Sequence[MetricSample]) -> None:
+    for _ in cloudwatch.calls(name, samples):
+        pass
+
+
 def watched(bench: Bench, name: str) -> Watched:
     report = Reporter("flights", bench.log)
     query = bench.land_query(name, report)
@@ -27,7 +33,7 @@ def watched(bench: Bench, name: str) -> Watched:
         # All but the call itself, which waits for the network.
         BackgroundWriter(
             "cloudwatch",
-            lambda samples: sum(map(len, cloudwatch.calls(name, samples))),
+            partial(_make_calls, name),
             gather_seconds=cloudwatch.GATHER_SECONDS,
         ),
         BackgroundWriter("file", JsonLines(Path(query.checkpoint).with_suffix(".jsonl"), name).write),

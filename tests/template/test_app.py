@@ -1,4 +1,4 @@
-"""The app as ``cdk`` runs it."""
+"""The CDK app, as ``cdk`` runs it, writes the stacks of an environment."""
 
 from __future__ import annotations
 

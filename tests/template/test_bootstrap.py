@@ -1,4 +1,4 @@
-"""What `cdk bootstrap` was given, the app is given too: by the environment's keys, or by CDK's own context."""
+"""The app uses the qualifier and buckets of `cdk bootstrap`, from the environment's keys or CDK's context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that run in turns, as they are deployed: what starts a run, what its end does, and what is never billed between."""
+"""Jobs with bounded runs in the templates: schedule, end of a run, and no cost between runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every number of a plan is deployed: found in a template or a launch document, or listed with the reason why not."""
+"""Every number of a plan is in a template or launch document, or is listed with the reason."""
 
 from __future__ import annotations
 

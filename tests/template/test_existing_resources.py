@@ -1,4 +1,4 @@
-"""What exists already is referenced: no template can delete it, and none can change it."""
+"""Existing resources are referenced; no template deletes or changes them."""
 
 from __future__ import annotations
 

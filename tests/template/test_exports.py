@@ -1,4 +1,4 @@
-"""Changes of an environment that pass through CloudFormation's rule for exports, or say the steps that do."""
+"""Changes of an environment respect CloudFormation's rule for exports, or name the steps."""
 
 from __future__ import annotations
 

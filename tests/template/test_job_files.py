@@ -1,4 +1,4 @@
-"""A job's role and files: what it reads of the bootstrap's bucket is its own, and jars are those of the lock."""
+"""A job's role reads its own assets of the bootstrap bucket only, and jars are those of the lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters that let jobs in by a secret: what roles may read, which ports are open, what the core is told."""
+"""Clusters with secrets: permissions of roles, open ports, and settings of the core."""
 
 from __future__ import annotations
 

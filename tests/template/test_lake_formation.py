@@ -1,4 +1,4 @@
-"""Databases of Lake Formation: each job's role is granted what it needs, and nothing where nobody asked."""
+"""Lake Formation: each job's role gets the grants that it needs, and none where the file asks for none."""
 
 from __future__ import annotations
 

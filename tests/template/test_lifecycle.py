@@ -1,4 +1,4 @@
-"""State machines, their roles and what starts them, in the templates."""
+"""Templates of the state machines, their roles and their triggers."""
 
 from __future__ import annotations
 

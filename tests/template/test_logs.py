@@ -1,4 +1,4 @@
-"""Logs of jobs that never end are rolled on the worker and expire where they are kept (docs/logs.md)."""
+"""Logs of endless jobs are rolled on the worker and expire in the bucket (docs/logs.md)."""
 
 from __future__ import annotations
 

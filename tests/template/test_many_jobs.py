@@ -1,4 +1,4 @@
-"""An environment of hundreds of jobs: no stack is too large, and a change of one job changes one job's stack."""
+"""An environment of hundreds of jobs stays within stack limits, and a change of one job changes one stack."""
 
 from __future__ import annotations
 

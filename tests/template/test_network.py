@@ -1,4 +1,4 @@
-"""Ways out of the VPC: endpoints, NAT gateways, and what changes from one to the other."""
+"""Ways out of the VPC: endpoints, NAT gateways, and changes from one to the other."""
 
 from __future__ import annotations
 

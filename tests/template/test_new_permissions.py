@@ -1,4 +1,4 @@
-"""A new job like its neighbours gives nobody more; one right of another kind in it does. Drawn from the templates."""
+"""A job like its neighbours widens no permission; one right of another kind does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment that uses the newest keys, as the scans of other regions write it."""
+"""An environment with the newest keys synthesises as the scans of other regions write it."""
 
 from __future__ import annotations
 

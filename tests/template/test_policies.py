@@ -1,4 +1,4 @@
-"""A job with many tables has more permissions than IAM takes inside a role."""
+"""Permissions beyond the limit of an inline policy go into managed policies."""
 
 from __future__ import annotations
 

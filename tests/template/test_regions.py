@@ -1,4 +1,4 @@
-"""Regions and partitions: nothing is written by hand that differs between them."""
+"""Templates have the names of each region and partition, and none is written by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever is called at night finds the alarm in the runbook, with something to type."""
+"""Every alarm has a section in the runbook with a command."""
 
 from __future__ import annotations
 

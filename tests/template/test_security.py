@@ -1,4 +1,4 @@
-"""Roles, network and the rule packs."""
+"""Roles, network and the cdk-nag rule packs."""
 
 from __future__ import annotations
 

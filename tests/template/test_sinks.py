@@ -1,4 +1,4 @@
-"""One environment with every sink: what its jobs may do, how they get there, and what the core reads of it."""
+"""An environment with every sink: permissions, network and settings of the core."""
 
 from __future__ import annotations
 

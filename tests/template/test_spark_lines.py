@@ -1,4 +1,4 @@
-"""Every version of every engine: the flights job synthesises on it, with the jars of its Spark line and no others."""
+"""The flights job synthesises on every engine version, with the jars of its Spark line only."""
 
 from __future__ import annotations
 

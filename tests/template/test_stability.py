@@ -1,4 +1,4 @@
-"""What must stay the same: names, logical ids, the bytes of the archive."""
+"""Names, logical ids and the bytes of the archive stay the same between versions."""
 
 from __future__ import annotations
 

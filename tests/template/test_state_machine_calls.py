@@ -1,4 +1,4 @@
-"""What state machines call, held against botocore's models of the services: names, casing, required members, enumerations."""
+"""Calls of the state machines are valid in botocore's models: names, casing, required members, enumerations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who keeps a table up, who reads it, and what the one may see of the other."""
+"""Permissions of the job that maintains a table and of those that read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An edit of each property that a template has: what an update does is told before it begins, and AWS takes each of its steps."""
+"""The effect of an update of each template property is known in advance, and AWS accepts each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a release holds, what it refuses, and projects of earlier releases."""
+"""Contents and refusals of a release, and projects of earlier releases."""
 
 from __future__ import annotations
 

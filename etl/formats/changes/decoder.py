@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from ...record.projection import Projection
+from ...record.cached_select import CachedSelect
 from ...record.tables import nullable
 from ..decoding.rows import CHANGE, NOT_UTF8, TOMBSTONE, dead_letter_verdict, missing_fields, valid_text
 from ..json import JsonDecoder
@@ -126,7 +126,7 @@ class ChangeDecoder:
     row: StructType
     envelope: ChangeEnvelope
     _events: JsonDecoder = field(init=False, repr=False, compare=False)
-    _steps: dict[tuple[str, ...], list[Projection]] = field(
+    _steps: dict[tuple[str, ...], list[CachedSelect]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Projections by the kept columns, as :class:`~etl.formats.json.JsonDecoder` has them."""
@@ -153,7 +153,7 @@ class ChangeDecoder:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`; ``_stage`` without ``_error`` as in the module."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._steps:
-            self._steps[kept] = [Projection(partial(tuple, step)) for step in self._project(kept)]
+            self._steps[kept] = [CachedSelect(partial(tuple, step)) for step in self._project(kept)]
         unwrapped, headed, *rest = self._steps[kept]
         found = self._events.decode(headed.of(unwrapped.of(rows)))
         for step in rest:

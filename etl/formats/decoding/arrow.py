@@ -67,9 +67,9 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
         warnings.simplefilter("ignore", UserWarning)
         if by_arrow:
 
-            def work(given: DataFrame) -> DataFrame:
-                shape = StructType([*given.schema.fields, StructField("_answer", answer)])
-                return given.mapInArrow(_columns(make, answer), shape)
+            def work(frame: DataFrame) -> DataFrame:
+                shape = StructType([*frame.schema.fields, StructField("_answer", answer)])
+                return frame.mapInArrow(_columns(make, answer), shape)
 
             answered = run_in_portions(rows, work, by_arrow=True)
         else:

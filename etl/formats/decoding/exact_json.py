@@ -60,7 +60,7 @@ def has_lone_surrogate(text: Column) -> Column:
     return text.contains(r"\u") & alone.rlike(r"\\u[dD][89a-fA-F]")
 
 
-def is_taken(text: Column) -> Column:
+def is_supported(text: Column) -> Column:
     """Return a condition: a text is UTF-8, and neither :func:`has_long_name` nor :func:`has_lone_surrogate`.
 
     A text without a backslash, and therefore without an escape, needs one look: what stands before its first one is all of it

@@ -27,7 +27,7 @@ from . import exact_json, out_of_range_numbers, times
 from .rows import distinct_names, holds_for_all, rebuilt, with_leaves
 
 
-def is_made(kind: DataType) -> bool:
+def is_converted(kind: DataType) -> bool:
     """Check that a value of a type is made here, of what Spark's parser reads for another type."""
     return isinstance(kind, StringType | ByteType) or times.is_time(kind)
 
@@ -54,7 +54,7 @@ def text_types(kind: DataType) -> DataType | None:
     if isinstance(kind, MapType):
         part = text_types(kind.valueType)
         return part and MapType(StringType(), part)
-    return StringType() if is_made(kind) or isinstance(kind, DecimalType) else None
+    return StringType() if is_converted(kind) or isinstance(kind, DecimalType) else None
 
 
 def quick_value(kind: DataType, value: Column) -> Column:

@@ -156,7 +156,7 @@ def _is_far(text: Column) -> Column:
     return text.rlike(_LONG) | ((F.length(text) >= MOST_DIGITS) & text.rlike(_MANY))
 
 
-def _in_decimals(text: Column, schema: StructType, found: Column) -> Column | None:
+def _in_decimals(text: Column, schema: StructType, condition: Column) -> Column | None:
     names = sorted(set(_names(schema, "")))
     if not names:
         return None
@@ -165,7 +165,7 @@ def _in_decimals(text: Column, schema: StructType, found: Column) -> Column | No
     escapes = r"\u00" if all(n.isascii() for n in plain) else r"\u"
     odd = [text.rlike(f'"{re.escape(n)}"{_HARMLESS}') for n in plain]
     first = reduce(lambda a, b: a | b, [*odd, text.contains(escapes)])
-    return found if len(plain) < len(names) else first & found
+    return condition if len(plain) < len(names) else first & condition
 
 
 def without_large_exponents(text: Column) -> Column:

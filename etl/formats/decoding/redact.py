@@ -64,13 +64,13 @@ class RedactingDecoder(DecoderWrapper):
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, then remove the fields; columns as in :meth:`etl.formats.base.Decoder.decode`."""
-        return self._taken_out(self.decoder.decode(rows))
+        return self._without_fields(self.decoder.decode(rows))
 
     def decode_and_observe(self, rows: DataFrame, observe: Observe) -> DataFrame:
         """Do the same for rows that are observed; redaction does not change whether a row is good."""
-        return self._taken_out(decode_and_observe(self.decoder, rows, observe))
+        return self._without_fields(decode_and_observe(self.decoder, rows, observe))
 
-    def _taken_out(self, decoded: DataFrame) -> DataFrame:
+    def _without_fields(self, decoded: DataFrame) -> DataFrame:
         bare = self.redacted_payload(F.col("_bytes"))
         gone = {name: F.lit(None).cast(self.schema[name].dataType) for name in self.fields}
         if CHANGE in self.schema.fieldNames():

@@ -66,12 +66,12 @@ def holds_for_all(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
     found: Column | None = None
     if isinstance(kind, ArrayType):
         if holds_for_all(kind.elementType, value, leaf) is not None:
-            found = F.forall(value, _asking(kind.elementType, leaf))
+            found = F.forall(value, _element_condition(kind.elementType, leaf))
     elif isinstance(kind, MapType):
         found = leaf(kind, value)
         for part, taken in ((kind.keyType, F.map_keys), (kind.valueType, F.map_values)):
             if holds_for_all(part, value, leaf) is not None:
-                found = _both(found, F.forall(taken(value), _asking(part, leaf)))
+                found = _both(found, F.forall(taken(value), _element_condition(part, leaf)))
     elif isinstance(kind, StructType):
         for field in kind.fields:
             found = _both(found, holds_for_all(field.dataType, value.getField(field.name), leaf))
@@ -84,22 +84,22 @@ def _both(one: Column | None, other: Column | None) -> Column | None:
     return other if one is None else one if other is None else one & other
 
 
-def _asking(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
+def _element_condition(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
     """Return :func:`holds_for_all` as a function of one element only: Spark counts the parameters."""
 
-    def asked(value: Column) -> Column:
-        judged = holds_for_all(kind, value, leaf)
-        return F.lit(True) if judged is None else judged
+    def condition(value: Column) -> Column:
+        result = holds_for_all(kind, value, leaf)
+        return F.lit(True) if result is None else result
 
-    return asked
+    return condition
 
 
-def contains(kind: DataType, wanted: Callable[[DataType], bool]) -> bool:
+def contains(kind: DataType, matches: Callable[[DataType], bool]) -> bool:
     """Check that a type is a wanted one, or has one in it, at any depth."""
     if isinstance(kind, StructType):
-        return any(contains(f.dataType, wanted) for f in kind.fields)
+        return any(contains(f.dataType, matches) for f in kind.fields)
     inner = (getattr(kind, name, None) for name in ("elementType", "keyType", "valueType"))
-    return wanted(kind) or any(contains(each, wanted) for each in inner if each is not None)
+    return matches(kind) or any(contains(each, matches) for each in inner if each is not None)
 
 
 def with_leaves(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
@@ -123,7 +123,7 @@ Rebuild = Callable[[DataType, Column, Column], Column]
 
 
 def rebuilt(
-    kind: DataType, value: Column, other: Column | None, wanted: Callable[[DataType], bool], leaf: Rebuild
+    kind: DataType, value: Column, other: Column | None, replaced: Callable[[DataType], bool], leaf: Rebuild
 ) -> Column:
     """Return a value in which each wanted part, at any depth, is made anew.
 
@@ -133,11 +133,11 @@ def rebuilt(
         The value in two readings of a record; ``other`` may lack what has no wanted part. None for one reading. With two, a map
         that has a name twice is null.
     """
-    if not contains(kind, wanted):
+    if not contains(kind, replaced):
         return value
 
     def inner(part: DataType, one: Column, two: Column | None) -> Column:
-        return rebuilt(part, one, two, wanted, leaf)
+        return rebuilt(part, one, two, replaced, leaf)
 
     if isinstance(kind, ArrayType):
         if other is None:
@@ -154,9 +154,9 @@ def rebuilt(
         return F.when(alike, F.map_from_arrays(F.map_keys(value), values))
     if isinstance(kind, StructType):
         parts = (
-            rebuilt(f.dataType, value[f.name], None if other is None else other[f.name], wanted, leaf).alias(
-                f.name
-            )
+            rebuilt(
+                f.dataType, value[f.name], None if other is None else other[f.name], replaced, leaf
+            ).alias(f.name)
             for f in kind.fields
         )
         return F.when(value.isNotNull(), F.struct(*parts))
@@ -164,7 +164,7 @@ def rebuilt(
 
 
 def missing_fields(
-    schema: StructType, value_of: Callable[[str], Column], given: Column, prefix: str = ""
+    schema: StructType, value_of: Callable[[str], Column], present: Column, prefix: str = ""
 ) -> Iterator[tuple[str, Column]]:
     """Yield name (dotted) and "is absent" of each NOT NULL field; a field in a struct counts only if the struct is present.
 
@@ -174,7 +174,7 @@ def missing_fields(
         Schema of the record, or of a struct in it.
     value_of
         Returns a field's value by its name.
-    given
+    present
         Condition: the record or struct is present.
     prefix
         Prefix of the names.
@@ -182,7 +182,7 @@ def missing_fields(
     for field in schema.fields:
         value = value_of(field.name)
         if not field.nullable:
-            yield prefix + field.name, given & value.isNull()
+            yield prefix + field.name, present & value.isNull()
         if isinstance(field.dataType, StructType):
             yield from missing_fields(
                 field.dataType, value.getField, value.isNotNull(), f"{prefix}{field.name}."

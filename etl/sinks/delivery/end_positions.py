@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ...record import hadoop_files
 from ...record.errors import JVM_ERRORS, SinkError, whole_text
 from ...services.backoff import Backoff
-from ..base import Again, BatchPlace, WriteCounts
+from ..base import BatchPlace, Reread, WriteCounts
 from .folder_manifest import name_of
 
 FOLDER = "marks"
@@ -110,7 +110,7 @@ class EndPositions:
         self,
         rows: DataFrame,
         place: BatchPlace,
-        again: Again | None,
+        reread: Reread | None,
         waits: Backoff,
         end: Callable[[], Any],
         send: Callable[[DataFrame, Any], WriteCounts],
@@ -119,7 +119,7 @@ class EndPositions:
 
         Parameters
         ----------
-        again
+        reread
             Returns the rows again; without it a repeated task fails the batch.
         waits
             Waits before each further attempt.
@@ -133,11 +133,11 @@ class EndPositions:
             try:
                 return send(rows, None if mark is None else mark.end)
             except JVM_ERRORS as error:
-                if again is None or TASK_RETRIED not in whole_text(error):
+                if reread is None or TASK_RETRIED not in whole_text(error):
                     raise
                 waits.wait(TASK_RETRIED)
                 # All messages of the current batch come after this mark.
-                mark, rows = self._mark, again()
+                mark, rows = self._mark, reread()
 
     @staticmethod
     def _write(spark: SparkSession, folder: str, mark: StreamEnd) -> None:

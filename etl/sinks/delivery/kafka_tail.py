@@ -110,13 +110,13 @@ def _start(first: int, since: int | None, end: int) -> int:
     return first if since is None or since > end else max(first, since)
 
 
-def _settled(asked: Callable[[], Edges]) -> Edges:
+def _settled(ask_ends: Callable[[], Edges]) -> Edges:
     """Return the ends of a topic after some time without new messages."""
     begun = quiet_since = time.monotonic()
-    last = asked()
+    last = ask_ends()
     while (now := time.monotonic()) - quiet_since < QUIET_SECONDS and now - begun < LONGEST_SECONDS:
         time.sleep(0.2)
-        edges = asked()
+        edges = ask_ends()
         if edges != last:
             last, quiet_since = edges, time.monotonic()
     return last

@@ -195,7 +195,7 @@ def send(
             F.sum("_unordered").alias("unordered"),
         ).collect()
         if figures["refused"]:
-            refuse(_letters(outcome))
+            refuse(_dead_letters(outcome))
     finally:
         outcome.unpersist()
     return WriteCounts(
@@ -203,7 +203,7 @@ def send(
     )
 
 
-def _letters(outcome: DataFrame) -> DataFrame:
+def _dead_letters(outcome: DataFrame) -> DataFrame:
     times = [F.expr(f"timestamp_micros(`{c}`)").alias(c) for c in _TIMES]
     return (
         outcome.where(F.col("_error").isNotNull())

@@ -101,7 +101,7 @@ class BoundedTimesHandler:
 
     def _repaired(self, batch: DataFrame, batch_id: int) -> bool:
         """Write a batch that Spark cannot read; return False if no record explains the error."""
-        again = self._again(batch, batch_id)
+        again = self._without_overflowing_times(batch, batch_id)
         if again is None:
             return False
         # A copy, not a new one: the handler's knowledge of the table's commits belongs to this process.
@@ -110,7 +110,7 @@ class BoundedTimesHandler:
         handle(self._bounded(again, batch_id), batch_id)
         return True
 
-    def _again(self, batch: DataFrame, batch_id: int) -> DataFrame | None:
+    def _without_overflowing_times(self, batch: DataFrame, batch_id: int) -> DataFrame | None:
         """Read the batch around the records whose times overflow; return None if there are none."""
         spark, result = batch.sparkSession, []
         for leg in self.legs:

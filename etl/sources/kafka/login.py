@@ -61,8 +61,8 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
     if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in values["privateKey"]:
         # A key with a password needs an algorithm that not every Java has under the name that Kafka uses.
         raise StartError(
-            f"secret {login.secret}: privateKey is not an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE "
-            "KEY-----); convert it with `openssl pkcs8 -topk8 -nocrypt`: the secret encrypts it"
+            f"secret {login.secret}: privateKey must be an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE "
+            "KEY-----); convert it with `openssl pkcs8 -topk8 -nocrypt` and store the result: Secrets Manager encrypts it"
         )
     chosen = options_with_secret(login.kind, values)
     private = {name: value for name, value in chosen.items() if name in _PRIVATE}
@@ -80,7 +80,7 @@ _PRIVATE = frozenset(
 """Options with content of the secret."""
 
 
-def options_with_secret(kind: str, held: dict[str, str]) -> dict[str, str]:
+def options_with_secret(kind: str, secret: dict[str, str]) -> dict[str, str]:
     """Return options of Spark's Kafka source that contain a secret's content; a notebook gets this function's source.
 
     Parameters
@@ -98,18 +98,18 @@ def options_with_secret(kind: str, held: dict[str, str]) -> dict[str, str]:
     settings = {"kafka.security.protocol": "SSL"}
     if kind in ("scram-sha-512", "plain"):
         module = "scram.Scram" if kind == "scram-sha-512" else "plain.Plain"
-        user, password = quoted(held["username"]), quoted(held["password"])
+        user, password = quoted(secret["username"]), quoted(secret["password"])
         settings = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": kind.upper()}
         settings["kafka.sasl.jaas.config"] = (
             f"org.apache.kafka.common.security.{module}LoginModule required username={user} password={password};"
         )
     if kind == "mutual-tls":
         settings["kafka.ssl.keystore.type"] = "PEM"
-        settings["kafka.ssl.keystore.certificate.chain"] = held["certificate"]
-        settings["kafka.ssl.keystore.key"] = held["privateKey"]
-    if "certificateAuthority" in held:
+        settings["kafka.ssl.keystore.certificate.chain"] = secret["certificate"]
+        settings["kafka.ssl.keystore.key"] = secret["privateKey"]
+    if "certificateAuthority" in secret:
         settings["kafka.ssl.truststore.type"] = "PEM"
-        settings["kafka.ssl.truststore.certificates"] = held["certificateAuthority"]
+        settings["kafka.ssl.truststore.certificates"] = secret["certificateAuthority"]
     return settings
 
 

@@ -129,14 +129,14 @@ class ShardRest:
     after: str | None
 
 
-def unread_shard_rests(shards: Iterable[Shard], before: Positions, here: Positions) -> list[ShardRest]:
+def unread_shard_rests(shards: Iterable[Shard], before: Positions, current: Positions) -> list[ShardRest]:
     """Find closed shards that the connector no longer reads and that may have unread records.
 
     Parameters
     ----------
     shards
         All shards of the stream, open and closed.
-    before, here
+    before, current
         Positions at the start of the batch before and of the current batch. A shard that is in neither was read to its
         end long ago, unless it descends from one of the batch before, or there was no such batch.
 
@@ -155,7 +155,7 @@ def unread_shard_rests(shards: Iterable[Shard], before: Positions, here: Positio
     return [
         ShardRest(s.id, before.read.get(s.id))
         for s in sorted(by_id.values(), key=lambda s: s.id)
-        if s.closed and s.id not in here.shards_read and s.id not in before.ended and recent(s.id)
+        if s.closed and s.id not in current.shards_read and s.id not in before.ended and recent(s.id)
     ]
 
 

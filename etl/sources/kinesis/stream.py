@@ -126,12 +126,12 @@ def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client:
             return None  # a closed shard whose records have all expired
         return None if first is None else str(first[0]["SequenceNumber"])
 
-    def asked(shards: Collection[str]) -> dict[str, str | None]:
+    def oldest_records(shards: Collection[str]) -> dict[str, str | None]:
         kinesis = client or api_client(source, endpoint)
         with ThreadPoolExecutor(min(CALLS, len(shards)), "horizon") as pool:
             return dict(zip(shards, pool.map(partial(oldest, kinesis), shards), strict=True))
 
-    return asked
+    return oldest_records
 
 
 def closed_shard_reader(
@@ -150,13 +150,13 @@ def closed_shard_reader(
         Takes the positions at the start of the batch before and of the current batch; yields pages of records.
     """
 
-    def read_on(before: Positions, here: Positions) -> Iterator[Records]:
+    def read_on(before: Positions, current: Positions) -> Iterator[Records]:
         since = start_time(source.start)
         if not before.shards and source.start == "latest":
             return
         kinesis = client or api_client(source, endpoint)
         shards = closed_shards.list_shards(kinesis, source.stream)
-        for tail in closed_shards.unread_shard_rests(shards, before, here):
+        for tail in closed_shards.unread_shard_rests(shards, before, current):
             yield from closed_shards.pages(kinesis, source.stream, tail, None if before.shards else since)
 
     return read_on

@@ -45,7 +45,7 @@ class StreamReader:
             The service does not answer.
         """
         answer = aws.call_until_answered(
-            lambda: client.list_shards(StreamName=self.stream, MaxResults=1), Backoff(self._what)
+            lambda: client.list_shards(StreamName=self.stream, MaxResults=1), Backoff(self._label)
         )
         # RFC 9110, section 6.6.1.
         date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
@@ -53,7 +53,7 @@ class StreamReader:
 
     def shards(self, client: Any) -> list[str]:
         """Return the ids of all shards, including closed ones, which hold the records before a split or merge."""
-        shards = aws.call_until_answered(lambda: list_shards(client, self.stream), Backoff(self._what))
+        shards = aws.call_until_answered(lambda: list_shards(client, self.stream), Backoff(self._label))
         return [shard.id for shard in shards]
 
     def read_shards(
@@ -79,7 +79,7 @@ class StreamReader:
         Iterator
             Records as in ``GetRecords``.
         """
-        backoff = Backoff(self._what)
+        backoff = Backoff(self._label)
 
         def patiently(call: Any, **asked: Any) -> Any:
             answer = aws.call_until_answered(partial(call, **asked), backoff)
@@ -93,5 +93,5 @@ class StreamReader:
                 return
 
     @property
-    def _what(self) -> str:
+    def _label(self) -> str:
         return f"Kinesis stream {self.stream}, its records"

@@ -67,7 +67,7 @@ class ForeignJob:
 
 
 @contextmanager
-def look_up(option: str, value: str, allowed: str) -> Iterator[None]:
+def aws_errors_as_wrong_option(option: str, value: str, allowed: str) -> Iterator[None]:
     """Raise errors of boto3 as the error of the option that names what is looked up."""
     try:
         yield
@@ -83,11 +83,13 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
     ConfigurationError
         There is no job of this name or no such run of it, it may not be read, or it writes no event logs.
     """
-    with look_up("--glue-job", name, "a Glue job of this account and region that may be read"):
+    with aws_errors_as_wrong_option(
+        "--glue-job", name, "a Glue job of this account and region that may be read"
+    ):
         job = client.get_job(JobName=name)["Job"]
         runs = [] if run else client.get_job_runs(JobName=name, MaxResults=1).get("JobRuns", [])
     if run:
-        with look_up("--run", run, f"a run of Glue job {name}"):
+        with aws_errors_as_wrong_option("--run", run, f"a run of Glue job {name}"):
             runs = [client.get_job_run(JobName=name, RunId=run)["JobRun"]]
     ran = runs[0] if runs else {}
     # A run may have been started with other arguments than the job's own.
@@ -181,7 +183,9 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
     ConfigurationError
         There is none, it has had no run, it may not be read, or it writes no logs to S3.
     """
-    with look_up("--emr-app", application, "an EMR Serverless application that may be read"):
+    with aws_errors_as_wrong_option(
+        "--emr-app", application, "an EMR Serverless application that may be read"
+    ):
         app = client.get_application(applicationId=application)["application"]
         if run is None:
             # All pages: 50 runs of mode BATCH may be newer.

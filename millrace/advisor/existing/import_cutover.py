@@ -65,12 +65,12 @@ def describes_job(text: str, source: str) -> bool:
     return match is not None and stable_name(match[1]) == stable_name(source)
 
 
-def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPosition]:
+def set_start_position(text: str, imported: Mapping[str, Any]) -> tuple[str, StartPosition]:
     """Write the start position of a job into its file, for each of its streams.
 
     Parameters
     ----------
-    made
+    imported
         What :func:`millrace.advisor.existing.import_environment.environment` makes of the job today.
 
     Returns
@@ -83,7 +83,7 @@ def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPo
     TakeoverError
         The query has another name now, its offsets are no longer known, or they have a form in the file that is not edited.
     """
-    [(job, settings)] = made["jobs"].items()
+    [(job, settings)] = imported["jobs"].items()
     changed: list[StartPosition] = []
     for name, query in settings["queries"].items():
         if query["kind"] == "land":
@@ -142,12 +142,12 @@ def stream_of(text: str) -> str | None:
     return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
 
 
-def fill_open_lines(text: str, made: Mapping[str, Any]) -> tuple[str, dict[Path, Any], dict[Path, str]]:
+def fill_open_lines(text: str, imported: Mapping[str, Any]) -> tuple[str, dict[Path, Any], dict[Path, str]]:
     """Write into an imported file what was open in it and is known now.
 
     Parameters
     ----------
-    made
+    imported
         What :func:`millrace.advisor.existing.import_environment.environment` makes of the job today.
 
     Returns
@@ -159,7 +159,7 @@ def fill_open_lines(text: str, made: Mapping[str, Any]) -> tuple[str, dict[Path,
     filled: dict[Path, Any] = {}
     left: dict[Path, str] = {}
     for path, question in open_lines(document if isinstance(document, Mapping) else {}):
-        value: Any = made
+        value: Any = imported
         for step in path:
             value = value.get(str(step)) if isinstance(value, Mapping) else None
         if value is None or is_open(value):
@@ -182,14 +182,14 @@ def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
     return document
 
 
-def cut_over(running: RunningJob, made: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
+def cut_over(running: RunningJob, imported: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
     """Return the steps from the old job to the new one.
 
     With offsets of a Kafka topic the cut-over is exact: the new job starts at the old one's last offsets. Otherwise records
     are divided by their arrival or, where the old rows do not have it, by their business key.
     """
-    name = next(iter(made["jobs"]))
-    query = next(iter(made["jobs"][name]["queries"].values()))
+    name = next(iter(imported["jobs"]))
+    query = next(iter(imported["jobs"][name]["queries"].values()))
     old = running.where
     start = f"`millrace start --env {env} {name}`"
     deploy = (

@@ -135,11 +135,11 @@ def environment(
     return made
 
 
-def _cluster_name(clusters: dict[str, Any], made: Mapping[str, Any]) -> str:
+def _cluster_name(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:
     """Return the name of a cluster among those of the file, to which it is added."""
-    same = next((name for name, each in clusters.items() if each == made), None)
+    same = next((name for name, each in clusters.items() if each == cluster), None)
     name = same or ("theirs" if not clusters else f"theirs-{len(clusters) + 1}")
-    clusters[name] = made
+    clusters[name] = cluster
     return name
 
 
@@ -153,9 +153,9 @@ def _topic(program: ProgramSettings, parts: int | None, cluster: str) -> dict[st
     }
 
 
-def open_lines(made: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, str]]:
+def open_lines(section: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Yield each line of an environment that a person has to fill in, with its path."""
-    for key, value in made.items():
+    for key, value in section.items():
         if isinstance(value, Mapping):
             yield from open_lines(value, (*path, key))
         elif is_open(value):

@@ -22,9 +22,9 @@ from millrace.advisor.existing.foreign_jobs import (
     COUNT,
     GIB,
     OVERHEAD,
+    aws_errors_as_wrong_option,
     bytes_of_size,
     emr_spark_settings,
-    look_up,
     parse_spark_conf,
 )
 from millrace.advisor.existing.job_program import NO_ANSWERS, Answers, ProgramSettings, read
@@ -125,7 +125,9 @@ def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) 
         There is none, or it may not be read.
     """
     where = f"glue:{name}"
-    with look_up("SOURCE", where, "a Glue job of this account and region that may be read"):
+    with aws_errors_as_wrong_option(
+        "SOURCE", where, "a Glue job of this account and region that may be read"
+    ):
         job = client("glue").get_job(JobName=name)["Job"]
         account = client("sts").get_caller_identity()["Account"]
         run = _latest_run(client("glue"), name)
@@ -188,7 +190,9 @@ def emr(client: Client, application: str, run: str, region: str, answers: Answer
         There is none, or it may not be read.
     """
     where = f"emr:{application}/{run}"
-    with look_up("SOURCE", where, "an EMR Serverless application and a run of it that may be read"):
+    with aws_errors_as_wrong_option(
+        "SOURCE", where, "an EMR Serverless application and a run of it that may be read"
+    ):
         app = client("emr-serverless").get_application(applicationId=application)["application"]
         job = client("emr-serverless").get_job_run(applicationId=application, jobRunId=run)["jobRun"]
         account = client("sts").get_caller_identity()["Account"]
@@ -237,7 +241,7 @@ def _placed(client: Client, running: RunningJob) -> RunningJob:
     """Add the network of the subnets, the shards of the stream and the cluster."""
     vpc, shards, notes = None, dict[str, int](), running.notes + running.program.notes
     cluster = NOT_ASKED
-    with look_up("SOURCE", running.where, "subnets and a stream that may be described"):
+    with aws_errors_as_wrong_option("SOURCE", running.where, "subnets and a stream that may be described"):
         if running.subnets:
             answer = client("ec2").describe_subnets(SubnetIds=list(running.subnets))["Subnets"]
             if len({each["AvailabilityZone"] for each in answer}) > 1:

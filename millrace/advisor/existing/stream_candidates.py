@@ -139,10 +139,10 @@ def candidate_of(source: Source, catalog: DataCatalog | None) -> Candidate:
     try:
         if CATALOG in options:
             database, name = (_one(options.get(key, ())) for key in ("database", "table_name"))
-            options = _at(source.line, _asked(catalog).table(database, name)) | options
+            options = _at(source.line, _required(catalog).table(database, name)) | options
         if "connectionname" in options:
             options = (
-                _at(source.line, _connection(_asked(catalog).connection(_one(options["connectionname"]))))
+                _at(source.line, _connection(_required(catalog).connection(_one(options["connectionname"]))))
                 | options
             )
     except RefusedError as error:
@@ -150,7 +150,7 @@ def candidate_of(source: Source, catalog: DataCatalog | None) -> Candidate:
     return Candidate(source, _kind(options), options, refused)
 
 
-def _asked(catalog: DataCatalog | None) -> DataCatalog:
+def _required(catalog: DataCatalog | None) -> DataCatalog:
     if catalog is None:
         raise RefusedError("the Data Catalog, which is not asked")
     return catalog

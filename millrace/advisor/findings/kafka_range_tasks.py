@@ -27,9 +27,9 @@ def records_per_partition(batches: Sequence[Batch]) -> list[Floats] | None:
     for batch in batches[-LOOKED:]:
         sizes: list[int] = []
         for source in batch.sources:
-            if source.taken is None:
+            if source.records_by_partition is None:
                 return None
-            sizes += source.taken.values()
+            sizes += source.records_by_partition.values()
         found.append(np.array([each for each in sizes if each > 0], float))
     return found if any(len(each) for each in found) else None
 
@@ -49,12 +49,12 @@ def _parts(sizes: Floats, total: float, least: int) -> Floats:
     return np.maximum(np.floor(sizes / max(total, 1.0) * least + 0.5), 1)
 
 
-def smallest_min_partitions(batches: Sequence[Floats], wanted: int, cores: int, most: int) -> int | None:
-    """Return the smallest ``minPartitions`` from ``wanted`` on that gives all cores as many tasks; ``None`` without any.
+def smallest_min_partitions(batches: Sequence[Floats], tasks: int, cores: int, most: int) -> int | None:
+    """Return the smallest ``minPartitions`` from ``tasks`` on that gives all cores as many tasks; ``None`` without any.
 
     Three even partitions cannot become four tasks: each is split into parts by its share of the records, rounded.
     """
-    for least in range(-(-wanted // cores) * cores, most + 1, cores):
+    for least in range(-(-tasks // cores) * cores, most + 1, cores):
         if np.mean([range_tasks(each, least) == least for each in batches]) >= USUAL:
             return least
     return None

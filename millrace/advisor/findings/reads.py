@@ -86,8 +86,8 @@ def _action(job: SparkJob) -> int:
     return job.execution if job.execution is not None else -job.id - 1
 
 
-def _same(read: int, wanted: int) -> bool:
-    return abs(read - wanted) <= SAME * wanted
+def _same(read: int, expected: int) -> bool:
+    return abs(read - expected) <= SAME * expected
 
 
 def _missing_cache(view: QueryView) -> Finding | None:

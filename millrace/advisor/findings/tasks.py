@@ -267,41 +267,41 @@ def _many(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     )
 
 
-def _of(view: QueryView, stage: RepeatedStage, wanted: int, cores: int) -> tuple[Change, ...]:
+def _of(view: QueryView, stage: RepeatedStage, tasks: int, cores: int) -> tuple[Change, ...]:
     """Return the changes that give a stage so many tasks."""
     place = view.subject.where
     name = f"query {view.query.name}" + (f" of {place}" if place else "")
     if stage.reads_shuffle:
-        return _after_shuffle(view, stage, wanted, name)
+        return _after_shuffle(view, stage, tasks, name)
     sizes = kafka_range_tasks.records_per_partition([batch for batch, _ in stage.pairs])
     if sizes is None:
-        return view.changes_for("partitions", stage.partitions, wanted)
-    if wanted > stage.partitions:
-        least = kafka_range_tasks.smallest_min_partitions(sizes, wanted, cores, MANY * cores)
+        return view.changes_for("partitions", stage.partitions, tasks)
+    if tasks > stage.partitions:
+        least = kafka_range_tasks.smallest_min_partitions(sizes, tasks, cores, MANY * cores)
         if least is None:
-            return view.subject.code(name, "after the source", f"repartition({wanted})")
+            return view.subject.code(name, "after the source", f"repartition({tasks})")
         return view.changes_for("partitions", stage.partitions, least)
     # A reader has at least one task for each partition of the topic: tasks can be joined only after it.
     own = int(np.median([len(each) for each in sizes]))
     split = (
-        view.changes_for("partitions", stage.partitions, max(own, wanted)) if own < stage.partitions else ()
+        view.changes_for("partitions", stage.partitions, max(own, tasks)) if own < stage.partitions else ()
     )
-    joined = view.subject.code(name, "after the source", f"coalesce({wanted})") if wanted < own else ()
+    joined = view.subject.code(name, "after the source", f"coalesce({tasks})") if tasks < own else ()
     return split + joined
 
 
-def _after_shuffle(view: QueryView, stage: RepeatedStage, wanted: int, name: str) -> tuple[Change, ...]:
+def _after_shuffle(view: QueryView, stage: RepeatedStage, tasks: int, name: str) -> tuple[Change, ...]:
     """Return the changes that give a stage behind a shuffle so many tasks, by what decided its number."""
     # A log without its first part has no settings; in any other, a missing setting has Spark's default.
     said = view.history.properties.get(SHUFFLE, _DEFAULT) if view.history.properties else None
     most = int(said) if said is not None and said.isdecimal() else None
     read = median([float(each.tasks.shuffle_bytes_read.sum()) for _, each in stage.pairs]).value
-    if stage.chosen_adaptively and read > 0 and (most is None or wanted <= most):
+    if stage.chosen_adaptively and read > 0 and (most is None or tasks <= most):
         # Spark merges a shuffle's partitions up to so many bytes; it would merge another number of them again.
-        return view.changes_for("merged", None, f"{max(1, math.ceil(read / wanted))}b")
+        return view.changes_for("merged", None, f"{max(1, math.ceil(read / tasks))}b")
     if not stage.chosen_adaptively and not stage.stateful and most not in (None, stage.partitions):
-        return view.subject.code(name, f"repartition, or {SHUFFLE} where the program sets it", wanted)
-    return view.changes_for("shuffle", stage.partitions, wanted)
+        return view.subject.code(name, f"repartition, or {SHUFFLE} where the program sets it", tasks)
+    return view.changes_for("shuffle", stage.partitions, tasks)
 
 
 def _retried(view: QueryView) -> Iterator[Finding]:

@@ -152,7 +152,7 @@ def score(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredF
 
 
 def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
-    keys = [_asked(each) for each in forecast.changes]
+    keys = [_query_and_key(each) for each in forecast.changes]
     if any(key == "merge" for _, key in keys):
         return ScoredForecast(forecast=forecast, why_not="no log shows which jobs were brought into one")
     if then.cores != forecast.cores:
@@ -164,7 +164,9 @@ def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
     for name, was in forecast.queries.items():
         query = then.queries.get(name)
         held = any(key == "cache" and of in ("", name) for of, key in keys)
-        other = f"the log has too little of {name}" if query is None else _other(name, was, query, held=held)
+        other = (
+            f"the log has too little of {name}" if query is None else _other(name, was, query, cached=held)
+        )
         if query is None or other is not None:
             others.append(str(other))
             continue
@@ -180,15 +182,15 @@ def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
     return ScoredForecast(forecast=forecast, scores=tuple(scores), left_out=tuple(others))
 
 
-def _asked(change: str) -> tuple[str, str]:
+def _query_and_key(change: str) -> tuple[str, str]:
     """Return the query that a change of a forecast names, empty without one, and its key."""
     query, _, key = change.rpartition("=")[0].rpartition(".")
     return query, key
 
 
-def _other(name: str, was: QueryForecast, query: QueryTwin, *, held: bool) -> str | None:
+def _other(name: str, was: QueryForecast, query: QueryTwin, *, cached: bool) -> str | None:
     """Return which condition differs; a limit that no batch reached and a trigger that no batch waited for are invisible."""
-    if held and query.reads > 1:
+    if cached and query.reads > 1:
         return f"{name} read its records {query.reads} times in a batch: nothing held them"
     if query.partitions != was.partitions:
         return f"{name} had {query.partitions} partitions, not {was.partitions}"

@@ -187,7 +187,7 @@ def twin(history: History, query: Query) -> QueryTwin | None:
     trigger = observed.trigger(batches)
     ahead = observed.arrival_lead_seconds(batches, trigger)
     arrivals, notes = observed.arrivals(batches, ahead)
-    told = _told(samples)
+    told = _records_vary(samples)
     twin_ = QueryTwin(
         name=query.name,
         run_id=query.run_id,
@@ -287,7 +287,7 @@ def _uneven(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
     return replace(made, sigma=math.sqrt(squares / free)) if free else made
 
 
-def _told(samples: Sequence[_Sample]) -> bool:
+def _records_vary(samples: Sequence[_Sample]) -> bool:
     """Check that records of a task vary by a twentieth: below that, chance separates κ and b."""
     weight, records, squares, *_ = sum((each.sums for each in samples), np.zeros(6))
     if records <= 0:

@@ -126,8 +126,8 @@ class ApplicationTwin:
             raise wrong_option("--what-if", f"split={jobs}", f"at most {cores}, a core for each job")
         each = cores // jobs
         for name, query in self.queries.items():
-            merged = int(_own(changes, name).get("merge", 1))
-            if merged > (slots := _had(query, each, self.cores)):
+            merged = int(_changes_of_query(changes, name).get("merge", 1))
+            if merged > (slots := _scaled_cores(query, each, self.cores)):
                 raise wrong_option(
                     "--what-if",
                     f"merge={merged}",
@@ -137,7 +137,9 @@ class ApplicationTwin:
         best = self._play(changes, each, None, 0)
         others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
         queries = {
-            name: _forecast(query, _own(changes, name), best[name], [each[name] for each in others])
+            name: _forecast(
+                query, _changes_of_query(changes, name), best[name], [each[name] for each in others]
+            )
             for name, query in self.queries.items()
         }
         machines = jobs * (math.ceil(each / executor_cores) + 1)
@@ -162,7 +164,7 @@ class ApplicationTwin:
     ) -> dict[str, tuple[float, ...]]:
         loads = []
         for name, query in self.queries.items():
-            own = _own(changes, name)
+            own = _changes_of_query(changes, name)
             # Where κ and b cannot be separated, the interval has to contain both ends.
             fixed = 0.5 if drawn is None else float(seed % 2)
             slots = _slots(query, own, cores, self.cores)
@@ -176,32 +178,34 @@ class ApplicationTwin:
         }
 
 
-def _own(changes: Sequence[WhatIfChange], query: str) -> dict[Key, float]:
+def _changes_of_query(changes: Sequence[WhatIfChange], query: str) -> dict[Key, float]:
     """Return the changed conditions of one query."""
     return {each.key: each.value for each in changes if each.query in (None, query)}
 
 
-def _slots(query: QueryTwin, own: Mapping[Key, float], cores: int, before: int) -> int:
+def _slots(query: QueryTwin, changed: Mapping[Key, float], cores: int, cores_before: int) -> int:
     """Return the cores of a query: the share that other queries left to it stays the same."""
-    return max(1, _had(query, cores, before) // int(own.get("merge", 1)))
+    return max(1, _scaled_cores(query, cores, cores_before) // int(changed.get("merge", 1)))
 
 
-def _had(query: QueryTwin, cores: int, before: int) -> int:
-    return max(1, round(query.cores * cores / before)) if query.cores < before else cores
+def _scaled_cores(query: QueryTwin, cores: int, cores_before: int) -> int:
+    return max(1, round(query.cores * cores / cores_before)) if query.cores < cores_before else cores
 
 
-def _loads(query: QueryTwin, own: Mapping[Key, float], slots: int, costs: BatchTimes) -> list[QueryLoad]:
-    merged, jobs = int(own.get("merge", 1)), int(own.get("split", 1))
-    count = max(1, int(own.get("partitions", query.partitions)) // jobs)
+def _loads(query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: BatchTimes) -> list[QueryLoad]:
+    merged, jobs = int(changed.get("merge", 1)), int(changed.get("split", 1))
+    count = max(1, int(changed.get("partitions", query.partitions)) // jobs)
     waves = math.ceil(count / slots)
-    passes = query.reads if own.get("cache") else 1  # costs of a pass beside its records are not separated
-    limit = own.get("limit", query.limit)
+    passes = (
+        query.reads if changed.get("cache") else 1
+    )  # costs of a pass beside its records are not separated
+    limit = changed.get("limit", query.limit)
     load = QueryLoad(
         name=query.name,
         overhead=max(costs.overhead + costs.rest[0], 1e-3),
         per_record=costs.per_record / passes + costs.rest[1] * count / waves,
-        trigger=own.get("trigger", query.trigger),
-        source=query.arrivals.scaled(own.get("traffic", 1.0) / jobs),
+        trigger=changed.get("trigger", query.trigger),
+        source=query.arrivals.scaled(changed.get("traffic", 1.0) / jobs),
         parts=_divided(query, count),
         limit=None if limit is None else limit / jobs,
         wave=costs.wave,
@@ -247,20 +251,20 @@ def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
 
 
 def _forecast(
-    query: QueryTwin, own: Mapping[Key, float], best: Sequence[float], others: Sequence[Sequence[float]]
+    query: QueryTwin, changed: Mapping[Key, float], best: Sequence[float], others: Sequence[Sequence[float]]
 ) -> QueryForecast:
     """Return the forecast of a query from its figures, and from those of its refitted twins."""
     ranges = [
         Estimate(value=value, low=min([value, *drawn]), high=max([value, *drawn]))
         for value, *drawn in zip(best, *others, strict=True)
     ]
-    jobs = own.get("split", 1)
+    jobs = changed.get("split", 1)
     return QueryForecast(
         figures=dict(zip(FIGURES, ranges, strict=False)),
-        trigger=own.get("trigger", query.trigger),
-        limit=own.get("limit", query.limit),
-        partitions=int(own.get("partitions", query.partitions)) // int(jobs),
-        arriving=query.records_per_second * own.get("traffic", 1.0) / jobs,
+        trigger=changed.get("trigger", query.trigger),
+        limit=changed.get("limit", query.limit),
+        partitions=int(changed.get("partitions", query.partitions)) // int(jobs),
+        arriving=query.records_per_second * changed.get("traffic", 1.0) / jobs,
         waiting=ranges[4],
         grows=Estimate(value=best[5], low=ranges[6].low, high=ranges[7].high),
         ended=bool(best[8]),

@@ -110,14 +110,14 @@ class Source:
     rows: int
 
     @property
-    def taken(self) -> Mapping[str, int] | None:
+    def records_by_partition(self) -> Mapping[str, int] | None:
         """Records between start and end by partition, where offsets count records; ``None`` where they do not."""
         return _between(self.start, self.end)
 
     @property
     def records_read(self) -> int | None:
         """Records of all partitions between start and end; ``None`` where offsets do not count records."""
-        return None if self.taken is None else sum(self.taken.values())
+        return None if self.records_by_partition is None else sum(self.records_by_partition.values())
 
     @property
     def records_behind(self) -> int | None:

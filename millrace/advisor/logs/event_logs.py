@@ -349,8 +349,8 @@ class LogLines:
             self.cut_off = True
             yield from self._whole(held, length)
 
-    def _whole(self, held: list[bytes], length: int) -> Iterator[bytes]:
+    def _whole(self, chunks: list[bytes], length: int) -> Iterator[bytes]:
         if length > LONGEST_LINE:
             self.too_long += 1
         elif length:
-            yield b"".join(held)
+            yield b"".join(chunks)

@@ -22,14 +22,14 @@ ENVIRONMENT = "SparkListenerEnvironmentUpdate"
 _BEGIN = b'{"Event":"'
 
 
-def parse(line: bytes, wanted: Container[str]) -> Mapping[str, Any] | None:
+def parse(line: bytes, names: Container[str]) -> Mapping[str, Any] | None:
     """Return the event of a line, ``None`` for an event that is not wanted.
 
     Plans, submitted stages and started tasks are most of a log and add nothing, so they are not parsed.
 
     Parameters
     ----------
-    wanted
+    names
         Names of the wanted events.
 
     Raises
@@ -39,7 +39,7 @@ def parse(line: bytes, wanted: Container[str]) -> Mapping[str, Any] | None:
     """
     if line.startswith(_BEGIN):
         name = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))]
-        if name.decode(errors="replace") not in wanted:
+        if name.decode(errors="replace") not in names:
             # Not parsed, but checked: damage must not pass as an event that is not wanted.
             if not line.rstrip().endswith(b"}"):
                 raise ValueError("a line without its end")
@@ -49,7 +49,7 @@ def parse(line: bytes, wanted: Container[str]) -> Mapping[str, Any] | None:
     event = orjson.loads(line)
     if not isinstance(event, dict) or not isinstance(event.get("Event"), str):
         raise ValueError("no event")
-    return event if event["Event"] in wanted else None
+    return event if event["Event"] in names else None
 
 
 _ACCUMULABLES = b'"Accumulables":['

@@ -149,7 +149,7 @@ def _by_offset(batches: Sequence[Batch]) -> Floats:
     totals: Counter[str] = Counter()
     for batch in batches:
         for source in batch.sources:
-            if source.taken is None:
+            if source.records_by_partition is None:
                 return np.zeros(0)
-            totals.update(source.taken)
+            totals.update(source.records_by_partition)
     return np.array(list(totals.values()), float)

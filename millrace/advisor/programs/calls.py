@@ -206,7 +206,7 @@ class Calls(Expressions):
                 callee, line
             )
         self._call_back(arguments, named, line)
-        handed_on = self._handed_on([*arguments, *named.values.values()])
+        handed_on = self._stream_passed_through([*arguments, *named.values.values()])
         if not isinstance(callee, Library):
             if handed_on is not None:
                 return handed_on
@@ -283,9 +283,9 @@ class Calls(Expressions):
                 if isinstance(each.value, Function):
                     self.call(each.value, parts or [], Table(), line)
 
-    def _handed_on(self, given: Iterable[Values]) -> Values | None:
+    def _stream_passed_through(self, arguments: Iterable[Values]) -> Values | None:
         """Return the stream that an unknown function is called with: it gives it back, changed in a way that is not seen."""
-        several = [each.value for value in given for each in value]
+        several = [each.value for value in arguments for each in value]
         frames = [each for each in several if isinstance(each, Frame)]
         for each in several:
             for inner in each.values if isinstance(each, Items) else ():

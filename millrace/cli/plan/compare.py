@@ -58,8 +58,8 @@ def compare(
     show_with_texts([*words("way"), *figures("$/month")], texts, rows)
 
 
-def _usd(way: Alternative) -> str:
-    return "unknown" if way.usd is None else dollars(way.usd)
+def _usd(alternative: Alternative) -> str:
+    return "unknown" if alternative.usd is None else dollars(alternative.usd)
 
 
 def _engines(environment: Environment) -> dict[str, float | str]:

@@ -118,7 +118,7 @@ def simulate_command(
     if html is not None:
         check_page_is_writable(html)
     environment = load(env)
-    jobs = [_known(job, environment)] if job is not None else list(environment.jobs)
+    jobs = [_existing_job(job, environment)] if job is not None else list(environment.jobs)
     away = [Outage(at, _seconds("--outage", rest)) for at, rest in map(_at("--outage"), outage or [])]
     changes = [(at, _count("--reshard", rest)) for at, rest in map(_at("--reshard"), reshard or [])]
     traffic = _Traffic(trace, spikes, _seconds("--every", every), _seconds("--for", duration), poisson, seed)
@@ -234,7 +234,7 @@ class _Traffic:
         }
 
 
-def _known(job: str, environment: Environment) -> str:
+def _existing_job(job: str, environment: Environment) -> str:
     if job in environment.jobs:
         return job
 

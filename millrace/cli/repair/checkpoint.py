@@ -138,7 +138,7 @@ def reset(
     if reason is not None and not duplicates:
         raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--accept-duplicates resets it anyway)")
     start = None if moment is None else start_time_text(moment, span)
-    typer.echo("\n".join(_again(environment, job, query, start, now)), err=True)
+    typer.echo("\n".join(_records_read_again(environment, job, query, start, now)), err=True)
     with translate_aws_errors("reading the checkpoints"):
         checkpoints = _checkpoints(environment, job)
         if not checkpoints.has_batches(query):
@@ -205,7 +205,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
                     source.copy(query, target, name, same_sink=moves)
             if moves:
                 archived = source.archive(query, start=None, moment=datetime.now(UTC))
-                typer.echo(f"the old checkpoint of {job}/{query} is kept in {archived}", err=True)
+                typer.echo(f"moved {job}/{query}; its old checkpoint is kept in {archived}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 
@@ -246,7 +246,9 @@ def _overlap(environment: Environment, text: str) -> timedelta:
         raise wrong_argument(environment, "--overlap", text, str(error)) from None
 
 
-def _again(environment: Environment, job: str, query: str, start: str | None, now: datetime) -> Iterator[str]:
+def _records_read_again(
+    environment: Environment, job: str, query: str, start: str | None, now: datetime
+) -> Iterator[str]:
     """Yield lines with the start position, and the records that a query reads again."""
     from millrace.lifecycle.jobs.reset_effects import read_again
 

@@ -79,11 +79,11 @@ def erase(
     desk = Erasures(place.client("s3"), place.names, list(environment.jobs))
     console = Console(stderr=True, highlight=False)
     with running_sandbox.jobs_running(environment, desk.jobs) if sandbox is not None else nullcontext():
-        request = _under_way(desk, where)
+        request = _running_erasure(desk, where)
         if request is not None:
             console.print(f"erasure {request.id} is under way", markup=False)
         else:
-            request = _asked(environment, place, where, keep_condition=keep_condition)
+            request = _new_request(environment, place, where, keep_condition=keep_condition)
             preview = _preview(environment, desk, request, console)
             if dry_run or (as_json and not yes):
                 if as_json:
@@ -103,7 +103,7 @@ def erase(
     typer.echo(json.dumps(_document(request, done)) if as_json else _sentence(request, done))
 
 
-def _under_way(desk: Erasures, where: str) -> Request | None:
+def _running_erasure(desk: Erasures, where: str) -> Request | None:
     """Return the earlier erasure that is not done yet; None if there is none.
 
     Raises
@@ -145,7 +145,7 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
     return done
 
 
-def _asked(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
+def _new_request(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
     from millrace.lifecycle.jobs.erase import Request, beyond_reach
 
     now = datetime.now(UTC)
@@ -203,7 +203,7 @@ def _check_share(preview: Answers) -> None:
         )
 
 
-def _left_out(request: Request, answers: Answers) -> list[str]:
+def _not_covered(request: Request, answers: Answers) -> list[str]:
     own = [line for answer in answers.values() for line in answer["left_out"]]
     return list(dict.fromkeys([*own, *(line.replace(CONDITION, request.where) for line in request.left_out)]))
 
@@ -213,7 +213,7 @@ def _document(request: Request, answers: Answers) -> dict[str, Any]:
         "erasure": request.id,
         "state": "done" if all(a["state"] == "done" for a in answers.values()) else "previewed",
         "tables": [{"job": job, "table": name, **figures} for job, name, figures in _tables(answers)],
-        "not_covered": _left_out(request, answers),
+        "not_covered": _not_covered(request, answers),
     }
 
 
@@ -222,7 +222,7 @@ def _show(request: Request, preview: Answers, *, err: bool = False) -> None:
     console = Console(stderr=err, width=None if stream.isatty() else 120, highlight=False)
     console.print(_figures(preview))
     console.print("Not reached:")
-    for line in _left_out(request, preview):
+    for line in _not_covered(request, preview):
         console.print(f"- {line}", markup=False, soft_wrap=True)
     console.print(
         "Dead letters have no columns: those that hold a value of the condition as text are found. What is compressed, "

@@ -80,7 +80,7 @@ def choose_query(
     environment: Environment,
     job: str,
     name: str | None,
-    known: Sequence[str],
+    queries: Sequence[str],
     lacking: str,
     *,
     by_name: Sequence[str] = (),
@@ -92,7 +92,7 @@ def choose_query(
     ----------
     name
         Name that the user gave, if any.
-    known
+    queries
         Queries that the command takes.
     lacking
         What the job must have, in words, if it has no such query.
@@ -106,9 +106,9 @@ def choose_query(
     ConfigurationError
         There is no such query, or there are several and the user named none.
     """
-    names = [*known, *by_name]
-    if name is None and len(known) == 1:
-        return known[0]
+    names = [*queries, *by_name]
+    if name is None and len(queries) == 1:
+        return queries[0]
     if name is not None and name in names:
         return name
     allowed = listed.format(", ".join(names)) if names else lacking

@@ -296,7 +296,7 @@ def _show(advice: Advice, log: str) -> None:
             table.add_row(*map(Text, _row(each)))
         show(table)
         for number, each in enumerate(advice.findings, 1):
-            show(*_told(number, each))
+            show(*_finding_lines(number, each))
     else:
         show("no change is recommended")
     for note in advice.notes:
@@ -314,7 +314,7 @@ def _row(finding: Finding) -> Iterable[str]:
     )
 
 
-def _told(number: int, finding: Finding) -> Iterable[Text]:
+def _finding_lines(number: int, finding: Finding) -> Iterable[Text]:
     yield Text.assemble("\n", (f"{number}. {finding.kind}", "bold"))
     yield Text(finding.words)
     yield Text("  evidence: " + "; ".join(_figure(each) for each in finding.evidence))

@@ -145,7 +145,7 @@ def _effects(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
     """Yield duration and age of batches for several values of each condition, with their intervals."""
     from millrace.advisor.forecasts.what_if import WhatIfChange
 
-    for key, words, values in _asked(twin):
+    for key, words, values in _what_if_values(twin):
         by_figure: dict[str, dict[str, list[list[Any]]]] = {"duration": {}, "oldest": {}}
         for value in values:
             text = f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
@@ -170,7 +170,7 @@ def _effects(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def _asked(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
+def _what_if_values(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
     cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
     keys: list[tuple[Key, str, list[float]]] = [
         ("cores", "cores", [float(each) for each in cores]),

@@ -77,7 +77,7 @@ def cost_command(
     end = today if until is None else _day("--until", until)
     if begin >= end:
         raise wrong_option(
-            "--since", begin.isoformat(), f"a day before {end.isoformat()}, which is not in it"
+            "--since", begin.isoformat(), f"a day before {end.isoformat()} (`--until` is exclusive)"
         )
     from millrace.lifecycle.account import real_cost
 
@@ -154,9 +154,9 @@ def _planned(sized: Plan, notes: list[str], *, as_json: bool) -> None:
     typer.echo("\n".join((costs_left_out(sized), *(f"Note: {note}" for note in notes))))
 
 
-def _show(sized: Plan, bill: Bill, found: tuple[Pair, ...]) -> None:
+def _show(sized: Plan, bill: Bill, compared: tuple[Pair, ...]) -> None:
     table = plain_table(*words("for"), *figures("planned", "paid", "difference"))
-    for each in found:
+    for each in compared:
         table.add_row(
             each.subject, *(f"${usd:,.2f}" for usd in (each.planned, each.paid)), f"{each.difference:+,.2f}"
         )
@@ -166,7 +166,7 @@ def _show(sized: Plan, bill: Bill, found: tuple[Pair, ...]) -> None:
         if len(lines) > _ITEMS:
             rest = sum(line.usd for line in lines[_ITEMS:])
             table.add_row(f"  {len(lines) - _ITEMS} more", "", f"${rest:,.2f}", "")
-    planned, paid = (sum(getattr(each, key) for each in found) for key in ("planned", "paid"))
+    planned, paid = (sum(getattr(each, key) for each in compared) for key in ("planned", "paid"))
     table.add_row("total", f"${planned:,.2f}", f"${paid:,.2f}", f"{paid - planned:+,.2f}")
     state = ", which AWS still estimates" if bill.estimated else ""
     show(

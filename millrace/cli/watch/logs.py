@@ -72,13 +72,13 @@ def logs(
     most = lines or (3 if errors else 50)
     written = _written(environment, job, begin, errors=errors)
     # Read before the first lines are shown, so that no line in between is missed.
-    known = _known(written.whole(None)) if follow else set()
+    known = _line_keys(written.whole(None)) if follow else set()
     shown = written.last(most)
     _show(shown, as_json=as_json)
     if not shown and not follow:
         typer.echo(f"{job}: {'no failure' if errors else 'no line'} in the last {since}", err=True)
     if follow:
-        _follow(written, known | _known(shown), as_json=as_json)
+        _follow(written, known | _line_keys(shown), as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,11 @@ class _LogLines:
     late: timedelta | None
 
 
-_Known = set[tuple[str, str, str]]
+_LineKeys = set[tuple[str, str, str]]
 """Entries that were shown already, or that are older than those."""
 
 
-def _follow(written: _LogLines, known: _Known, *, as_json: bool) -> None:
+def _follow(written: _LogLines, printed: _LineKeys, *, as_json: bool) -> None:
     """Show new entries until Ctrl-C."""
     from millrace.lifecycle.problems import TransientError
 
@@ -116,13 +116,13 @@ def _follow(written: _LogLines, known: _Known, *, as_json: bool) -> None:
                 result = written.whole(now - 2 * _LATE)
             except TransientError:
                 continue
-            fresh = [each for each in result if _key(each) not in known]
+            fresh = [each for each in result if _key(each) not in printed]
             if written.late is not None:
                 # Older entries were read before. A new one among them is the rest of a trace that begins before the window.
                 fresh = [each for each in fresh if each.at is None or each.at >= now - written.late]
             _show(fresh, as_json=as_json)
             # Each read of files returns only changed ones, so the others must be remembered.
-            known = _known(result) if written.late is not None else known | _known(result)
+            printed = _line_keys(result) if written.late is not None else printed | _line_keys(result)
     except KeyboardInterrupt:
         return
 
@@ -131,7 +131,7 @@ def _key(each: LogLine | Failure) -> tuple[str, str, str]:
     return each.source, each.place, each.text
 
 
-def _known(lines: Sequence[LogLine | Failure]) -> _Known:
+def _line_keys(lines: Sequence[LogLine | Failure]) -> _LineKeys:
     return {_key(each) for each in lines}
 
 

@@ -71,7 +71,7 @@ def status(
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _JobStatus:
     """A job's status.
 
     Attributes
@@ -86,7 +86,7 @@ class _Seen:
     answer: Mapping[str, Any]
 
 
-def _ask(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_Seen]:
+def _ask(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
     """Ask for the status of each job; a job that is not deployed or does not answer does not stop the others."""
     from millrace.lifecycle.account.deployed import NotDeployedError
     from millrace.lifecycle.jobs import state_machine
@@ -95,10 +95,10 @@ def _ask(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_Seen]:
     for job in jobs:
         try:
             done = state_machine.execute(aws, job, "status", progress=lambda _: None)
-            yield _Seen(job, done.ok, f"{done.outcome}: {done.message}", done.answer)
+            yield _JobStatus(job, done.ok, f"{done.outcome}: {done.message}", done.answer)
         except (NotDeployedError, TransientError) as error:
             outcome = "not-deployed" if isinstance(error, NotDeployedError) else "not-answered"
-            yield _Seen(job, False, str(error), {"outcome": outcome, "message": str(error)})
+            yield _JobStatus(job, False, str(error), {"outcome": outcome, "message": str(error)})
 
 
 def _show_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
@@ -139,7 +139,7 @@ def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_js
             return
 
 
-def _table(rows: Sequence[_Seen], now: datetime) -> Table:
+def _table(rows: Sequence[_JobStatus], now: datetime) -> Table:
     table = Table(
         *words("job"),
         Column("status", overflow="fold"),

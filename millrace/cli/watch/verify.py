@@ -150,13 +150,13 @@ def verify(
                     as_json=as_json,
                 )
     except KeyboardInterrupt:
-        way = "" if in_sandbox else f"; to remove what is left, run: {_way(environment)}"
+        way = "" if in_sandbox else f"; to remove what is left, run: {_cleanup_command(environment)}"
         typer.echo(f"millrace verify: interrupted{way}", err=True)
         raise typer.Exit(NOT_EXACT) from None
     raise typer.Exit(status)
 
 
-def _way(environment: Environment) -> str:
+def _cleanup_command(environment: Environment) -> str:
     return f"millrace verify --clean --env {environment.name}"
 
 
@@ -192,7 +192,7 @@ def _verify(
     )
     try:
         sized = plan(copy.environment)
-        left_out = _left_out(environment, copy, in_sandbox=in_sandbox)
+        left_out = _not_verified(environment, copy, in_sandbox=in_sandbox)
         seconds, usage = estimate(kind.expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
         verify_report.print_announcement(
@@ -222,7 +222,7 @@ def _verify(
                 outcome = verification.run()
         if outcome.claims:
             verify_claims.save(outcome.claims, environment, report)
-        _tell(outcome, None if in_sandbox else _way(environment), as_json=as_json)
+        _print_outcome(outcome, None if in_sandbox else _cleanup_command(environment), as_json=as_json)
         return 0 if outcome.exact else NOT_EXACT
     finally:
         # Remaining resources are found by their tags; nothing needs the file.
@@ -263,7 +263,7 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
     )
 
 
-def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: bool) -> tuple[str, ...]:
+def _not_verified(environment: Environment, copy: VerificationCopy, *, in_sandbox: bool) -> tuple[str, ...]:
     reasons = []
     if copy.kafka_cluster is None and any(isinstance(s, KafkaTopic) for s in environment.streams.values()):
         reasons.append("Kafka: the engines of its jobs read Kinesis in this test")
@@ -272,23 +272,23 @@ def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: b
     return tuple(reasons)
 
 
-def _tell(outcome: VerificationOutcome, way: str | None, *, as_json: bool) -> None:
+def _print_outcome(outcome: VerificationOutcome, cleanup: str | None, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(outcome.document(), indent=2))
     else:
         verify_report.print_outcome(outcome)
     for trouble in outcome.trouble:
         typer.echo(f"millrace verify: {trouble}", err=True)
-    if way is not None:
-        _tell_way(outcome.remains, way, found=outcome.kept)
+    if cleanup is not None:
+        _print_cleanup(outcome.remains, cleanup, stack_exists=outcome.kept)
 
 
-def _tell_way(remains: Sequence[str], way: str, *, found: bool = False) -> None:
+def _print_cleanup(remains: Sequence[str], command: str, *, stack_exists: bool = False) -> None:
     """Say how to remove what is left: by the command while a stack exists that it can find, otherwise by hand."""
     from millrace.verify.removals.manual_removal import can_clean, removal_steps
 
-    if found or can_clean(remains):
-        typer.echo(f"millrace verify: to remove what is left, run: {way}", err=True)
+    if stack_exists or can_clean(remains):
+        typer.echo(f"millrace verify: to remove what is left, run: {command}", err=True)
         return
     for each in removal_steps(remains):
         typer.echo(f"millrace verify: delete by hand: {each}", err=True)
@@ -330,7 +330,7 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
         text = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
         typer.echo(f"{name}: {text}", err=as_json)
     for removed in done.values():
-        _tell_way(removed.remains, _way(environment))
+        _print_cleanup(removed.remains, _cleanup_command(environment))
     return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
 
 

@@ -22,8 +22,8 @@ from millrace.sizing.costs.network import services
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.verify.account.claim_checks import ClaimAnswer
     from millrace.verify.account.claim_context import ClaimContext
+    from millrace.verify.account.run_claims import ClaimAnswer
     from millrace.verify.environment import VerificationCopy
 
 REFUTED = 1
@@ -37,7 +37,7 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     AwsError
         There are no credentials, or they are of another account.
     """
-    from millrace.verify.account.claim_checks import ask_claims, document, summary
+    from millrace.verify.account.run_claims import ask_claims, document, summary
 
     aws = connect_account(environment)
     with progress() as say:
@@ -59,7 +59,7 @@ def observer(
 ) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
     """Return a function that checks the claims for a copy of an environment while it is deployed."""
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.verify.account.claim_checks import ask_claims
+    from millrace.verify.account.run_claims import ask_claims
 
     def observe(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:
         return ask_claims(_question(environment, DeployedEnvironment(copy.names, client)))
@@ -71,18 +71,18 @@ def save(answers: tuple[ClaimAnswer, ...], environment: Environment, report: Pat
     """Write the report that a user sends back, and say where it is."""
     from millrace.etl import __version__
     from millrace.sandbox.programs.toolchain import state_folder
-    from millrace.verify.account import claim_checks
+    from millrace.verify.account import run_claims
 
     file = report or state_folder() / "verify" / f"claims-{environment.name}.md"
     read = datetime.now(UTC).date().isoformat()
     with report_write_errors("--report", file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            claim_checks.report(answers, version=__version__, region=environment.region, read=read),
+            run_claims.report(answers, version=__version__, region=environment.region, read=read),
             encoding="utf-8",
         )
     typer.echo(
-        f"claims: {claim_checks.summary(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
+        f"claims: {run_claims.summary(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
         err=True,
     )
 

@@ -97,7 +97,9 @@ def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding
     """Check that redacted fields exist."""
     fields = fields_of(query, root)
     for position, name in enumerate(query.redact if fields is not None else ()):
-        yield from _there((*path, position), name, fields or {}, f"a top-level field of {query.schema_}")
+        yield from _missing_column(
+            (*path, position), name, fields or {}, f"a top-level field of {query.schema_}"
+        )
 
 
 def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
@@ -116,7 +118,7 @@ def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]
             yield Finding(here, rule.where, str(error))
             continue
         for column in columns if known is not None else ():
-            yield from _there(here, column.lower(), known or {}, f"a field of {query.schema_}")
+            yield from _missing_column(here, column.lower(), known or {}, f"a field of {query.schema_}")
             if column in query.redact:
                 yield Finding(here, column, "a field that is not redacted: its value reaches no table")
 
@@ -137,7 +139,7 @@ def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Module
     if state is not None:
         yield from _watermark((*path, "state", "watermark"), state.watermark, read, where)
         for position, name in enumerate(state.distinct if read is not None else ()):
-            yield from _there((*path, "state", "distinct", position), name, read or {}, where)
+            yield from _missing_column((*path, "state", "distinct", position), name, read or {}, where)
         if state.join is not None:
             joined = catalog.columns(state.join.source, state.join.route)
             place = (*path, "state", "join", "watermark")
@@ -151,12 +153,12 @@ def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Module
             known = {**known, **{name: Kind("unknown") for name in enrichment.columns}}
     words = _words(read) | _words(joined) | {name for each in end.enrich for name in each.columns}
     if isinstance(end, DeriveQuery) and end.latest_by is not None and end.latest_by.history:
-        yield from _history(path, end, end.latest_by, read)
+        yield from _latest_by_history_findings(path, end, end.latest_by, read)
     for place, name in _results(end):
         if name in words or (read is None and end.transform is None):
             continue
         if end.transform is None:
-            yield from _there((*path, *place), name, known or {}, f"a column of the result: {where}")
+            yield from _missing_column((*path, *place), name, known or {}, f"a column of the result: {where}")
         elif read is not None and not check_transforms.may_make_column(end.transform, name, modules):
             yield Finding(
                 (*path, *place),
@@ -166,17 +168,19 @@ def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Module
             )
 
 
-def _history(path: Path, end: DeriveQuery, latest: LatestBy, read: Columns | None) -> Iterator[Finding]:
-    here = (*path, "latest_by")
+def _latest_by_history_findings(
+    path: Path, end: DeriveQuery, latest: LatestBy, read: Columns | None
+) -> Iterator[Finding]:
+    path_of_key = (*path, "latest_by")
     if read is not None and CHANGE.name not in read:
         yield Finding(
-            (*here, "history"),
+            (*path_of_key, "history"),
             "true",
             f"nothing: {end.source} has no changes of a database (formats debezium and dms)",
         )
     if latest.order is not None:
         yield Finding(
-            (*here, "order"),
+            (*path_of_key, "order"),
             latest.order,
             "no key order beside history: its order is that of the change events",
         )
@@ -220,7 +224,9 @@ def _watermark(path: Path, mark: Watermark, columns: Columns | None, where: str)
     kind = columns.get(mark.time)
     if kind is None:
         times = [name for name, each in columns.items() if each.name == "timestamp"]
-        yield from _there((*path, "time"), mark.time, dict.fromkeys(times, _TIME), f"a timestamp, {where}")
+        yield from _missing_column(
+            (*path, "time"), mark.time, dict.fromkeys(times, _TIME), f"a timestamp, {where}"
+        )
     elif kind.name != "timestamp":
         yield Finding(
             (*path, "time"),
@@ -233,7 +239,7 @@ def _enrichment(
     path: Path, enrichment: Enrichment, known: Columns | None, where: str, catalog: Catalog
 ) -> Iterator[Finding]:
     for ours in enrichment.on if known is not None else ():
-        yield from _there(
+        yield from _missing_column(
             (*path, "on", ours), ours, known or {}, f"{where}, or what an earlier enrichment adds"
         )
     for new in enrichment.columns:
@@ -246,10 +252,10 @@ def _enrichment(
         return
     for key in ("on", "columns"):
         for ours, theirs in getattr(enrichment, key).items():
-            yield from _there((*path, key, ours), theirs, table, f"a column of {enrichment.table}")
+            yield from _missing_column((*path, key, ours), theirs, table, f"a column of {enrichment.table}")
 
 
-def _there(path: Path, name: str, columns: Columns, where: str) -> Iterator[Finding]:
+def _missing_column(path: Path, name: str, columns: Columns, where: str) -> Iterator[Finding]:
     if name not in columns:
         own = [each for each in columns if not each.startswith("_")]
         listed = f": {', '.join(own)}" if 0 < len(own) <= 12 else ""

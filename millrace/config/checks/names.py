@@ -58,7 +58,7 @@ def check_names(environment: Environment) -> Iterator[Finding]:
             company or environment.project,
             f"a name that does not begin with {' or '.join(_RESERVED)}, as no parameter of Systems Manager may",
         )
-    for kind, path, name in _own(names):
+    for kind, path, name in _named_resources(names):
         room = _LIMITS.get(kind, _OTHERS)
         if len(name) > room:
             yield Finding(
@@ -101,7 +101,7 @@ def _buckets(names: Names) -> Iterator[Finding]:
         )
 
 
-def _own(names: Names) -> Iterator[tuple[str, Path, str]]:
+def _named_resources(names: Names) -> Iterator[tuple[str, Path, str]]:
     """Yield each resource whose name comes from the file: its kind, the place in the file, the name."""
     environment = names.environment
     for name, job in environment.jobs.items():

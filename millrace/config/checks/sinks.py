@@ -42,7 +42,7 @@ def check_sink(
     """
     sink, here = end.sink, (*path, "sink")
     if isinstance(query, DeriveQuery):
-        yield from _letters(path, query)
+        yield from _dead_letter_findings(path, query)
         if query.key and not sink.replaces:
             *able, last = (kind for kind, each in KINDS.items() if each.replaces)
             yield Finding(
@@ -69,7 +69,7 @@ def check_places(environment: Environment) -> Iterator[Finding]:
                 yield Finding(path, value, f"a target that no other query writes; {first} writes it, too")
 
 
-def _letters(path: Path, query: DeriveQuery) -> Iterator[Finding]:
+def _dead_letter_findings(path: Path, query: DeriveQuery) -> Iterator[Finding]:
     here = (*path, "dead_letters")
     if query.sink.refuses and query.dead_letters is None:
         yield Finding(here, MISSING, f"a table for the rows that the {query.sink.kind} sink refuses")

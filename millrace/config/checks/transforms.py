@@ -274,7 +274,7 @@ def _misfit(node: _Function, takes: int) -> str | None:
     if isinstance(node, ast.FunctionDef):
         if node.decorator_list:
             return None  # the decorator decides its arguments
-        own = list(_own(node))
+        own = list(_nodes_of_function(node))
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own):
             return "is a generator"
         if not any(isinstance(each, ast.Return) and each.value is not None for each in own):
@@ -292,12 +292,12 @@ def _misfit(node: _Function, takes: int) -> str | None:
     return f"needs {', '.join(named)} besides" if named else None
 
 
-def _own(node: ast.AST) -> Iterator[ast.AST]:
+def _nodes_of_function(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes inside a function, without those of nested functions."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            yield from _own(child)
+            yield from _nodes_of_function(child)
 
 
 def calls(transform: str, name: str, modules: Modules) -> bool:

@@ -162,7 +162,7 @@ def read(path: FilePath) -> Document:
         reader = _Reader(path, yaml)
         tree = reader.tree(root, line=1, above=(), path=())
     except MarkedYAMLError as error:
-        raise _told(error, text) from error
+        raise _located_error(error, text) from error
     except RecursionError as error:
         raise DocumentError("YAML that is nested too deeply") from error
     except (YAMLError, ValueError) as error:
@@ -187,7 +187,7 @@ def _compose(text: str) -> tuple[Node | None, Any]:
     return yaml.compose(text), yaml
 
 
-def _told(error: MarkedYAMLError, text: str) -> DocumentError:
+def _located_error(error: MarkedYAMLError, text: str) -> DocumentError:
     """Turn a YAML error into one that names the line where the broken value starts; the parser usually stops later."""
     begun, mark = error.context_mark, error.problem_mark or error.context_mark
     line = mark.line + 1 if mark is not None else 0
@@ -207,7 +207,7 @@ def _told(error: MarkedYAMLError, text: str) -> DocumentError:
         return DocumentError(
             problem,
             line,
-            "one key on a line, as far to the right as its neighbours; text that holds ': ' in quotes",
+            "one `key: value` on a line, indented like its neighbours; quotes around a text with ': ' in it",
         )
     return DocumentError(problem, line)
 
@@ -342,8 +342,8 @@ def is_folder(path: FilePath) -> bool:
     return _is_there(path.is_dir)
 
 
-def _is_there(asked: Callable[[], bool]) -> bool:
+def _is_there(check: Callable[[], bool]) -> bool:
     try:
-        return asked()
+        return check()
     except OSError:
         return False

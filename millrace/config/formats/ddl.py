@@ -259,23 +259,23 @@ class _Reader:
         self._next += 1
         return token
 
-    def _accept(self, wanted: str) -> bool:
+    def _accept(self, token: str) -> bool:
         """Take the next token if it is the wanted one."""
-        result = (self._peek() or "").lower() == wanted
+        result = (self._peek() or "").lower() == token
         self._next += result
         return result
 
-    def _expect(self, wanted: str) -> None:
-        if not self._accept(wanted):
-            raise self._error(f"{wanted.upper()} is expected")
+    def _expect(self, token: str) -> None:
+        if not self._accept(token):
+            raise self._error(f"{token.upper()} is expected")
 
-    def _error(self, said: str) -> DdlError:
+    def _error(self, problem: str) -> DdlError:
         if self._next < len(self._tokens):
             token, line = self._tokens[self._next]
-            return DdlError(f"line {line}: at {token!r}: {said}")
+            return DdlError(f"line {line}: at {token!r}: {problem}")
         line = self._tokens[-1][1] if self._tokens else 1
         return DdlError(
-            f"line {line}: it ends too early: {said}"
-            if said != "it ends too early"
-            else f"line {line}: {said}"
+            f"line {line}: it ends too early: {problem}"
+            if problem != "it ends too early"
+            else f"line {line}: {problem}"
         )

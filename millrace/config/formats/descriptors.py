@@ -88,17 +88,17 @@ def _of_message(message: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
         yield from _of_message(nested, f"{name}.")
 
 
-def _parts(data: bytes, wanted: int) -> Iterator[bytes]:
+def _parts(data: bytes, field_number: int) -> Iterator[bytes]:
     for number, value in _fields(data):
-        if number == wanted:
+        if number == field_number:
             if not isinstance(value, bytes):
                 raise DescriptorError(f"field {number} is not a message")
             yield value
 
 
-def _numbers(data: bytes, wanted: int) -> Iterator[int]:
+def _numbers(data: bytes, field_number: int) -> Iterator[int]:
     for number, value in _fields(data):
-        if number == wanted and isinstance(value, int):
+        if number == field_number and isinstance(value, int):
             yield value
 
 

@@ -325,7 +325,7 @@ class KinesisStream(StreamConfig):
         """Yield alarms for readers that fall behind, and for throttled producers and readers."""
         if self.read_role is not None:
             return ()  # its metrics are in the other account
-        return kinesis_metrics.alarms(names, names.stream(name), readers, made=self.is_created)
+        return kinesis_metrics.alarms(names, names.stream(name), readers, created=self.is_created)
 
     def put_charge(self, records: int, record_bytes: float) -> Charge:
         """Return the cost of PUT units, or of gigabytes."""

@@ -33,17 +33,19 @@ METRICS = StreamMetrics(
 )
 
 
-def alarms(names: Names, own: str, readers: Sequence[StreamReader], *, made: bool) -> Iterator[StreamAlarm]:
+def alarms(
+    names: Names, stream_name: str, readers: Sequence[StreamReader], *, created: bool
+) -> Iterator[StreamAlarm]:
     """Return the alarms of a stream of this account.
 
     Parameters
     ----------
     readers
         Queries that land it.
-    made
+    created
         Whether the environment created it, so that an alarm watches its producers.
     """
-    dimensions = {METRICS.dimension: own}
+    dimensions = {METRICS.dimension: stream_name}
     shared = [reader for reader in readers if not reader.fans_out]
     latency = min((reader.latency for reader in shared), default=0.0)
     # Readers call only within their batches, so the slowest trigger decides how often there is data.
@@ -65,7 +67,7 @@ def alarms(names: Names, own: str, readers: Sequence[StreamReader], *, made: boo
                 reader.trigger,
                 f"{reader.query} of {reader.job} is more than {reader.latency:g} s behind the newest record",
             )
-    if made:
+    if created:
         why = "producers are turned away: more shards, or a key that spreads better"
         yield StreamAlarm("write-throttled", _WRITES, dimensions, "Sum", 0, 5, None, why)
     if shared:

@@ -68,10 +68,10 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
     if isinstance(login, PasswordLogin):
         result |= {"security.protocol": "SASL_SSL", "sasl.mechanism": login.kind.upper()}
     secret = secret_of(login)
-    return result if secret is None else result | _held(secret[0], client)
+    return result if secret is None else result | _client_options_of_secret(secret[0], client)
 
 
-def _held(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
+def _client_options_of_secret(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
     with translate_aws_errors(f"reading secret {secret}"):
         text = client("secretsmanager").get_secret_value(SecretId=secret)["SecretString"]
     try:

@@ -104,7 +104,7 @@ def read_to(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -
     shards
         From :func:`shards_of`. A shard that is not in the checkpoint, but has a child there, is finished.
     """
-    known = _known(positions) or {}
+    known = _shard_positions(positions) or {}
     behind: dict[str, float] = {}
     for shard, at in known.items():
         if at["iteratorType"] == _ENDED:
@@ -119,7 +119,7 @@ def read_to(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -
     return behind
 
 
-def _known(positions: Mapping[str, Any]) -> dict[str, Any] | None:
+def _shard_positions(positions: Mapping[str, Any]) -> dict[str, Any] | None:
     known = {shard: at for shard, at in positions.items() if shard != "metadata"}
     if not known or not all(isinstance(v, dict) and "iteratorType" in v for v in known.values()):
         return None
@@ -192,7 +192,7 @@ def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Lag
     tuple or None
         Shards with such a record, the furthest behind first; None where the connector's format is unknown.
     """
-    known = _known(positions)
+    known = _shard_positions(positions)
     if known is None:
         return None
     lagging = []

@@ -49,7 +49,7 @@ def standing_stacks(cloudformation: Any, prefix: str) -> dict[str, str]:
     }
 
 
-def other_stacks(aws: DeployedEnvironment, known: Collection[str]) -> Iterator[DeployedStack]:
+def other_stacks(aws: DeployedEnvironment, assembly_stacks: Collection[str]) -> Iterator[DeployedStack]:
     """Find the stacks of an environment beside those that are known.
 
     They have a name that begins as the environment's names do, and resources with its tags. The stacks themselves have no tags, as
@@ -62,7 +62,7 @@ def other_stacks(aws: DeployedEnvironment, known: Collection[str]) -> Iterator[D
     """
     cloudformation, names = aws.client("cloudformation"), aws.names
     tags = {("millrace:project", names.environment.project), ("millrace:environment", names.environment.name)}
-    for name in sorted(standing_stacks(cloudformation, names.prefix).keys() - set(known)):
+    for name in sorted(standing_stacks(cloudformation, names.prefix).keys() - set(assembly_stacks)):
         template = deployed_template(cloudformation, name)
         resources = (template or {}).get("Resources", {}).values()
         if template is not None and any(tags <= set(_tags(each)) for each in resources):

@@ -113,10 +113,10 @@ class DeployedRights:
         return frozenset(
             line
             for line in changes
-            if line[0] == "+" and self._kinds_of(stack, line[2:]) <= self._known(stack, line[2:])
+            if line[0] == "+" and self._kinds_of(stack, line[2:]) <= self._known_kinds(stack, line[2:])
         )
 
-    def _known(self, stack: str, line: str) -> frozenset[str]:
+    def _known_kinds(self, stack: str, line: str) -> frozenset[str]:
         name = line.partition(": ")[0].split()[-1]
         return self.kinds if (stack, name) in self._deployed else self.kinds | job_rights()
 

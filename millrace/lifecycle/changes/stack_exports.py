@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.lifecycle.account.deployed import ignore_missing
-from millrace.lifecycle.changes.update_rules import Template, references, replaced, taken_by
+from millrace.lifecycle.changes.update_rules import Template, intrinsic_arguments, references, replaced
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ def exports(template: Template) -> dict[str, Any]:
 
 def imports(template: Template) -> frozenset[str]:
     """Return the names of the exports that a template imports."""
-    return frozenset(name for name in taken_by(template, "Fn::ImportValue") if isinstance(name, str))
+    return frozenset(
+        name for name in intrinsic_arguments(template, "Fn::ImportValue") if isinstance(name, str)
+    )
 
 
 def importers(cloudformation: Any, export: str) -> tuple[str, ...]:

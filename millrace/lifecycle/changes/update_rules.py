@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from millrace.sizing.kafka import SMALLEST_GROWTH_GIB
+from millrace.sizing.msk_clusters import SMALLEST_GROWTH_GIB
 
 Template = Mapping[str, Any]
 
@@ -240,7 +240,7 @@ def stages(old: Template | None, new: Template) -> list[tuple[str, Template]]:
         way
         for logical, will in _resources(new).items()
         if (was := _resources(old).get(logical)) is not None and was["Type"] == will["Type"]
-        for way in [_way(logical, was, will, old or {}, new)]
+        for way in [_steps_of_resource(logical, was, will, old or {}, new)]
         if len(way) > 1
     ]
     result: list[tuple[str, Template]] = []
@@ -254,11 +254,13 @@ def stages(old: Template | None, new: Template) -> list[tuple[str, Template]]:
     return result
 
 
-_Way = list[tuple[str, dict[str, Any]]]
+_ResourceSteps = list[tuple[str, dict[str, Any]]]
 """Steps of one resource: what changes, and the resources that are not yet as in the new template."""
 
 
-def _way(logical: str, was: Mapping[str, Any], will: Mapping[str, Any], old: Template, new: Template) -> _Way:
+def _steps_of_resource(
+    logical: str, was: Mapping[str, Any], will: Mapping[str, Any], old: Template, new: Template
+) -> _ResourceSteps:
     before, after = was.get("Properties", {}), will.get("Properties", {})
     if was["Type"] == "AWS::Kinesis::Stream":
         counts = [before.get("ShardCount"), *shard_counts(before, after)]
@@ -283,7 +285,7 @@ def _way(logical: str, was: Mapping[str, Any], will: Mapping[str, Any], old: Tem
         # A new revision of the configuration reaches the cluster by a reference that stays the same.
         or (title == "configuration" and configurations)
     ]
-    result: _Way = []
+    result: _ResourceSteps = []
     for number, (title, _) in enumerate(requests):
         properties = dict(after)
         later = requests[number + 1 :]
@@ -300,23 +302,23 @@ def _way(logical: str, was: Mapping[str, Any], will: Mapping[str, Any], old: Tem
 
 def references(value: Any) -> Iterator[str]:
     """Yield the logical ids that a value of a template refers to."""
-    for taken in taken_by(value, "Ref"):
+    for taken in intrinsic_arguments(value, "Ref"):
         yield str(taken)
-    for taken in taken_by(value, "Fn::GetAtt"):
+    for taken in intrinsic_arguments(value, "Fn::GetAtt"):
         yield taken[0] if isinstance(taken, list) else str(taken).split(".")[0]
 
 
-def taken_by(value: Any, function: str) -> Iterator[Any]:
+def intrinsic_arguments(value: Any, function: str) -> Iterator[Any]:
     """Yield the argument of each call of an intrinsic function in a value of a template."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if key == function:
                 yield inner
             else:
-                yield from taken_by(inner, function)
+                yield from intrinsic_arguments(inner, function)
     elif isinstance(value, list):
         for inner in value:
-            yield from taken_by(inner, function)
+            yield from intrinsic_arguments(inner, function)
 
 
 def _with(properties: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:

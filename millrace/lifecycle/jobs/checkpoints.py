@@ -99,7 +99,7 @@ class Checkpoints:
 
         Invalid bytes become U+FFFD, so that its readers refuse it.
         """
-        text = self._bytes(self._beside(query, "manifest")) if self.has_batches(query) else None
+        text = self._bytes(self._side_file(query, "manifest")) if self.has_batches(query) else None
         return None if text is None else text.decode(errors="replace")
 
     def has_batches(self, query: str) -> bool:
@@ -118,11 +118,11 @@ class Checkpoints:
             ]
             log = f"{self.prefix}/{query}/{_LAST}/{committed}"
             positions = self._parsed(log, _positions, damaged) or ()
-        manifest = self._parsed(self._beside(query, "manifest"), _manifest, damaged)
+        manifest = self._parsed(self._side_file(query, "manifest"), _manifest, damaged)
         start = None
         if planned is None:
             start = self._parsed(
-                self._beside(query, "start"), lambda text: str(_object(text)["start"]), damaged
+                self._side_file(query, "start"), lambda text: str(_object(text)["start"]), damaged
             )
         return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
 
@@ -203,12 +203,12 @@ class Checkpoints:
         """
         folder = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
         self._copy(f"{self.prefix}/{query}", folder)
-        self._copy_if_there(self._beside(query, "manifest"), f"{folder}/manifest.json")
+        self._copy_if_there(self._side_file(query, "manifest"), f"{folder}/manifest.json")
         # The note exists before the checkpoint is deleted, and is read only after that.
         if start is None:
-            self.s3.delete_object(Bucket=self.bucket, Key=self._beside(query, "start"))
+            self.s3.delete_object(Bucket=self.bucket, Key=self._side_file(query, "start"))
         else:
-            self._write(self._beside(query, "start"), json.dumps({"version": 1, "start": start}))
+            self._write(self._side_file(query, "start"), json.dumps({"version": 1, "start": start}))
         self._delete(query)
         return f"s3://{self.bucket}/{folder}"
 
@@ -243,8 +243,8 @@ class Checkpoints:
             manifest = {**text, "query": name}
             if not same_sink:
                 manifest["sinks"] = {}
-            to._write(to._beside(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))
-        self._copy_if_there(self._beside(query, "sources"), to._beside(name, "sources"))
+            to._write(to._side_file(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))
+        self._copy_if_there(self._side_file(query, "sources"), to._side_file(name, "sources"))
 
     def check_whole(self, query: str) -> CheckpointContents:
         """Read the content of a query's checkpoint, and refuse one with a file that cannot be read.
@@ -263,8 +263,8 @@ class Checkpoints:
 
     # ---- objects ----
 
-    def _beside(self, query: str, what: str) -> str:
-        return f"{self.prefix}/{FOLDER}/{query}.{what}.json"
+    def _side_file(self, query: str, kind: str) -> str:
+        return f"{self.prefix}/{FOLDER}/{query}.{kind}.json"
 
     def _bytes(self, key: str) -> bytes | None:
         with ignore_missing(*MISSING_OBJECT):
@@ -304,7 +304,7 @@ class Checkpoints:
         for key in sorted(keys, key=lambda key: key != first):
             self._renew()
             self.s3.delete_object(Bucket=self.bucket, Key=key)
-        self.s3.delete_object(Bucket=self.bucket, Key=self._beside(query, "manifest"))
+        self.s3.delete_object(Bucket=self.bucket, Key=self._side_file(query, "manifest"))
 
     # ---- the lease ----
 

@@ -122,7 +122,8 @@ def wait_until_healthy(
             time.sleep(poll_seconds)
             continue
         if health.failures:
-            raise UnhealthyError(f"{job}: a query failed after the start: {health.failures[0]}")
+            look = f"`millrace logs {job} --env {aws.names.environment.name} --errors` shows the stack trace"
+            raise UnhealthyError(f"{job}: a query failed after the start: {health.failures[0]}; {look}")
         late = health.oldest_seconds is not None and health.oldest_seconds > latency
         if not health.waiting and not late:
             age = (

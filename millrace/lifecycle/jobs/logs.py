@@ -223,10 +223,10 @@ def find_failures(lines: Iterable[LogLine]) -> list[Failure]:
     An event may hold several lines, and a trace several events; both are split into lines.
     """
     apart = [replace(line, text=text) for line in lines for text in line.text.splitlines() or [""]]
-    return list(_told(apart))
+    return list(_failures_in(apart))
 
 
-def _told(lines: Sequence[LogLine]) -> Iterator[Failure]:
+def _failures_in(lines: Sequence[LogLine]) -> Iterator[Failure]:
     at = 0
     while at < len(lines):
         line = lines[at]

@@ -170,7 +170,7 @@ def execute(
     with translate_aws_errors(f"starting the state machine of {job}"):
         execution = client.start_execution(stateMachineArn=arn, input=json.dumps(request))["executionArn"]
     settled = time.monotonic() + _SETTLE_SECONDS
-    with translate_aws_errors(f"watching the state machine of {job}"):
+    with translate_aws_errors(f"reading the execution of the state machine of {job}"):
         seen = 0
         while True:
             with ignore_missing(*(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())):

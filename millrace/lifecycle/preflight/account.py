@@ -195,7 +195,7 @@ def bucket_names(account: Account) -> Iterator[Row]:
             wrong = "no such bucket" if kind in existing else ""
             yield judged(subject, wrong, "free", f"write storage.buckets.{kind}")
         else:
-            yield Row(subject, "ok", "exists") if kind in existing else _left(subject)
+            yield Row(subject, "ok", "exists") if kind in existing else _left_behind(subject)
 
 
 def stream_names(account: Account) -> Iterator[Row]:
@@ -209,7 +209,7 @@ def stream_names(account: Account) -> Iterator[Row]:
         full = names.stream(name)
         shards = open_shards(account, full)
         if stream.existing is None:
-            yield Row(f"stream {full}", "ok", "free") if shards is None else _left(f"stream {full}")
+            yield Row(f"stream {full}", "ok", "free") if shards is None else _left_behind(f"stream {full}")
         elif shards is None:
             yield Row(f"stream {full}", "failed", "no such stream", f"write streams.{name}.existing")
         elif stream.shards not in (None, shards):
@@ -221,7 +221,7 @@ def stream_names(account: Account) -> Iterator[Row]:
             yield Row(f"stream {full}", "ok", f"exists, {shards} open shards")
 
 
-def _left(subject: str) -> Row:
+def _left_behind(subject: str) -> Row:
     text = "it exists, and no stack has it: the deployment imports it"
     return Row(
         subject, "warning", text, "delete it first if it is not of an earlier deployment of this environment"

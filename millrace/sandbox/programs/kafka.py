@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import RUN, Process, free_port, stopping
 from millrace.sandbox.programs.toolchain import java_home, program_environment
-from millrace.sizing.kafka import TIME_LIMITS
+from millrace.sizing.msk_clusters import TIME_LIMITS
 
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 

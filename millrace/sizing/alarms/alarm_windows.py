@@ -47,7 +47,7 @@ def longest_batch(trigger: float) -> int:
     return period * (count + 1)
 
 
-def some_of(times: int, trigger: float) -> tuple[int, int, int]:
+def late_periods(times: int, trigger: float) -> tuple[int, int, int]:
     """Return a period, the number of periods beyond the threshold, and the number of periods in the window.
 
     A period is a minute, or a trigger if that is longer. In the window, ``times`` periods have data even if
@@ -55,7 +55,7 @@ def some_of(times: int, trigger: float) -> tuple[int, int, int]:
 
     Examples
     --------
-    >>> some_of(3, 30), some_of(3, 300)
+    >>> late_periods(3, 30), late_periods(3, 300)
     ((60, 3, 9), (300, 3, 10))
     """
     period = min(MINUTE * max(1, math.ceil(trigger / MINUTE)), LONGEST_WINDOW)

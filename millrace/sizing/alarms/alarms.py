@@ -9,7 +9,7 @@ from millrace.config.aws.names import Names
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
 from millrace.config.sources.metrics import LATE_PERIODS, StreamReader
-from millrace.sizing.alarms.alarm_windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, some_of, window
+from millrace.sizing.alarms.alarm_windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, late_periods, window
 from millrace.sizing.alarms.metrics import BY_NAME, namespace
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 
@@ -85,7 +85,7 @@ def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
 def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
     trigger, latency = query.trigger_seconds.value, query.latency_seconds.value
     job, name = plan.name, query.name
-    period, late, of = some_of(LATE_PERIODS, trigger)
+    period, late, of = late_periods(LATE_PERIODS, trigger)
     yield _ours(
         names,
         job,
@@ -260,7 +260,9 @@ def _stream(names: Names, name: str, readers: Sequence[StreamReader]) -> Iterato
     for each in stream.alarms(name, names, readers):
         assert stream.metrics is not None, f"{name} has alarms and no metrics"
         trigger = each.trigger
-        found = (MINUTE, each.periods, each.periods) if trigger is None else some_of(each.periods, trigger)
+        found = (
+            (MINUTE, each.periods, each.periods) if trigger is None else late_periods(each.periods, trigger)
+        )
         period, periods, of = found
         yield Alarm(
             f"stream/{name}/{each.name}",

@@ -61,7 +61,7 @@ def price_list_region(region: str) -> str:
     return "cn-northwest-1" if region.startswith("cn-") else "us-east-1"
 
 
-def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) -> Renewal:
+def renew(pricing: Any, region: str, current: Mapping[str, Price], today: date) -> Renewal:
     """Update every price that has a product.
 
     Parameters
@@ -70,7 +70,7 @@ def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) ->
         A boto3 client of ``pricing`` at :func:`price_list_region`.
     region
         Such as ``eu-west-1``.
-    known
+    current
         Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.complete_price_list`.
     today
         Date of the updated prices.
@@ -82,7 +82,7 @@ def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) ->
     """
     prices: dict[str, Price] = {}
     stayed: dict[str, str] = {}
-    for name, old in known.items():
+    for name, old in current.items():
         prices[name] = old
         product = PRODUCTS.get(name)
         if product is None:
@@ -98,7 +98,7 @@ def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) ->
         else:
             prices[name] = Price(usd=usd)
     table = PriceTable(region=region, read=today, source=SOURCE, prices=prices)
-    return Renewal(table, stayed, tuple(name for name in known if name not in PRODUCTS))
+    return Renewal(table, stayed, tuple(name for name in current if name not in PRODUCTS))
 
 
 def to_yaml(table: PriceTable) -> str:

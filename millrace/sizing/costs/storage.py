@@ -25,8 +25,10 @@ def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, ic
     """
     streams = set(demand.streams)
     if isinstance(query, DirectRouteQuery):
-        streams = {route.source for route in query.routes.values() if _held(route, iceberg=iceberg)}
-    elif not isinstance(query, LandingQuery) and not (_held(query, iceberg=iceberg) and _follows(query)):
+        streams = {route.source for route in query.routes.values() if _writes_to_lake(route, iceberg=iceberg)}
+    elif not isinstance(query, LandingQuery) and not (
+        _writes_to_lake(query, iceberg=iceberg) and _follows(query)
+    ):
         return 0.0
     size = sum(
         environment.streams[name].traffic.record_size * part
@@ -82,7 +84,7 @@ def _unknown(query: Query) -> Iterator[str]:
             yield "storage of the result"
 
 
-def _held(query: WritesSink, *, iceberg: bool) -> bool:
+def _writes_to_lake(query: WritesSink, *, iceberg: bool) -> bool:
     """Return whether a query writes files in the lake; with ``iceberg``, only those of its tables."""
     return query.sink.in_catalog if iceberg else query.sink.in_lake
 

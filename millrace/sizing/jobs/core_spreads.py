@@ -72,7 +72,7 @@ def job_spreads(
     if short:
         return [], 0, short
     if len(demands) == 1:
-        return _alone(environment, name, demands[0], source_of(demands[0], sources), paid)
+        return _own_cores_spread(environment, name, demands[0], source_of(demands[0], sources), paid)
     batches = shared_batches(demands, sources)
     short = [
         _too_few_shards(environment, demand)
@@ -92,7 +92,7 @@ def job_spreads(
     return shared_spreads(demands, batches, tasks, paid), cores, []
 
 
-def _alone(
+def _own_cores_spread(
     environment: Environment, name: str, demand: QueryDemand, source: Source, paid: int = 0
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the distribution of a query that has all cores of its job."""

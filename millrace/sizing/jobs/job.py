@@ -13,7 +13,7 @@ from millrace.config.model import Environment, Job
 from millrace.sizing.cost import job_cost
 from millrace.sizing.jobs.advice import job_advice
 from millrace.sizing.jobs.core_spreads import cores_why, job_spreads, source_of
-from millrace.sizing.jobs.memory import Memory, of_job, records_held
+from millrace.sizing.jobs.memory import Memory, of_job, records_that_fit
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
 from millrace.sizing.jobs.usage_costs import usage_cost
 from millrace.sizing.jobs.worker_choices import choices, worker_usd_hour
@@ -140,7 +140,7 @@ def plan_job(
         run=run,
     )
     if job.scaling == "fixed":
-        plan = hold(plan, "scaling: fixed holds all of them")
+        plan = with_all_workers(plan, "scaling: fixed holds all of them")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
@@ -184,7 +184,7 @@ def _with_workers(
     job, queries, problems = environment.jobs[name], {}, []
     for demand, spread_ in zip(demands, spreads, strict=True):
         source = source_of(demand, sources)
-        held = records_held(environment, demand, source.partitions)
+        held = records_that_fit(environment, demand, source.partitions)
         query, wrong = plan_query(demand, job, spread_, source, held)
         problems += wrong
         queries[demand.query] = query
@@ -205,7 +205,7 @@ def _network(environment: Environment, name: str) -> Figure[str]:
     return Figure("vpc" if why else "none", "network", why or public)
 
 
-def hold(plan: JobPlan, why: str) -> JobPlan:
+def with_all_workers(plan: JobPlan, why: str) -> JobPlan:
     """Return the plan of a job with all executors all the time."""
     every = replace(plan.executors, why=why, origin="computed")
     return replace(

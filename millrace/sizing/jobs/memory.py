@@ -118,7 +118,7 @@ def _in_python(query: Query) -> bool:
     )
 
 
-def records_held(environment: Environment, demand: QueryDemand, tasks: int) -> float:
+def records_that_fit(environment: Environment, demand: QueryDemand, tasks: int) -> float:
     """Return the records of a Kinesis batch that tasks hold at once within their share of the heap.
 
     Glue's and EMR's connectors fetch all records of a shard for a batch before they return the first one; a Kafka

@@ -126,7 +126,7 @@ def fewest_shared_cores(batches: Sequence[Batch], *, free: Sequence[bool] = ()) 
 def divide(batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()) -> list[Tasks] | None:
     """Divide all batches into tasks that end in time on a number of cores; None if they do not.
 
-    Either there is a core for each task, or the work of all bounds when each task begins (:func:`_longest_task`). Less traffic or a
+    Either there is a core for each task, or the work of all bounds when each task begins (:func:`_max_task_seconds`). Less traffic or a
     longer trigger only makes tasks shorter in their share of the time, so neither takes more cores.
 
     Parameters
@@ -142,7 +142,7 @@ def divide(batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()) -
     while True:
         found = []
         for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
-            most = _longest_task(batch, _waiting(batches, plain, place), cores)
+            most = _max_task_seconds(batch, _waiting(batches, plain, place), cores)
             if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
                 tasks = batch.in_tasks(max(batch.partitions, math.floor(batch.work / max(most, 1e-9)) + 1))
             elif not batch.partitions:
@@ -207,7 +207,7 @@ def _waiting(batches: Sequence[Batch], tasks: Sequence[Tasks], place: int) -> fl
     )
 
 
-def _longest_task(batch: Batch, waiting: float, cores: int) -> float:
+def _max_task_seconds(batch: Batch, waiting: float, cores: int) -> float:
     """Return the seconds that a task of a batch may take; at most 0 if none can end in time.
 
     Cores are never idle while a task waits. So the last task of a batch begins when all other work that can be waiting has been

@@ -34,7 +34,7 @@ def usage_cost(
     days, guess = kept_days(environment), False
     puts = SECONDS / known["usage.lease_seconds"]
     for demand, spread in zip(demands, spreads, strict=True):
-        apart = _apart(demand, queries[demand.query].trigger_seconds.value, spread)
+        apart = _batch_interval(demand, queries[demand.query].trigger_seconds.value, spread)
         each = SECONDS / apart
         batches += each
         # Each task with records writes its own file.
@@ -97,7 +97,7 @@ def usage_cost(
     return (*stored, *lines)
 
 
-def _apart(demand: QueryDemand, trigger: float, spread: CoreSpread) -> float:
+def _batch_interval(demand: QueryDemand, trigger: float, spread: CoreSpread) -> float:
     """Return the seconds between batches at the average rate: the trigger, or D* = a/(1 − ρ) if that is longer."""
     load = demand.work.rate * demand.average * demand.work.per_record / spread.effective
     return max(trigger, demand.work.overhead / (1 - load))

@@ -34,7 +34,7 @@ class Interval(Model):
     @model_validator(mode="after")
     def _ordered(self) -> Interval:
         if not self.low <= self.value <= self.high:
-            raise ValueError("low <= value <= high")
+            raise ValueError("value must lie between low and high")
         return self
 
 

@@ -30,11 +30,11 @@ def spare_inputs(spare: float) -> Inputs:
 
 
 def spare_share_inputs(
-    environment: Environment, name: str, again: float, work: QueryWork, streams: tuple[str, ...]
+    environment: Environment, name: str, catch_up_rate: float, work: QueryWork, streams: tuple[str, ...]
 ) -> Inputs:
     """Return what increases a query's cores above the need of its work alone."""
     job = environment.jobs[name]
-    reads = f"{work.rate * work.hand_over * again:.2f}"
+    reads = f"{work.rate * work.hand_over * catch_up_rate:.2f}"
     why = "what arrives, over what one shard hands over to this reader: a core reads one at a time"
     read = (
         limit for each in streams for limit in environment.streams[each].limits if limit.of == "bytes out"
@@ -42,7 +42,9 @@ def spare_share_inputs(
     out = tuple(map(limit_input, dict.fromkeys(read)))
     found = {
         Input("shards read at a time", reads, why, inputs=out): work.hand_over > 0,
-        Input("catch_up", f"{again:.2f} times the peak", path=("jobs", name, "catch_up")): again > 1,
+        Input(
+            "catch_up", f"{catch_up_rate:.2f} times the peak", path=("jobs", name, "catch_up")
+        ): catch_up_rate > 1,
         **dict.fromkeys(spare_inputs(environment.partition_buffer), job.cores is None),
         Input("buffer", f"{job.buffer:.0%} more", path=("jobs", name, "buffer")): job.goal == "throughput",
     }

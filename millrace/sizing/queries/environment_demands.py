@@ -22,11 +22,11 @@ from millrace.sizing.queries.demand import LatencyShare, QueryDemand
 from millrace.sizing.queries.demand_inputs import infeasible, spare_share_inputs, traffic_inputs
 from millrace.sizing.queries.query import cores_for, rate_to_catch_up
 from millrace.sizing.queries.triggers import (
-    held,
     longest_of_join,
     paced,
     partitions_of_run,
-    seconds_held,
+    seconds_that_fit_in_memory,
+    with_trigger_limit,
 )
 from millrace.sizing.same_objects import cached_for_same_objects
 
@@ -90,10 +90,10 @@ def _query_demands(
     problems = [wrong for job in environment.jobs for wrong in result_problems(environment, job)]
     if problems:
         return [], problems
-    known = _Known(environment)
+    facts = _QueryFacts(environment)
     for job_name, query_name, query in environment.queries:
         for only_asked in (job_name in as_asked, True):
-            demand = _query_demand(known, job_name, query_name, query, as_asked=only_asked)
+            demand = _query_demand(facts, job_name, query_name, query, as_asked=only_asked)
             try:
                 needed = cores_for(environment, environment.jobs[job_name], demand)
             except InfeasibleError as error:
@@ -114,7 +114,7 @@ def _job_demands(environment: Environment) -> dict[str, list[QueryDemand]]:
     return found
 
 
-class _Known:
+class _QueryFacts:
     """Facts that all queries need: speeds of jobs, landing queries, readers of tables."""
 
     def __init__(self, environment: Environment) -> None:
@@ -184,75 +184,75 @@ class _Known:
         return 2 * longest * demands
 
 
-def _share(known: _Known, job: str, query: Query) -> LatencyShare:
-    every = known.environment.jobs[job].run_every
+def _share(facts: _QueryFacts, job: str, query: Query) -> LatencyShare:
+    every = facts.environment.jobs[job].run_every
     if every is not None:
-        return _run_share(known, job, every)
+        return _run_share(facts, job, every)
     if isinstance(query, SourceQuery):
-        return _reading_share(known, job, query)
-    return _deriving_share(known, job, query)
+        return _reading_share(facts, job, query)
+    return _deriving_share(facts, job, query)
 
 
-def _own_trigger(known: _Known, job: str, name: str, query: Query) -> float:
+def _own_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> float:
     """Return the longest trigger of a query by its SLA and by what memory holds."""
-    work = QueryWork(1.0, 0.0, known.speeds[job, name].overhead, _share(known, job, query).seconds)
+    work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, _share(facts, job, query).seconds)
     if isinstance(query, SourceQuery):
-        work = held(work, _seconds_held(known, query), followed=False)
+        work = with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=False)
     return work.longest_batch
 
 
-def _seconds_held(known: _Known, query: Query) -> float:
+def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
     """Return the seconds of arrivals that memory holds of a query, and of those whose tables are joined with its own."""
     # Tables that are joined get one trigger, so that the join reads whole batches of both.
-    tables = known.joined.get(query.table, ()) if isinstance(query, LandingQuery) else ()
-    each: list[Query] = [query, *(known.queries[table][2] for table in sorted(tables))]
-    seconds = min(seconds_held(known.environment.streams, _peaks(known, one)) for one in each)
+    tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQuery) else ()
+    each: list[Query] = [query, *(facts.queries[table][2] for table in sorted(tables))]
+    seconds = min(seconds_that_fit_in_memory(facts.environment.streams, _peaks(facts, one)) for one in each)
     if len(tables) > 1:
-        overheads = (known.speeds[known.queries[table][:2]].overhead for table in tables)
+        overheads = (facts.speeds[facts.queries[table][:2]].overhead for table in tables)
         seconds = min(seconds, *map(longest_of_join, overheads))
     return seconds
 
 
-def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) -> float:
+def _hand_over(facts: _QueryFacts, query: SourceQuery, peaks: Mapping[str, float]) -> float:
     """Return the seconds in which a partition delivers one record to a query that shares its throughput with others."""
     total = 0.0
     for name, peak in peaks.items():
-        stream = known.environment.streams[name]
-        readers = 1 if query.uses_fan_out else known.readers_of[name]
+        stream = facts.environment.streams[name]
+        readers = 1 if query.uses_fan_out else facts.readers_of[name]
         out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
         total += sum(peak * stream.traffic.record_size * readers / each for each in out)
     return total / sum(peaks.values())
 
 
 def _query_demand(
-    known: _Known, job_name: str, query_name: str, query: Query, *, as_asked: bool = False
+    facts: _QueryFacts, job_name: str, query_name: str, query: Query, *, as_asked: bool = False
 ) -> QueryDemand:
-    environment, fast = known.environment, known.speeds[job_name, query_name]
-    names = _streams(known, query)
+    environment, fast = facts.environment, facts.speeds[job_name, query_name]
+    names = _streams(facts, query)
     traffics = [environment.streams[name].traffic for name in names]
     every = environment.jobs[job_name].run_every
-    share, started = _share(known, job_name, query), 0.0
+    share, started = _share(facts, job_name, query), 0.0
     if every is not None:
         started = limits()["bounded.start_seconds"]
-    part, partitions = _part(known, query)
-    peaks = _peaks(known, query)
+    part, partitions = _part(facts, query)
+    peaks = _peaks(facts, query)
     work = QueryWork(
         rate=sum(peaks.values()),
-        per_record=fast.per_record * _taken(known, query),
+        per_record=fast.per_record * _share_of_table(facts, query),
         overhead=fast.overhead,
         sla=share.seconds,
         trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
-        hand_over=_hand_over(known, query, peaks) if isinstance(query, SourceQuery) else 0.0,
+        hand_over=_hand_over(facts, query, peaks) if isinstance(query, SourceQuery) else 0.0,
         alone=isinstance(query, SourceQuery)
-        and (query.uses_fan_out or max(known.readers_of[name] for name in names) == 1),
+        and (query.uses_fan_out or max(facts.readers_of[name] for name in names) == 1),
     )
     if isinstance(query, SourceQuery):
-        followed = isinstance(query, LandingQuery) and query.table in known.readers
-        work = held(work, _seconds_held(known, query), followed=followed)
-        work = replace(work, most_trigger=min(work.most_trigger, known.most_trigger(job_name, work.overhead)))
+        followed = isinstance(query, LandingQuery) and query.table in facts.readers
+        work = with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=followed)
+        work = replace(work, most_trigger=min(work.most_trigger, facts.most_trigger(job_name, work.overhead)))
     else:
-        landed = [known.landing_work(table) for table, _ in query.reads]
-        work = paced(work, landed, known.most_trigger(job_name, work.overhead))
+        landed = [facts.landing_work(table) for table, _ in query.reads]
+        work = paced(work, landed, facts.most_trigger(job_name, work.overhead))
     again = rate_to_catch_up(environment.jobs[job_name], asked=as_asked)
 
     @cache
@@ -284,7 +284,7 @@ def _query_demand(
         or (isinstance(query, DeriveQuery) and query.state is not None),
         share=share.words,
         sla_of=share,
-        latency=share.seconds + started if isinstance(query, SourceQuery) else known.sla(job_name),
+        latency=share.seconds + started if isinstance(query, SourceQuery) else facts.sla(job_name),
         fan_out=isinstance(query, SourceQuery) and query.uses_fan_out,
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
@@ -300,49 +300,49 @@ def _query_demand(
     )
 
 
-def _taken(known: _Known, query: Query) -> float:
+def _share_of_table(facts: _QueryFacts, query: Query) -> float:
     """Return the share of a table's records that a query takes: limits and batches count them all."""
     shares = []
     for table, route in query.reads if isinstance(query, DeriveQuery) else ():
-        landing = known.landings[table][1]
+        landing = facts.landings[table][1]
         routes = landing.routes if isinstance(landing, RouteQuery) else {}
         shares.append(1.0 if route is None or route not in routes else routes[route].share)
     return max(shares, default=1.0)
 
 
-def _streams(known: _Known, query: Query) -> tuple[str, ...]:
-    return query.streams if isinstance(query, SourceQuery) else landed_streams(known.landings, query)
+def _streams(facts: _QueryFacts, query: Query) -> tuple[str, ...]:
+    return query.streams if isinstance(query, SourceQuery) else landed_streams(facts.landings, query)
 
 
-def _peaks(known: _Known, query: Query) -> dict[str, float]:
+def _peaks(facts: _QueryFacts, query: Query) -> dict[str, float]:
     """Return the records per second of a query's streams at the peak."""
-    found = dict.fromkeys(_streams(known, query), 0.0)
-    for name in _streams(known, query):
-        traffic = known.environment.streams[name].traffic
-        found[name] += traffic.records_per_second * traffic.peak_factor * _part(known, query)[0]
+    found = dict.fromkeys(_streams(facts, query), 0.0)
+    for name in _streams(facts, query):
+        traffic = facts.environment.streams[name].traffic
+        found[name] += traffic.records_per_second * traffic.peak_factor * _part(facts, query)[0]
     return found
 
 
-def _part(known: _Known, query: Query) -> tuple[float, int | None]:
+def _part(facts: _QueryFacts, query: Query) -> tuple[float, int | None]:
     """Return a query's share of a shared topic, and its number of partitions; lists are balanced, so all shares are equal."""
     listed = query.kafka.partitions if isinstance(query, LandQuery) and query.kafka is not None else None
     if listed is None or not isinstance(query, LandQuery):
         return 1.0, None
-    return 1 / len(known.shared_out[query.source, query.table]), len(listed)
+    return 1 / len(facts.shared_out[query.source, query.table]), len(listed)
 
 
-def _reading_share(known: _Known, job: str, query: SourceQuery) -> LatencyShare:
+def _reading_share(facts: _QueryFacts, job: str, query: SourceQuery) -> LatencyShare:
     """Return half of the tightest SLA that waits for this table, or all of the job's own.
 
     A record that is landed and then derived waits for two triggers, and the ages add up.
     """
     readers: list[tuple[float, str]] = (
-        known.readers.get(query.table, []) if isinstance(query, LandingQuery) else []
+        facts.readers.get(query.table, []) if isinstance(query, LandingQuery) else []
     )
-    own = known.sla(job)
+    own = facts.sla(job)
     tightest, reader = min(readers, default=(2 * own, job))
     half = tightest / 2
-    goal = known.environment.jobs[job].goal
+    goal = facts.environment.jobs[job].goal
     if half < own:
         whose = "" if reader == job else f" of job {reader}"
         of = f"half of the {2 * half:g} s SLA{whose}"
@@ -352,13 +352,13 @@ def _reading_share(known: _Known, job: str, query: SourceQuery) -> LatencyShare:
     return LatencyShare(own, f"{own:g} s (the whole SLA)", job)
 
 
-def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> LatencyShare:
+def _deriving_share(facts: _QueryFacts, job: str, query: DeriveQuery) -> LatencyShare:
     # A query of two tables waits for the later one.
     landed = max(
-        (_reading_share(known, *known.landings[table]) for table, _ in query.reads),
+        (_reading_share(facts, *facts.landings[table]) for table, _ in query.reads),
         key=lambda share: share.seconds,
     )
-    own = known.sla(job)
+    own = facts.sla(job)
     rest = own - landed.seconds
     words = f"{rest:g} s (what landing leaves of the {own:g} s SLA)"
     if landed.job == job and landed.part < 1:
@@ -366,14 +366,14 @@ def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> LatencyShare
     return LatencyShare(rest, words, job, taken=landed.seconds)
 
 
-def _run_share(known: _Known, job: str, every: timedelta) -> LatencyShare:
+def _run_share(facts: _QueryFacts, job: str, every: timedelta) -> LatencyShare:
     """Return the share of one stage of a bounded run: a record waits for the run, its start, and the stages one after the other.
 
     A run also ends within its period: while it starts, it processes nothing.
     """
-    queries = known.environment.jobs[job].queries.values()
+    queries = facts.environment.jobs[job].queries.values()
     stages = 1 + any(isinstance(query, DeriveQuery) for query in queries)
-    start, period, sla = limits()["bounded.start_seconds"], every.total_seconds(), known.sla(job)
+    start, period, sla = limits()["bounded.start_seconds"], every.total_seconds(), facts.sla(job)
     room = (min(sla - period, period) - start) / stages
     whole = f"the {sla:g} s SLA" if sla < 2 * period else "the period"
     left = f"{'half of ' if stages > 1 else ''}what {'they and ' if sla < 2 * period else ''}a start of {start:g} s leave"

@@ -29,7 +29,7 @@ def fetched_bytes(tasks: float) -> float:
     return tasks * known["memory.fetch_mib_per_task"] * 1024**2 / known["memory.expansion"]
 
 
-def seconds_held(streams: Mapping[str, Stream], peaks: Mapping[str, float]) -> float:
+def seconds_that_fit_in_memory(streams: Mapping[str, Stream], peaks: Mapping[str, float]) -> float:
     """Return the seconds of arrivals that memory holds: that of the fewest partitions that the traffic needs.
 
     So it depends on no cores.
@@ -69,7 +69,7 @@ def partitions_of_run(streams: Mapping[str, Stream], peaks: Mapping[str, float],
     )
 
 
-def held(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:
+def with_trigger_limit(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:
     """Return the work with a trigger for no more records than memory holds, or within which each batch must end.
 
     Parameters

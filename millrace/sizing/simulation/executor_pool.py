@@ -192,7 +192,7 @@ class Pool:
             return
         self._last[query].append(seconds / trigger)
         expected = self.executors + self._starting
-        wanted = policy.wanted(expected, list(self._last.values()))
+        wanted = policy.desired_executors(expected, list(self._last.values()))
         if wanted == expected:
             return
         for last in self._last.values():  # the next decision is about the new size
@@ -230,7 +230,7 @@ class Pool:
         if isinstance(policy, GlueAutoScaling):
             last = list(self._last.values())
             full = all(not each or len(each) == policy.batches for each in last)
-            return number if full and policy.wanted(self.executors, last) == self.executors else 0
+            return number if full and policy.desired_executors(self.executors, last) == self.executors else 0
         together = sum(tasks for tasks, _ in queries)
         if together > self.cores and self.missing_executors(together) > 0:
             return 0

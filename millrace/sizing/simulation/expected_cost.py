@@ -10,7 +10,7 @@ import numpy as np
 
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, SECONDS
-from millrace.sizing.jobs.job import hold
+from millrace.sizing.jobs.job import with_all_workers
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.job import Scenario
@@ -79,13 +79,13 @@ def _scales(made: Scenario) -> bool:
     return policy.least < policy.most
 
 
-def hold_where_late(environment: Environment, plan: Plan) -> Plan:
+def fix_workers_where_late(environment: Environment, plan: Plan) -> Plan:
     """Return a plan that holds the workers of each job whose new ones would come too late for a peak.
 
     The bill counts all workers in any case. A job whose scaling is pinned keeps it.
     """
     jobs = {
-        name: hold(job, "new ones would come too late when traffic rises to its peak")
+        name: with_all_workers(job, "new ones would come too late when traffic rises to its peak")
         if not scaling_pins(environment.jobs[name])
         and job.run is None
         and job.scaling.min_executors.value < job.executors.value
@@ -118,23 +118,23 @@ def capacity_pins(environment: Environment, job: str, query: str) -> tuple[str, 
 
 def with_expected(environment: Environment, plan: Plan) -> Plan:
     """Return a plan whose jobs have the expected cost of their workers, and advice on ``scaling: fixed``."""
-    jobs = {name: _told(environment, plan, job) for name, job in plan.jobs.items()}
+    jobs = {name: _with_expected_cost(environment, plan, job) for name, job in plan.jobs.items()}
     return replace(plan, jobs=MappingProxyType(jobs))
 
 
-def _told(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
+def _with_expected_cost(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
     figure, most = expected_usd(environment, plan, job), largest_monthly_cost(job)
-    told = replace(job, expected_usd=figure)
+    result = replace(job, expected_usd=figure)
     if figure.value > ALIKE * most or job.run is not None:
-        return told
+        return result
     line = f"workers cost about ${figure.value:,.2f} a month at the average rate, ${most:,.2f} at most ({figure.why}); "
     if late := dict(_late_at_a_rise(environment, plan, job)):
-        told = replace(told, late_at_rise=MappingProxyType(late))
+        result = replace(result, late_at_rise=MappingProxyType(late))
         shares = " and ".join(f"{share:.0%} of {name}'s records" for name, share in late.items())
         line += f"when the traffic then rises to its peak, {shares} are in time: `scaling: fixed` keeps all workers, at the highest cost"
     else:
         line += "`scaling: fixed` keeps all of them"
-    return replace(told, advice=(line, *job.advice))
+    return replace(result, advice=(line, *job.advice))
 
 
 def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:

@@ -84,29 +84,35 @@ class QueryLoad:
     hand_over: float = 0.0
     alone: bool = True
 
-    def delivery_seconds(self, taken: list[tuple[float, int]], cores: int) -> float:
+    def delivery_seconds(self, records_by_partition: list[tuple[float, int]], cores: int) -> float:
         """Return the seconds in which the partitions deliver a batch, each to one core at a time."""
         if not self.hand_over:
             return 0.0
-        return makespan([Tasks(self.hand_over * each, count) for each, count in taken if each > 0], cores)
+        return makespan(
+            [Tasks(self.hand_over * each, count) for each, count in records_by_partition if each > 0], cores
+        )
 
-    def batch_tasks(self, taken: list[tuple[float, int]], cores: int) -> list[Tasks]:
+    def batch_tasks(self, records_by_partition: list[tuple[float, int]], cores: int) -> list[Tasks]:
         """Return the tasks of a batch, longest first.
 
         Parameters
         ----------
-        taken
+        records_by_partition
             Records for each partition, and the number of partitions with that many. A partition without records has
             no task.
         cores
             Cores of the job.
         """
-        records = sum(each * count for each, count in taken)
+        records = sum(each * count for each, count in records_by_partition)
         if self.repartition is not None or not self.parts:
             count = self.repartition or self.tasks or cores
             extra = 1 + (self.repartition_overhead if self.repartition is not None else 0.0)
             return [Tasks(self.wave + self.per_record * extra * records / count, count)]
-        found = [Tasks(self.wave + self.per_record * each, count) for each, count in taken if each > 0]
+        found = [
+            Tasks(self.wave + self.per_record * each, count)
+            for each, count in records_by_partition
+            if each > 0
+        ]
         return sorted(found, key=lambda one: one.seconds, reverse=True)
 
 

@@ -103,7 +103,7 @@ def scenario(
     for demand in sorted(own, key=lambda each: not each.lands):
         query = environment.jobs[job].queries[demand.query]
         numbers = sized.queries[demand.query]
-        source: Arrivals | str = _together(arrivals, demand.streams, demand.part)
+        source: Arrivals | str = _sum_of_arrivals(arrivals, demand.streams, demand.part)
         divided: tuple[Part, ...] = ()
         if isinstance(query, SourceQuery):
             count = demand.partitions or sum(
@@ -175,7 +175,7 @@ def _limit(numbers: QueryPlan) -> float | None:
     return float(numbers.records_per_batch.value)
 
 
-def _together(arrivals: Mapping[str, Arrivals], streams: Mapping[str, float], part: float) -> Arrivals:
+def _sum_of_arrivals(arrivals: Mapping[str, Arrivals], streams: Mapping[str, float], part: float) -> Arrivals:
     first, *rest = [arrivals[name] for name in streams]
     for each in rest:
         first = first.plus(each)

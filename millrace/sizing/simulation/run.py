@@ -59,7 +59,7 @@ class PartitionGroup:
 
 
 @dataclass
-class _Taken:
+class _BatchRecords:
     """Records of a batch: start and end for each lane, and the records of each partition.
 
     With the seconds of its start and of the first record's read, and the backlog at its start.
@@ -92,7 +92,7 @@ class _Reader:
             lane.end = min(lane.end, begin)
         self.lanes += [PartitionGroup(part.share, part.count, begin, begin) for part in change.parts]
 
-    def batch(self, now: float) -> _Taken:
+    def batch(self, now: float) -> _BatchRecords:
         """Return the records of a batch that begins now; empty if there is no backlog."""
         if self._upstream is not None:
             return self._snapshot(self._upstream)
@@ -105,17 +105,17 @@ class _Reader:
             waiting = {n: min(size, each / self.lanes[n].share) for n, size in waiting.items()}
         total = sum(size * self.lanes[n].weight for n, size in waiting.items())
         part = 1.0 if self.load.limit is None or total <= self.load.limit else self.load.limit / total
-        found = _Taken()
+        found = _BatchRecords()
         for number, size in waiting.items():
             lane = self.lanes[number]
             take = size * part
             found.spans.append((number, lane.read, lane.read + take))
             found.taken.append((take * lane.share, lane.count))
             found.records += take * lane.weight
-        return found if found.records > _NOTHING else _Taken()
+        return found if found.records > _NOTHING else _BatchRecords()
 
-    def _snapshot(self, upstream: _Reader) -> _Taken:
-        found = _Taken()
+    def _snapshot(self, upstream: _Reader) -> _BatchRecords:
+        found = _BatchRecords()
         for number, lane in enumerate(upstream.lanes):
             if number == len(self.lanes):
                 self.lanes.append(PartitionGroup(lane.share, lane.count, lane.begin, lane.begin))
@@ -124,14 +124,14 @@ class _Reader:
                 found.spans.append((number, own.read, lane.read))
                 found.taken.append(((lane.read - own.read) * lane.share, lane.count))
                 found.records += (lane.read - own.read) * lane.weight
-        return found if found.records > _NOTHING else _Taken()
+        return found if found.records > _NOTHING else _BatchRecords()
 
     def next_record(self) -> float:
         """Return the time of the next record that no batch has read; infinity if there is none."""
         reads = [lane.read for lane in self.lanes if not lane.drained]
         return self.arrivals.next_after(min(reads)) if reads else math.inf
 
-    def commit(self, batch: _Taken) -> None:
+    def commit(self, batch: _BatchRecords) -> None:
         """Mark a batch as done."""
         for number, _, last in batch.spans:
             self.lanes[number].read = last
@@ -174,7 +174,7 @@ class _Query:
         self._random = random.Random(f"{scenario.seed} {self.load.name}")  # randomness in a model
         self.batches: list[Batch | Repeats] = []
         self._start = 0.0
-        self._batch = _Taken()
+        self._batch = _BatchRecords()
         self.committed = env.event()
         """Event for each commit."""
         self.process = env.process(self._live())
@@ -206,7 +206,7 @@ class _Query:
                 self.batches.append(
                     Batch(batch.begun, env.seconds, batch.records, batch.waiting, batch.spans, tasks)
                 )
-                self._batch = _Taken()
+                self._batch = _BatchRecords()
                 self._pool.report_batch(self.load.name, env.seconds - batch.begun, trigger)
                 # A bounded run has all batches up to its end.
                 if runs is None or trigger == 0:
@@ -226,7 +226,7 @@ class _Query:
         at = self.reader.next_record()
         yield self._env.wait(_POLL if at <= self._env.seconds else at - self._env.seconds + _POLL)
 
-    def _work(self, batch: _Taken) -> Generator[simpy.Event, object, int]:
+    def _work(self, batch: _BatchRecords) -> Generator[simpy.Event, object, int]:
         """Run a batch and return the number of its tasks."""
         env, pool, load = self._env, self._pool, self.load
         batch.reads = env.seconds

@@ -54,7 +54,7 @@ class GlueAutoScaling:
     shrink_below: float
     worker_start: float
 
-    def wanted(self, executors: int, shares: Sequence[Sequence[float]]) -> int:
+    def desired_executors(self, executors: int, shares: Sequence[Sequence[float]]) -> int:
         """Return the desired number of executors after a batch.
 
         Parameters

@@ -69,7 +69,7 @@ class Claim(BaseModel):
     used
         Files that rely on it.
     check
-        Key of :data:`millrace.verify.account.claim_checks.CHECKS`; None where a person has to look.
+        Key of :data:`millrace.verify.account.run_claims.CHECKS`; None where a person has to look.
     proof
         Where a person sees it.
     line
@@ -85,7 +85,7 @@ class Claim(BaseModel):
     proof: str | None = None
 
     @model_validator(mode="after")
-    def _one_way(self) -> Claim:
+    def _check_or_proof(self) -> Claim:
         if (self.check is None) == (self.proof is None):
             raise ValueError("a claim must have either a check or a proof by a person")
         return self

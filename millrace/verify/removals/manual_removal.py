@@ -37,10 +37,10 @@ def removal_steps(remains: Iterable[str]) -> list[str]:
     >>> removal_steps(["log group /shop/jobs/a/error"])
     ['aws logs delete-log-group --log-group-name /shop/jobs/a/error']
     """
-    return [_way(each) for each in remains]
+    return [_step(each) for each in remains]
 
 
-def _way(line: str) -> str:
+def _step(line: str) -> str:
     for kind, command in _COMMANDS.items():
         if line.startswith(kind):
             return command.format(shlex.quote(line.removeprefix(kind)))

@@ -17,7 +17,7 @@ from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sandbox.drill import DrillError
-from millrace.sizing.kafka import TIME_LIMITS
+from millrace.sizing.msk_clusters import TIME_LIMITS
 from millrace.verify.removals.removal_scope import (
     VerificationScope,
     all_stacks,
@@ -126,13 +126,13 @@ def remove(
                 raise DrillError(f"not deleted: {'; '.join(failed)}")
             wave = [stack for stack in going if any(stack in line for line in failed)]
     say("deleting logs and parameters of jobs")
-    _remove_beside(place, scope)
+    _remove_job_resources(place, scope)
     say("looking for remaining resources")
     # Topics that are left do not vanish, however long the wait is.
     deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
     while (left := leftovers(place.client, scope)) and time.monotonic() < deadline:
         time.sleep(poll_seconds)
-        _remove_beside(place, scope)  # engines deliver logs late, into a group that they create again
+        _remove_job_resources(place, scope)  # engines deliver logs late, into a group that they create again
     return RemovalResult(objects, (*stay, *left))
 
 
@@ -141,7 +141,7 @@ def _record(wave: Sequence[str]) -> str:
     return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
 
 
-def _remove_beside(place: Place, scope: VerificationScope) -> None:
+def _remove_job_resources(place: Place, scope: VerificationScope) -> None:
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
     with translate_aws_errors("deleting resources that jobs created outside the stacks"):

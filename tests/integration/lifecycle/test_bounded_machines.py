@@ -1,4 +1,4 @@
-"""State machines of jobs with bounded runs: what starts a run, and what an expected end starts, as LocalStack executes it."""
+"""State machines of jobs with bounded runs, executed by LocalStack: their triggers start runs, and an expected end starts none."""
 
 from __future__ import annotations
 

@@ -320,7 +320,8 @@ def test_an_upgrade_that_fails_is_taken_back(
         )
     assert str(failed.value).splitlines() == [
         "deployed, but not healthy:",
-        f"{EMR}: a query failed after the start: land-orders: the new version cannot",
+        f"{EMR}: a query failed after the start: land-orders: the new version cannot; "
+        f"`millrace logs {EMR} --env shop --errors` shows the stack trace",
         f"{EMR} is rolled back: the previous version runs and is healthy",
     ]
     assert [name for name, _ in engines.asked] == ["CancelJobRun", "StartJobRun"] * 2

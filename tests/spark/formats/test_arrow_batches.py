@@ -1,4 +1,4 @@
-"""What a Python worker is handed at once is bounded by bytes, whatever the records are; measured where it is handed over."""
+"""Batches for a Python worker are bounded by bytes, for records of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data rules: what becomes of records that break them, and that they are counted, in land and direct queries, with and without routes."""
+"""Data rules: records that break them are treated as declared and counted, with and without routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schemas that `validate` takes are those that Spark takes: one parser held against the other."""
+"""The DDL parser of `validate` accepts and refuses the same schemas as Spark."""
 
 from __future__ import annotations
 

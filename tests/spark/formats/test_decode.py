@@ -1,4 +1,4 @@
-"""Every record comes out decoded or as a dead letter with its bytes; none stops the job."""
+"""Each JSON record is decoded or becomes a dead letter with its bytes; none stops the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that are observed on their way through a decoder: all of them, told good from bad, and none parsed twice."""
+"""Rows that are observed in a decoder: all are counted, good and bad apart, and each is parsed once."""
 
 from __future__ import annotations
 

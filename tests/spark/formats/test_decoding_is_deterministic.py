@@ -1,4 +1,4 @@
-"""Decoding depends on payload and schema alone: the same values on another day, in another zone and language, on another Spark line."""
+"""Decoding depends on payload and schema alone: same values on another day, in another zone, locale and Spark line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressed messages among others, through the decoder: by Arrow and without."""
+"""Compressed messages are decompressed before decoding, with Arrow and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Over all kinds of formats: what one side writes the other reads, and what every decoder owes a record."""
+"""Contract of all formats: the launch document is read as it was written, and each decoder keeps every record."""
 
 from __future__ import annotations
 

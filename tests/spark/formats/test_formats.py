@@ -1,4 +1,4 @@
-"""CSV, text, Avro and Protobuf: every record comes out decoded or as a dead letter with its bytes."""
+"""CSV, text, Avro and Protobuf records are decoded or become dead letters with their bytes."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_protobuf(spark: SparkSession, by_arrow: bool) -> None:
     assert decoder.decode(frame).select(at).first()[0] == 1_700_000_000.25
     bad: dict[str, tuple[bytes | None, str, str]] = {
         "tombstone": (None, "decode", "null payload"),
-        "cut off": (orders.FULL[:-1], "decode", "it ends inside"),
+        "cut off": (orders.FULL[:-1], "decode", "truncated inside"),
         "another type": (b"\x0a\x01x", "schema", "wrong type: id"),
     }
     assert faults(decoder, decode(spark, decoder, [p for p, _, _ in bad.values()]), bad) == {}

@@ -1,4 +1,4 @@
-"""The core's own reader of Protobuf agrees with Google's, whatever the bytes."""
+"""The core's Protobuf reader agrees with Google's on any bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a redacted field holds reaches no row, good or bad."""
+"""Redacted fields reach no column of good rows and no bytes of dead letters."""
 
 from __future__ import annotations
 

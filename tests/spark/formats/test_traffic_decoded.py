@@ -1,4 +1,4 @@
-"""What ``millrace traffic`` calls good is decoded, and what it calls spoiled is not: for each format."""
+"""Records that ``millrace traffic`` marks as good are decoded, and those marked as spoiled are not, in each format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each value lands as another parser reads it, or is a dead letter: on each Spark line, in another zone and locale."""
+"""Each value is decoded as another parser reads it, or is a dead letter, on each Spark line, zone and locale."""
 
 from __future__ import annotations
 

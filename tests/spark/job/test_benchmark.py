@@ -1,4 +1,4 @@
-"""A query measured: as many batches as asked for, of the limit's size, with their tasks; nothing is left behind."""
+"""A benchmark of a query runs the planned batches at the limit's size, records their tasks, and drops its tables."""
 
 from __future__ import annotations
 

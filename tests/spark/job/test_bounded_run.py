@@ -1,4 +1,4 @@
-"""Bounded runs of a job with a real topic: each processes what had arrived, ends by itself, and continues where the last one ended."""
+"""Bounded runs of a job process what had arrived at their start, end, and continue where the last one ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults.in_process import Job, Told
+from tests.faults.in_process_job import Job, RunResult
 
 PERIOD = 600.0
 
@@ -26,14 +26,14 @@ def batches(job: Job) -> int:
     return sum(event["event"] == "batch" for event in job.events)
 
 
-def played(spark: SparkSession, job: Job, periods: int, kills: tuple[int, ...]) -> None:
+def run_periods(spark: SparkSession, job: Job, periods: int, kills: tuple[int, ...]) -> None:
     """Play periods, of which some are killed when the last query has committed a batch that Spark has not noted."""
     for period in range(periods):
         for _ in range(1 + period % 2):
             job.send()
         killed = period in kills
-        told = job.run(dies=killed)
-        assert told.status == int(killed), told
+        result = job.run(dies=killed)
+        assert result.status == int(killed), result
         assert spark.streams.active == [], "nothing runs between"
         if not killed:
             assert job.wrong() == {}, period
@@ -42,8 +42,8 @@ def played(spark: SparkSession, job: Job, periods: int, kills: tuple[int, ...]) 
 @pytest.mark.faults
 @pytest.mark.parametrize("job", ["land", pytest.param("state", marks=pytest.mark.slow)], indirect=True)
 def test_a_killed_run_is_finished_by_the_next(spark: SparkSession, job: Job) -> None:
-    played(spark, job, 3, kills=(1,))
-    assert job.run() == Told(0, "")
+    run_periods(spark, job, 3, kills=(1,))
+    assert job.run() == RunResult(0, "")
     assert batches(job) == 0, "nothing had arrived"
 
 
@@ -51,7 +51,7 @@ def test_a_killed_run_is_finished_by_the_next(spark: SparkSession, job: Job) -> 
 @pytest.mark.faults
 @pytest.mark.parametrize("job", ["derive", "state", "latest", "join"], indirect=True)
 def test_ten_periods_land_and_derive_each_record_once_and_in_order(spark: SparkSession, job: Job) -> None:
-    played(spark, job, 10, kills=(2, 3, 7))
+    run_periods(spark, job, 10, kills=(2, 3, 7))
 
 
 @pytest.mark.slow
@@ -59,8 +59,8 @@ def test_ten_periods_land_and_derive_each_record_once_and_in_order(spark: SparkS
 def test_a_run_ends_while_records_keep_coming(job: Job) -> None:
     job.send()
     job.send()
-    assert job.run(disturbed=job.send) == Told(0, "")
+    assert job.run(disturbed=job.send) == RunResult(0, "")
     assert 2 <= batches(job) <= 4, "what had arrived, and no more than the batch that covers it"
     assert set(job.wrong()) == {"lost"}, "what came later is left to the next run"
-    assert job.run() == Told(0, "")
+    assert job.run() == RunResult(0, "")
     assert job.wrong() == {}

@@ -1,4 +1,4 @@
-"""Comparison of derived tables with one batch of their transforms: true after any cut into batches, and it sees each fault."""
+"""The comparison of derived tables with one batch of their transforms accepts any cut into batches and finds each fault."""
 
 from __future__ import annotations
 

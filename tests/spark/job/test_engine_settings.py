@@ -1,4 +1,4 @@
-"""The core under the Spark settings of each engine: whatever join and however many tasks Spark chooses."""
+"""Queries give the same results under the Spark settings of each engine, with any join and number of tasks."""
 
 from __future__ import annotations
 

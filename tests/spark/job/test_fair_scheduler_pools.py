@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.etl.job.supervise import POOL, Supervisor
 from millrace.etl.record.query import Query
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults.in_process import Job, Told
+from tests.faults.in_process_job import Job, RunResult
 from tests.spark.batches import Events
 
 GROUP = "spark.jobGroup.id"
@@ -110,10 +110,10 @@ def test_all_spark_jobs_of_a_query_have_its_pool_in_the_event_log(
     job = Job(spark, broker, tmp_path, 0, kind)
     try:
         job.send()
-        assert job.run() == Told(0, "")  # its tables are there
+        assert job.run() == RunResult(0, "")  # its tables are there
         job.send()
         with event_log(spark, tmp_path) as events:
-            assert job.run() == Told(0, "")
+            assert job.run() == RunResult(0, "")
         assert job.wrong() == {}
     finally:
         job.drop()

@@ -1,4 +1,4 @@
-"""This version continues from what every release has left: its checkpoints with their state, manifests and tables."""
+"""This version continues from the checkpoints, state, manifests and tables of every release."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints import manifest
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults.in_process import PORTION
+from tests.faults.in_process_job import PORTION
 from tests.golden import release
 from tests.spark.batches import Events
 

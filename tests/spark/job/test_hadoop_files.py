@@ -1,4 +1,4 @@
-"""Small files by URL: written whole, or not at all."""
+"""A small file that is written by URL is complete or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that a session keeps: PySpark asks the JVM for none of them again."""
+"""JVM names are looked up once for each session."""
 
 from __future__ import annotations
 

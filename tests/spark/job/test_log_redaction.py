@@ -1,4 +1,4 @@
-"""What Spark writes of a query with a password, under the settings that a job of ours has."""
+"""Spark's event log has no password of a query under a job's redaction settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint is continued by what can read it, and by nothing else: manifests beside real checkpoints."""
+"""A query continues from a checkpoint only if its manifest allows it."""
 
 from __future__ import annotations
 

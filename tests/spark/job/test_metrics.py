@@ -1,4 +1,4 @@
-"""What Spark really tells about its batches, measured beside them."""
+"""Metrics of a real query's batches have the values of Spark's progress."""
 
 from __future__ import annotations
 

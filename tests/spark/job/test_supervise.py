@@ -1,4 +1,4 @@
-"""Queries side by side: isolation of failures, and an end that does not cut a batch short."""
+"""The supervisor isolates failures of queries, and a stop lets the current batch end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.job import shutdown
+from millrace.etl.job import jvm_shutdown_hook
 from millrace.etl.job.running_query import RunningQuery
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.record.errors import (
@@ -239,7 +239,7 @@ def test_a_loss_is_not_retried(spark: SparkSession, tmp_path: Path) -> None:
 def test_the_wait_doubles_up_to_its_bound() -> None:
     retries = Retries(9, first_seconds=1, longest_seconds=6)
     for attempt, least in ((1, 1), (2, 2), (3, 4), (4, 6), (9, 6)):
-        assert least <= retries.wait(attempt) <= 1.2 * least
+        assert least <= retries.delay_seconds(attempt) <= 1.2 * least
 
 
 def assert_readable(error: str) -> None:
@@ -323,11 +323,11 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
 @pytest.mark.faults
 def test_icebergs_pools_work_on_while_a_shutdown_waits_for_a_batch(spark: SparkSession) -> None:
     """Their hooks run beside ours, and would have them refuse what the batch still asks."""
-    shutdown.keep_thread_pools(spark)
-    assert shutdown.keep_thread_pools(spark) == 0
+    jvm_shutdown_hook.keep_thread_pools(spark)
+    assert jvm_shutdown_hook.keep_thread_pools(spark) == 0
     jvm: Any = spark._jvm
     pool = jvm.org.apache.iceberg.util.ThreadPools.newExitingWorkerPool("of-a-test", 1)
     try:
-        assert shutdown.keep_thread_pools(spark) == 1
+        assert jvm_shutdown_hook.keep_thread_pools(spark) == 1
     finally:
         pool.shutdown()

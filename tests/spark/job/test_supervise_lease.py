@@ -1,4 +1,4 @@
-"""Queries under a lease: cut short where it is lost, given back at the end."""
+"""The supervisor stops queries if the lease is lost, and releases it at the end."""
 
 from __future__ import annotations
 

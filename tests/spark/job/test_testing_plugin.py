@@ -1,4 +1,4 @@
-"""The pytest plugin of projects: rows in, rows out."""
+"""The pytest plugin of projects runs transforms on rows and returns rows."""
 
 from __future__ import annotations
 

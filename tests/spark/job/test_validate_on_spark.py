@@ -1,4 +1,4 @@
-"""What `millrace validate` finds by Spark, in a process of its own: unknown and missing columns of transforms, each once."""
+"""`millrace validate` with Spark reports each unknown and each missing column of a transform once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine of somebody else's: files in a folder and two registry entries, and nothing of the product is changed.
+"""An engine from another distribution needs two registry entries and no change of the product.
 
 Its job is validated, planned, synthesised with a resource of its own, and runs here.
 """

@@ -1,4 +1,4 @@
-"""A format of somebody else's: two files in a folder and two registry entries, and nothing of the product is changed.
+"""A format from another distribution needs two files, two registry entries and no change of the product.
 
 It is validated, planned, synthesised, records of it are made, and a Spark job decodes and lands them.
 """

@@ -1,4 +1,4 @@
-"""A sink kind of somebody else's: two files in a folder and two registry entries, and nothing of the product is changed.
+"""A sink kind from another distribution needs two files, two registry entries and no change of the product.
 
 It is validated, planned, synthesised, and a Spark job runs into it.
 """
@@ -99,7 +99,7 @@ class Toy:
     def prepare(self, spark, schema):
         pass
 
-    def write(self, rows, place, refuse, again=None):
+    def write(self, rows, place, refuse, reread=None):
         offered = rows.count()
         rows.write.mode("overwrite").json(f"{self.settings.folder}/{place.run}-{place.batch}")
         return WriteCounts(offered, offered, ran=rows)

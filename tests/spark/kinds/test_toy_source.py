@@ -1,4 +1,4 @@
-"""A source kind of somebody else's: two files in a folder and two registry entries, and nothing of the product is changed.
+"""A source kind from another distribution needs two files, two registry entries and no change of the product.
 
 It is validated, planned, synthesised, and a Spark job lands its records, each once.
 """

@@ -1,4 +1,4 @@
-"""The limit of a derive query's batches: no file of a landing table makes a stream stand still."""
+"""The batch limit of a derive query: a file of any size in the landing table is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line that each kind of query prints of a batch: the advisor, dashboards and metrics read its fields."""
+"""Log line of a batch, for each kind of query: the fields that advisor, dashboards and metrics read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a database, landed and derived: the table is that of a dict, whatever the connector, order and repetitions."""
+"""Changes of a database give the table of a plain dict, for any connector, order and repetition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of several tables in one stream: each table has its route, and is kept as that of its database."""
+"""Changes of several tables in one stream: each table's route keeps the rows of its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database, its connector, and the table that is kept of it: PostgreSQL, Debezium and a broker, all real.
+"""Rows of a real PostgreSQL, through Debezium and a broker, are those of the derived table.
 
 Two sessions change rows at once while the connector makes its snapshots and is killed. The judges are PostgreSQL's own table, and of
 the history what its triggers log.

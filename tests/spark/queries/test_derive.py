@@ -1,4 +1,4 @@
-"""Deriving: enrichment and transform into a second table, each record once."""
+"""Derive queries: enrichment and transform into a second table, each record once."""
 
 from __future__ import annotations
 

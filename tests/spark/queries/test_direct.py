@@ -1,4 +1,4 @@
-"""Direct queries: good records into the sink and bad ones beside it, each once, whatever comes again."""
+"""Direct queries write good records to the sink and bad ones to the dead letters, each once, also after replays."""
 
 from __future__ import annotations
 

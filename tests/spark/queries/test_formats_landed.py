@@ -1,4 +1,4 @@
-"""Every format lands, opens compressed messages, is redacted and replayed, as JSON is."""
+"""Every format lands with compression, redaction and replay, as JSON does."""
 
 from __future__ import annotations
 

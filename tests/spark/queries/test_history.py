@@ -1,4 +1,4 @@
-"""History of rows: what the table shows at any time is what a plain list of the commits says, whatever came late, twice or again."""
+"""A table with history shows at any time the rows of a plain list of commits, with late, repeated and replayed changes."""
 
 from __future__ import annotations
 

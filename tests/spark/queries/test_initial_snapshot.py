@@ -1,4 +1,4 @@
-"""Where a derive query begins on a table whose first states are forgotten: all of it is read, or it is told."""
+"""A derive query on a table with expired snapshots reads all rows, or fails with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landing: each record once, whatever is replayed; accounts that agree with the table."""
+"""Landing: each record once after any replay, and accounts that agree with the table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis import missed_records_guard as kinesis_guard
-from millrace.etl.sources.offsets import OffsetRange, in_few_tasks
+from millrace.etl.sources.offsets import BatchOffsets, in_few_tasks
 from tests.spark.batches import (
     DDL,
     EPOCH,
@@ -89,7 +89,7 @@ def test_a_batch_lands_with_envelope_hash_and_dead_letters(spark: SparkSession, 
 def test_tasks_of_few_records_take_several_partitions(
     spark: SparkSession, each: int, partitions: int, tasks: int
 ) -> None:
-    offsets = OffsetRange(*({f"flights/{p}": at for p in range(partitions)} for at in (7, 7 + each)))
+    offsets = BatchOffsets(*({f"flights/{p}": at for p in range(partitions)} for at in (7, 7 + each)))
     batch = spark.range(0, 1, 1, partitions)
     assert in_few_tasks(batch, offsets).rdd.getNumPartitions() == tasks
     assert in_few_tasks(batch, None).rdd.getNumPartitions() == partitions

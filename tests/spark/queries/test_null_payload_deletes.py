@@ -1,4 +1,4 @@
-"""A null payload that deletes, whatever the format is and whatever else is done to a payload."""
+"""A null payload deletes its key's row, in each format and with redaction and compression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order, end to end: keyed and windowed results against a plain computation over the ledger.
+"""Keyed and windowed results agree with a plain computation over the ledger.
 
 Each history has a split or merge of a stream, or an added partition; commits that a limit cuts; a kill between a sink's commit and the
 checkpoint; a replay of a repaired record; a backfill of records that a connector had missed; and a driver whose clock is set back.

@@ -1,4 +1,4 @@
-"""Derive and direct queries into sinks beside the lake, from the settings on: accounts, dead letters, replay."""
+"""Derive and direct queries into sinks outside the lake: accounts, dead letters, replay."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from millrace.etl.record.errors import AccountsError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
-from millrace.etl.sinks.base import Again, BatchPlace, Refuse, Sink, WriteCounts, dead_letters_of
+from millrace.etl.sinks.base import BatchPlace, Refuse, Reread, Sink, WriteCounts, dead_letters_of
 from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink
@@ -351,7 +351,7 @@ class _RefusesAll:
         rows: DataFrame,
         place: BatchPlace | None,
         refuse: Refuse,
-        again: Again | None = None,
+        reread: Reread | None = None,
     ) -> WriteCounts:
         letters = dead_letters_of(rows, F.lit("no"))
         count = letters.count()

@@ -1,4 +1,4 @@
-"""Queries as their settings make them: what they read, what guards it, which tables take it; nothing is started."""
+"""Queries are built from their settings: sources, guards and tables, without a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes: each record decoded as its topic says, every record kept, one table with one identity."""
+"""Routes decode each record by its topic, keep every record, and share one table and identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Direct queries with routes: one read, several sinks, each record once in its own, whatever comes again."""
+"""Direct queries with routes read a batch once and write each record once into its sink, also after replays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.leg_guards import offsets_of
-from millrace.etl.sources.offsets import OffsetRange
+from millrace.etl.sources.offsets import BatchOffsets
 from tests.spark.batches import EPOCH, Events, frame
 from tests.spark.queries.test_direct import NoLookUp
 
@@ -212,7 +212,7 @@ def test_offsets_are_those_of_all_legs(pipe: Pipeline) -> None:
         (folder / str(number)).write_text(f"v1\n{{}}\n{gates}\n{web(number + 4, number)}")
     first, second = (offsets_of(pipe.spark, pipe.director.replayed, number) for number in range(2))
     assert second is not None
-    assert first == OffsetRange({}, {"web/web.clicks/0": 4, "web/web.new/0": 0})
+    assert first == BatchOffsets({}, {"web/web.clicks/0": 4, "web/web.new/0": 0})
     assert second.end == {"gates/0": 3, "web/web.clicks/0": 5, "web/web.new/0": 1}
     assert second.start == first.end
 

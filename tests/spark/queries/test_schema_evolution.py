@@ -1,4 +1,4 @@
-"""A schema that grows alters the table and keeps its stream; any other change is refused with the way out."""
+"""An added column alters the table and continues the stream; other changes are refused with the remedy."""
 
 from __future__ import annotations
 

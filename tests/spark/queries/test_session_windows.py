@@ -1,4 +1,4 @@
-"""Session windows out of a landing table into Iceberg, held against a ledger of what was clicked."""
+"""Session windows from a landing table agree with the ledger of clicks."""
 
 from __future__ import annotations
 

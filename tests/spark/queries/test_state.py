@@ -1,4 +1,4 @@
-"""Derive queries that keep state, against the same computed at once from the whole landing table."""
+"""Derive queries with state give the results of one computation over the whole landing table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record that claims a time far ahead moves no watermark, so that what follows is not late."""
+"""A record with a time far ahead moves no watermark, so later records are not late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A range of a landing table is derived again, beside its stream: what was missing comes, nothing comes twice."""
+"""A backfill of a derived table adds missing rows beside its stream and doubles none."""
 
 from __future__ import annotations
 

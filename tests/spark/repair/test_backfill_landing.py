@@ -1,4 +1,4 @@
-"""A landing table gets what it lacks, once: out of a topic, out of a Kinesis stream, out of files."""
+"""A backfill of a landing table adds missing records once, from a topic, a Kinesis stream or files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Erasure of a person's records: nothing of them is left, nothing else is lost or doubled, and no query stops."""
+"""An erasure removes all rows of a person, loses or doubles no others, and stops no query."""
 
 from __future__ import annotations
 

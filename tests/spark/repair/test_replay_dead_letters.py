@@ -1,4 +1,4 @@
-"""Replay: dead letters land again once, under identities of their own, with what they had."""
+"""A replay lands each dead letter once, under an identity of its own, with its times and position."""
 
 from __future__ import annotations
 

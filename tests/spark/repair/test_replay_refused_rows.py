@@ -1,4 +1,4 @@
-"""What a derive query's sink refused is offered to it again: once, and nothing that was good with it."""
+"""A replay offers refused rows of a derive query to its sink once, without the good rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old dead letters leave the landing table; nothing else does, and nobody derives anything from that."""
+"""Old dead letters leave the landing table, and derive queries see no change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction, expiry and orphan removal: nothing lost, nobody who is behind cut off, also while streams run."""
+"""Compaction, expiry and orphan removal lose nothing and cut off no reader, also while streams run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DynamoDB on moto's server and Kinesis on kinesalite: each row there, replayed, broken and throttled."""
+"""DynamoDB (moto) and Kinesis (kinesalite) sinks write each row after replays, failures and throttling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: a real server; each row once, whatever comes again, breaks or is refused."""
+"""PostgreSQL sink on a real server: each row once after replays, failures and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who PostgreSQL is, is known before a password is sent: over a real server, behind TLS of our own."""
+"""PostgreSQL's certificate is verified before a password is sent."""
 
 from __future__ import annotations
 

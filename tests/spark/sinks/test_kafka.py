@@ -1,4 +1,4 @@
-"""Kafka: a real broker; every message has the identity by which a reader tells a repeated one."""
+"""Kafka sink on a real broker: every message has the identity by which readers find repetitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of ``latest_by`` that meets a compaction or an erasure of the same table, in both orders of their commits."""
+"""A batch of ``latest_by`` that conflicts with a compaction or an erasure keeps the result, in both orders of the commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows by a key, of which the last record counts and a null payload deletes: from a real broker into every sink."""
+"""``latest_by`` keeps the last record of each key in every sink, and a null payload deletes its row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.launch.sources import KafkaReading
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults.in_process import Job
+from tests.faults.in_process_job import Job
 
 _numbers = iter(range(1000))
 
@@ -156,8 +156,8 @@ def test_a_transform_that_loses_the_order_stops_the_start(
 ) -> None:
     job = Customers(spark, broker, tmp_path, "without_order")
     try:
-        told = job.run()
-        assert told.status == 2
-        assert "its result lacks _position; keep _position, _deleted in its select" in told.message
+        result = job.run()
+        assert result.status == 2
+        assert "its result lacks _position; keep _position, _deleted in its select" in result.message
     finally:
         job.drop()

@@ -1,4 +1,4 @@
-"""OpenSearch: a real server (:mod:`tests.opensearch`); answers that no server gives on purpose are made up."""
+"""OpenSearch sink on a real server, with simulated answers for failures that a server does not give on request."""
 
 from __future__ import annotations
 

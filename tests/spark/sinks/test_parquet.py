@@ -1,4 +1,4 @@
-"""Parquet: a batch is in its folder once, whatever comes again; who reads by the manifests sees nothing else."""
+"""Parquet sink: each batch is in its folder once after any replay, for readers of the manifests."""
 
 from __future__ import annotations
 

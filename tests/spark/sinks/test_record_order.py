@@ -1,4 +1,4 @@
-"""The last record of each key stays in every sink, in whatever batches a history comes, held against the ledger."""
+"""Each sink keeps the last record of each key, for any cut of a history into batches."""
 
 from __future__ import annotations
 

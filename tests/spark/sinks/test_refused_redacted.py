@@ -1,4 +1,4 @@
-"""A refusal by a real PostgreSQL or OpenSearch quotes the row: nothing of a redacted field is in it, nor in what is kept of it."""
+"""Refusals of PostgreSQL and OpenSearch quote a row, but no redacted field, in errors and dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of two runs or jobs that write one table at a time, each record is written once."""
+"""Two runs or jobs that write one table at a time write each record once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits whose answer is lost: the catalog has made them, and the writer does not know."""
+"""Commits whose answer is lost are recognised, and no record is doubled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests import rest_catalog
 from tests.faults import bucket
 from tests.faults.bucket import Faults
 from tests.faults.crashed_job import PORTION, portion
-from tests.faults.in_process import Job
+from tests.faults.in_process_job import Job
 
 pytestmark = pytest.mark.slow
 

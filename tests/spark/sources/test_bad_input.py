@@ -1,4 +1,4 @@
-"""Bad input on its way through landing, from both sources: all of it lands, good or with its bytes and a reason."""
+"""Bad input from Kafka and Kinesis lands completely: as good rows, or with bytes and reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics that Millrace makes turn away times that no producer can mean."""
+"""Topics that Millrace creates refuse records with timestamps far from now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in by a real broker, who is not and what is then said, and a password that is changed while a job runs."""
+"""Sign-in to a real broker: success, each refusal's message, and a password that changes while a job runs."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ SAID = {
     "out of date": "the brokers refuse the certificate of secret {arn} (Received fatal alert: certificate_",
     "foreign": "the brokers refuse the certificate of secret {arn} (Received fatal alert: ",
     "another's key": "the brokers refuse the certificate of secret {arn} (Received fatal alert: ",
-    "sealed key": "secret {arn}: privateKey is not an unencrypted PKCS #8 key in PEM",
+    "sealed key": "secret {arn}: privateKey must be an unencrypted PKCS #8 key in PEM",
     "broken key": "is not a certificate or key in PEM (Private key could not be loaded)",
     "missing": "secret {arn}: lacks password; it is a JSON object with username and password",
     "empty": "secret {arn}: lacks certificate; it is a JSON object with certificate and privateKey",

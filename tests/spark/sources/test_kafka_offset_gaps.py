@@ -1,4 +1,4 @@
-"""Logs with gaps: transactions, compaction, records that were deleted before they were read; from a real broker, by key and as landed."""
+"""Topics with gaps in their offsets (transactions, compaction, deleted records) are read completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs of a job, as an engine starts it, on a broker that asks who comes: what is landed and sent, and what is never written."""
+"""Runs of a job on a secured broker land and send every record, and write no secret to logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records whose times no table can hold, or that no producer can mean: from a real broker, whose producers choose them."""
+"""Kafka records with timestamps beyond any table's range land around the others, from a real broker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults import in_process
-from tests.faults.in_process import Job
+from tests.faults import in_process_job
+from tests.faults.in_process_job import Job
 
 NANOS = 1_790_000_000_000_000_000
 """A time of 2026 in nanoseconds, sent as milliseconds."""
@@ -115,12 +115,12 @@ def test_a_time_that_overflows_is_a_dead_letter_and_stops_nothing(
     job.send_at(NANOS, begun, begun, LARGEST, NANOS, begun)
     job.send_at(begun, begun, LARGEST, partition=1)
     # In batches of a few, those behind one that was read around are written by the same process.
-    monkeypatch.setattr(in_process, "PORTION", 3)
-    told = job.run()
-    assert (told.status, told.message) == (0, "")
+    monkeypatch.setattr(in_process_job, "PORTION", 3)
+    result = job.run()
+    assert (result.status, result.message) == (0, "")
     job.send_at(begun, LARGEST, begun)
-    told = job.run()
-    assert (told.status, told.message) == (0, "")
+    result = job.run()
+    assert (result.status, result.message) == (0, "")
     poison = {0, 3, 4, 8, 10}
     assert job.good() == sorted(set(range(12)) - poison)
     letters = job.letters()
@@ -191,8 +191,8 @@ def test_times_before_1970_and_none_are_those_of_the_batch_and_one_that_overflow
     job.send_at(begun, -NANOS, begun, partition=1)
     # Found by the index, and not enough.
     job.send_at(LARGEST)
-    told = job.run()
-    assert (told.status, told.message) == (0, "")
+    result = job.run()
+    assert (result.status, result.message) == (0, "")
     assert job.good() == [0, 1, 2, 3, 5]
     assert [json.loads(bytes(row["_bytes"]))["n"] for row in job.letters()] == [6, 4]
     times = spark.table(job._full("landed")).select(F.expr("unix_millis(_arrived_at)").alias("at")).collect()
@@ -212,8 +212,8 @@ def test_routes_are_read_around_times_that_overflow(
     job.client.produce(f"{job._topic}-b", b'{"n": 3, "text": "secret"}', timestamp=LARGEST)
     job.client.produce(f"{job._topic}-b", b'{"n": 4, "text": "secret"}', timestamp=begun)
     assert job.client.flush(30) == 0
-    told = job.run()
-    assert (told.status, told.message) == (0, "")
+    result = job.run()
+    assert (result.status, result.message) == (0, "")
     landed = spark.table(job._full("landed"))
     letters = landed.where("_error IS NOT NULL").orderBy("_route").collect()
     assert [(row["_route"], row["_stage"], row["a"], row["b"]) for row in letters] == [
@@ -240,13 +240,13 @@ def test_a_batch_is_no_code_of_its_own(
     spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What differs from batch to batch stands beside Spark's generated code: compiled again, it is warmed up again, too."""
-    monkeypatch.setattr(in_process, "PORTION", 1)
+    monkeypatch.setattr(in_process_job, "PORTION", 1)
     job = Timed(spark, broker, tmp_path, kind)
     job.send_at(*[now()] * 12)
     compiled: list[int] = []
     times: Any = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()  # type: ignore[union-attr]
-    told = job.run(disturbed=lambda: compiled.append(times.getCount()))
-    assert (told.status, told.message) == (0, "")
+    result = job.run(disturbed=lambda: compiled.append(times.getCount()))
+    assert (result.status, result.message) == (0, "")
     # With another query beside it, a batch may hold what two of the other have written.
     assert len(compiled) > 8
     assert compiled[-3:] == [compiled[-1]] * 3, compiled

@@ -1,4 +1,4 @@
-"""A query on topics and a stream continues at times of Kafka that overflow: a real broker, and the sandbox's Kinesis."""
+"""A query on topics and a Kinesis stream continues at Kafka timestamps that overflow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace.etl.job.supervise import Supervisor
 from millrace.sandbox.programs.kafka import Kafka
 from tests import kinesalite
 from tests.faults import jobs
-from tests.faults.in_process import Told
+from tests.faults.in_process_job import RunResult
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.spark.sources.test_kafka_times import LARGEST, NANOS, Routed, now
 
@@ -126,17 +126,17 @@ def test_a_query_on_topics_and_a_stream_goes_on_at_a_time_that_overflows(mixed: 
     send(mixed)
     mixed.put(7)
     # Of the first batch of a checkpoint, whose log has no batch before it.
-    told = mixed.run()
-    assert (told.status, told.message) == (0, "")
+    result = mixed.run()
+    assert (result.status, result.message) == (0, "")
     # Of a later one; then of none.
     mixed.put(5)
     send(mixed)
-    told = mixed.run()
-    assert (told.status, told.message) == (0, "")
+    result = mixed.run()
+    assert (result.status, result.message) == (0, "")
     mixed.put(5)
     mixed.send_at(now(), now())
-    told = mixed.run()
-    assert (told.status, told.message) == (0, "")
+    result = mixed.run()
+    assert (result.status, result.message) == (0, "")
     assert not [each for each in mixed.events if each["event"] == "read_around"]
     assert mixed.numbers() == Counter(range(first, mixed.sent))
     letters = [row for row in mixed.landed() if row["_error"] is not None]
@@ -161,8 +161,8 @@ def test_batches_behind_one_that_was_read_around_are_read_by_spark(mixed: Mixed)
             mixed.send_at(now(), partition=len(batches) % 2)
             mixed.put(1)
 
-    told = mixed.run(disturbed=more)
-    assert (told.status, told.message) == (0, "")
+    result = mixed.run(disturbed=more)
+    assert (result.status, result.message) == (0, "")
     assert mixed.numbers() == Counter(range(mixed.sent))
     assert len([each for each in mixed.events if each["event"] == "read_around"]) <= 2
 
@@ -184,12 +184,12 @@ def test_bounded_runs_end_behind_the_last_record_of_each_shard(mixed: Mixed) -> 
             mixed.kinesis.get_waiter("stream_exists").wait(StreamName=mixed.stream, WaiterConfig={"Delay": 1})
             mixed.put(3)
             assert mixed.run(dies=True).status == 1
-        assert mixed.run() == Told(0, "")
+        assert mixed.run() == RunResult(0, "")
         assert mixed.numbers() == Counter(range(mixed.sent)), period
     # What comes during a run is left to the next one, or is in the batch that covers the end.
     before = mixed.sent
     mixed.put(1)
-    assert mixed.run(disturbed=lambda: mixed.put(1)) == Told(0, "")
+    assert mixed.run(disturbed=lambda: mixed.put(1)) == RunResult(0, "")
     assert set(range(before + 1)) <= mixed.numbers().keys()
-    assert mixed.run() == Told(0, "")
+    assert mixed.run() == RunResult(0, "")
     assert mixed.numbers() == Counter(range(mixed.sent))

@@ -1,4 +1,4 @@
-"""What the core does where a Kinesis connector could lose records or give two the same identity."""
+"""Landing guards against Kinesis connectors that lose records or repeat an identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sandbox's own reader of Kinesis, on Spark 4 and a real server: each record in one batch, and replays that are exact."""
+"""The sandbox's Kinesis reader on Spark 4: each record in one batch, and exact replays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Kinesis query that falls behind stops before it leaves out what the stream forgot."""
+"""A Kinesis query that falls behind the retention stops before it skips records."""
 
 from __future__ import annotations
 

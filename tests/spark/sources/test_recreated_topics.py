@@ -1,4 +1,4 @@
-"""A topic that was made again under its name is not taken for the one that was read: real brokers, real checkpoints."""
+"""A query refuses a topic that was deleted and created again under its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millrace.etl.record.errors import NoAnswerError
 from millrace.etl.sources.kafka import topic_state
 from millrace.sandbox.programs.kafka import Kafka
 from millrace.sandbox.records.producer import KafkaProducer
-from tests.faults.in_process import PARTITIONS, PORTION, Job
+from tests.faults.in_process_job import PARTITIONS, PORTION, Job
 
 _numbers = iter(range(1000))
 
@@ -97,12 +97,12 @@ def test_a_topic_that_was_made_again_is_refused_and_a_stream_of_another_name_tak
     shop.make_topic_again()
     shop.send()
     shop.send()
-    told = shop.run()
-    assert told.status == 2, "it continued as if nothing had been"
+    result = shop.run()
+    assert result.status == 2, "it continued as if nothing had been"
     old = shop.kept()["checkpoint"]
     (key,) = (key for key in old if key.startswith("topic "))
-    assert f"its id was {old[key]} and is " in told.message
-    assert "was deleted and created again" in told.message
+    assert f"its id was {old[key]} and is " in result.message
+    assert "was deleted and created again" in result.message
     # The checkpoint alone is no way out: the old records have the identities of the new ones.
     shop.forget_checkpoint()
     again = shop.run()

@@ -1,4 +1,4 @@
-"""A topic whose new leader lacks records that a job has read, and gives their offsets to others."""
+"""A query detects a topic whose new leader lost records and reused their offsets."""
 
 from __future__ import annotations
 

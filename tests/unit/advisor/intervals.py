@@ -1,4 +1,4 @@
-"""Intervals of triggers, with the milliseconds that Spark makes of each; None where it refuses (``tests/spark/job/test_trigger_intervals.py``)."""
+"""Intervals of triggers, with the milliseconds that Spark makes of each; None where it refuses (``tests/spark/job/test_interval_parsing.py``)."""
 
 from __future__ import annotations
 

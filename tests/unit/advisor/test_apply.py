@@ -1,4 +1,4 @@
-"""A change of the advice in the environment file: what is written, and what is refused with nothing written."""
+"""Changes of the advice are written into the environment file, or refused with nothing written."""
 
 from __future__ import annotations
 

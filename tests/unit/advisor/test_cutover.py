@@ -1,4 +1,4 @@
-"""What a later import of the same job changes in its file, and what the steps of a change over say."""
+"""A later import of the same job updates its file, and prints the steps of the cut-over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_program import Answers, read
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
-from millrace.cli.plan.existing.import_job import _begin_again
+from millrace.cli.plan.existing.import_job import _update_import
 from millrace.cli.plan.existing.import_plans import as_yaml
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
@@ -96,7 +96,7 @@ def test_a_moment_without_quotes_is_told_as_it_is_written(
     plain = begun.replace("'2026-12-01T08:00:00Z'", "2026-11-23T00:00:00Z")
     assert "start: 2026-11-23T00:00:00Z\n" in plain
     file = tmp_path / "orders.yaml"
-    _begin_again(
+    _update_import(
         file,
         plain,
         made(None),

@@ -1,4 +1,4 @@
-"""Each fault by itself in an else healthy query is found, with its batches and a change; nothing in the healthy one."""
+"""Each single fault in a healthy query is found with its batches and a change; a healthy query has no finding."""
 
 from __future__ import annotations
 

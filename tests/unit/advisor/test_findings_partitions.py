@@ -1,4 +1,4 @@
-"""How many tasks a stage should have, and what gives it as many: Kafka's reader splits a topic's partitions, no option joins them."""
+"""Findings on the number of tasks of a stage, and the options that change it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.synthetic_histories import KAFKA, batch, even, found, history, job, stage
-from tests.unit.advisor.test_command import ROOT, flights
+from tests.unit.advisor.test_advise_command import ROOT, flights
 
 
 def of_topic(own: int, count: int, seconds: float, cores: int):

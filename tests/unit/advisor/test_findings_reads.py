@@ -1,4 +1,4 @@
-"""What a batch reads and writes more often, or in more pieces, than it needs to; each fault by itself."""
+"""Findings on repeated reads and small files, for each single fault."""
 
 from __future__ import annotations
 

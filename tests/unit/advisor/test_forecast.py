@@ -1,4 +1,4 @@
-"""What was foretold is kept, and held against what ran next."""
+"""Forecasts are stored and compared with the next run's log."""
 
 from __future__ import annotations
 

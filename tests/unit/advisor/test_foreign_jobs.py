@@ -1,4 +1,4 @@
-"""Jobs that are not ours, and logs in S3, on moto's server."""
+"""Jobs that Millrace did not deploy, and logs in S3, are read from moto's server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event logs that somebody made to do harm: the answer is a report, or a message; never a traceback, never all memory."""
+"""Malicious event logs give a report or a message, without a traceback and within the memory limit."""
 
 from __future__ import annotations
 

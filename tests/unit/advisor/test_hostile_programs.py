@@ -1,4 +1,4 @@
-"""Programs that would exhaust the reader of their text."""
+"""Programs that would exhaust the reader of their source are refused."""
 
 from __future__ import annotations
 

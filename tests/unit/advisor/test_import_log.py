@@ -1,4 +1,4 @@
-"""The log of an imported job: its own run's, and only offsets of exactly the topic that is imported."""
+"""Log of an imported job: from its own run, with offsets of exactly the imported topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evaluation of a program against Python itself: the value that a run has is among those that the text tells."""
+"""Values that the interpreter finds for a program include those of a run in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that run already, on moto's server, become environments that can be planned."""
+"""Running jobs on moto's server become environments that can be planned."""
 
 from __future__ import annotations
 

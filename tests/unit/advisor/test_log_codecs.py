@@ -1,4 +1,4 @@
-"""Codecs of event logs: those of Spark, damaged bytes, and what cannot be unpacked."""
+"""Event logs in Spark's codecs are unpacked; damaged and unsupported ones are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin against logs whose costs are known, and against what then happens under other conditions."""
+"""Simulations from logs with known costs agree with the runs under other conditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a program authenticates to Kafka, read from its text."""
+"""Kafka authentication of a program, read from its source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from millrace.advisor.existing.brokers import authentication_of
 from millrace.advisor.existing.job_program import read
-from tests.unit.advisor.test_script import BATCH, FOUND, KAFKA, LOGIN_ARN, RUN, WRITE, Catalog
+from tests.unit.advisor.test_program_reader import BATCH, FOUND, KAFKA, LOGIN_ARN, RUN, WRITE, Catalog
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""All streaming jobs of an account: on moto where it has the call, else answers that botocore's models validate."""
+"""``millrace scan`` lists all streaming jobs of an account, from moto or answers that botocore validates."""
 
 from __future__ import annotations
 

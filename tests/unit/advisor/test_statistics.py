@@ -1,4 +1,4 @@
-"""What the advisor computes with NumPy alone, held against SciPy, which the advisor's installation leaves out."""
+"""The advisor's statistics with NumPy agree with SciPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command prints of logs whose names hold what a console, a page or a file could stumble over."""
+"""Names from event logs are escaped in terminal, page and file names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More and fewer cores, in what each service counts: workers, executors or cores; and as what it is set to now."""
+"""What-if changes of cores are stated in the service's unit: workers, executors or cores."""
 
 from __future__ import annotations
 

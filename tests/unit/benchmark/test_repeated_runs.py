@@ -1,11 +1,11 @@
-"""Few settings whose repetitions disagree are measured again, whole; many are not."""
+"""A few settings whose repetitions disagree are measured again; if many disagree, none is."""
 
 from __future__ import annotations
 
 import pytest
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.repeated_runs import disagreeing_settings, schedule_again, with_repeated_runs
+from millrace.benchmark.repeated_runs import disagreeing_settings, replace_disturbed_settings, schedule_again
 from millrace.benchmark.repetitions import Disturbance
 from millrace.benchmark.schedule import WARM_UP, schedule
 from tests.unit.benchmark.synthetic_measurements import session
@@ -52,7 +52,7 @@ def measured_again(found: list[Disturbance], whole: Measurements) -> Measurement
 def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
     whole = slowed(session(2), (2000, 1))
     result = disagreeing_settings(whole, QUERIES)
-    mended = with_repeated_runs(whole, measured_again(result, session(2)), result)
+    mended = replace_disturbed_settings(whole, measured_again(result, session(2)), result)
     assert disagreeing_settings(mended, QUERIES) == []
     assert mended.settings["measured_again"] == "2000 over 1"
     assert mended.settings["measured_again_beside"] == "8000 over 2"
@@ -69,7 +69,9 @@ def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
 def test_what_disagrees_once_more_is_evidence_still() -> None:
     whole = slowed(session(2), (2000, 1))
     result = disagreeing_settings(whole, QUERIES)
-    assert disagreeing_settings(with_repeated_runs(whole, measured_again(result, whole), result), QUERIES)
+    assert disagreeing_settings(
+        replace_disturbed_settings(whole, measured_again(result, whole), result), QUERIES
+    )
 
 
 @pytest.mark.parametrize("repetitions", [2, 3])
@@ -92,10 +94,10 @@ def test_a_machine_that_has_become_quicker_or_slower_meanwhile_is_told(
     )
     result = disagreeing_settings(whole, QUERIES)
     assert {(each.limit, each.partitions) for each in result} == {(2000, 1)}
-    mended = with_repeated_runs(whole, measured_again(result, second), result)
+    mended = replace_disturbed_settings(whole, measured_again(result, second), result)
     (told,) = {(each.limit, each.partitions) for each in disagreeing_settings(mended, QUERIES)}
     assert told == (8000, 2)
-    still = with_repeated_runs(whole, measured_again(result, first), result)
+    still = replace_disturbed_settings(whole, measured_again(result, first), result)
     assert disagreeing_settings(still, QUERIES) == []
 
 

@@ -1,4 +1,4 @@
-"""What ``bench`` refuses before anything is started."""
+"""``millrace bench`` refuses wrong options before it starts anything."""
 
 from __future__ import annotations
 

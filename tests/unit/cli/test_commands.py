@@ -1,4 +1,4 @@
-"""The command line as its users start it: a process, its streams, its exit status."""
+"""The command as a process: output, error stream, exit status."""
 
 import json
 import os

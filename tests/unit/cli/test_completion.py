@@ -1,4 +1,4 @@
-"""What a shell completes: the same as from the commands themselves, and without their imports."""
+"""Shell completion lists what the commands accept, without importing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``millrace deploy`` as its users call it: one at a time, and a script reads one JSON document."""
+"""``millrace deploy``: one deployment at a time, and one JSON document for scripts."""
 
 from __future__ import annotations
 

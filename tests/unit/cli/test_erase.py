@@ -1,4 +1,4 @@
-"""``millrace erase``: shown first, asked for once, refused where it is wide or wrong, followed to its end."""
+"""``millrace erase`` shows matches, asks once, refuses wide or wrong conditions, and follows the erasure to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same exit status for the same cause, whichever command meets it, and never a traceback."""
+"""Each cause of failure has one exit status in all commands, without a traceback."""
 
 from __future__ import annotations
 

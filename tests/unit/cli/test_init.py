@@ -1,4 +1,4 @@
-"""``millrace init``, and what a project that it writes is to every verb."""
+"""``millrace init`` writes a project that every command accepts."""
 
 from __future__ import annotations
 

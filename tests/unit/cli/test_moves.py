@@ -1,4 +1,4 @@
-"""Moves of ``millrace plan``: each, written into the file and planned again, costs what was printed, and is kept."""
+"""Each move of ``millrace plan``, applied to the file, gives the cost that was printed."""
 
 from __future__ import annotations
 

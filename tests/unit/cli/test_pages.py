@@ -1,4 +1,4 @@
-"""What a page says without a browser: names, tables and links of whatever it is given, and nothing else."""
+"""Content of HTML pages: names, tables and links, escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``millrace plan --diff``: sizes and dollars that another version of the project would have otherwise."""
+"""``millrace plan --diff`` shows sizes and dollars that differ from another version of the project."""
 
 from __future__ import annotations
 

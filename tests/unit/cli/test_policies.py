@@ -1,4 +1,4 @@
-"""The policies of people allow what the commands call, and nothing that none of them calls."""
+"""Policies for people allow the calls of the commands and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``audit`` and ``backfill`` refuse before they ask anybody anything, and what a backfill is said to take."""
+"""``audit`` and ``backfill`` refuse wrong options before any request, and state the size of a backfill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever names, logs and records hold: nothing of the tool obeys it, in a terminal, in a pipe, in JSON or in a page."""
+"""Control characters in names, logs and records are inert in terminal, pipe, JSON and page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that commands read and write where their users say: a wrong one is one message, never a traceback."""
+"""A wrong user file is reported in one message, without a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan, a simulation and advice open with follows from what was planned, played or read, and its command works."""
+"""Verdicts of plan, simulation and advice follow from their results, and the suggested command works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an environment names of another account is meant or an error, and what it takes over is listed."""
+"""Resources of other accounts are refused unless ``governance.other_accounts`` names them; existing ones are listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every mistake that an environment file can hold: one bad file a row, one problem each.
+"""Each mistake in an environment file gives one problem with file, line and key.
 
 A row replaces text of the good file; `#!` marks the line that the problem must name.
 """

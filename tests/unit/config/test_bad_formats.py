@@ -1,4 +1,4 @@
-"""Mistakes in a payload's format, one problem each; `#!` marks the line that the problem must name."""
+"""Each mistake in a payload format gives one problem; `#!` marks the line that it must name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in network, storage, governance, history server and in what exists already: one a row."""
+"""Each mistake in network, storage, governance, history server or existing resources gives one problem."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `validate` reads besides the environment file: schemas, and the transforms' source; without PySpark."""
+"""`validate` checks schemas and the source of transforms without PySpark."""
 
 from __future__ import annotations
 

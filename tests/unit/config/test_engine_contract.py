@@ -1,4 +1,4 @@
-"""Over all kinds of engines: both sides know them, and what one says of itself another place can use."""
+"""Contract of all engines: both sides know them, and their properties are consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database without TLS, or one whose certificate nobody could check, is refused when the file is read."""
+"""A database without TLS or without a verifiable certificate is refused at load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that run in turns: what their queries cannot do is told, all at once, each with its key."""
+"""Queries that cannot run in bounded runs are refused, all at once, each with its key."""
 
 from __future__ import annotations
 

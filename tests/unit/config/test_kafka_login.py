@@ -1,4 +1,4 @@
-"""What a file says of the way into a Kafka cluster: what is taken, and each mistake, all of them at once."""
+"""Authentication of Kafka clusters in the file: what is accepted, and all mistakes at once."""
 
 from __future__ import annotations
 

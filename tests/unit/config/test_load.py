@@ -1,4 +1,4 @@
-"""Files, names, inheritance, YAML itself: what a load finds before it judges any value."""
+"""Loading of files: names, inheritance and YAML, before values are checked."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Names that a deployment and whoever looks for it must agree on."""
+"""Resource names: the same for deployment and look-up, and within AWS's limits."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a region does not have is refused before anything is deployed."""
+"""Services that a region lacks are refused at load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions of data rules: which are read, which are refused and why, and how they read in a routed table."""
+"""Conditions of data rules: accepted, refused with a reason, and rewritten for a routed table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON Schema tells an editor what each key means and what stands where it is left out."""
+"""The JSON Schema describes each key and its default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets of every form that services give them are refused, wherever they stand; names and references are not."""
+"""Secrets of every service's form are refused at any place; names and references are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Over all kinds of sinks: what one side writes the other reads, with no key left over."""
+"""Contract of all sinks: the launch document is read as it was written, with no key left over."""
 
 from __future__ import annotations
 

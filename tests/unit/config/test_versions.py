@@ -1,4 +1,4 @@
-"""One table of versions: what repeats one of its constants, because it must, repeats it right."""
+"""Copies of the version table's constants agree with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slips of YAML, each with the message that a person needs; null, which removes what a base has."""
+"""Each YAML mistake has a plain message; null removes a key of the base."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.unit.config.test_load import problems
         ("jobs: {a: 1\n", 1, "the { of jobs is not closed", "}"),
         ("project: 'a\nregion: b\n", 1, "the quote of project is not closed", "the same quote"),
         ("project: a\n\tregion: b\n", 2, "a tab", "spaces"),
-        ("project: a: b\n", 1, "mapping values are not allowed here", "text that holds ': ' in quotes"),
+        ("project: a: b\n", 1, "mapping values are not allowed here", "quotes around a text with ': ' in it"),
     ],
 )
 def test_what_is_not_closed_is_told_where_it_begins(

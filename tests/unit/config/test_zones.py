@@ -1,4 +1,4 @@
-"""Zones by id: what a service refuses is told before anything is deployed."""
+"""Availability zones that a service refuses are refused at load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names what is there, and its walks can be walked."""
+"""Files and functions that ARCHITECTURE.md names exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CONTRIBUTING says which files to change, and the hooks before a commit start what set-up installs."""
+"""Files that CONTRIBUTING names exist, and the hooks start installed programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Citations of design pages lead to a page and a section that are there."""
+"""Citations of design pages name an existing page and section."""
 
 from __future__ import annotations
 

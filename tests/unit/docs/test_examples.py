@@ -1,4 +1,4 @@
-"""Examples in docstrings come to what stands below them."""
+"""Doctest examples give the printed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of formats in ``docs/formats.md`` is what the kinds say of themselves."""
+"""The table in ``docs/formats.md`` agrees with the format classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each hostile input of the page names one test that is there."""
+"""Each hostile input of the page names an existing test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The map of the product has a line for each file, and each line says something of its own."""
+"""The map of the product has a distinct line for each file."""
 
 from __future__ import annotations
 

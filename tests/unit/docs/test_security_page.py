@@ -1,4 +1,4 @@
-"""SECURITY.md is true line by line: each names tests that exist, and what no test can show is said here with its reason."""
+"""Each line of SECURITY.md names existing tests, or has a reason here why no test can show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of promises in ``docs/sinks.md`` is what the kinds say of themselves."""
+"""The table of guarantees in ``docs/sinks.md`` agrees with the sink classes."""
 
 from __future__ import annotations
 

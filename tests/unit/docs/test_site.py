@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, says every key and command, and fetches nothing."""
+"""The documentation's site builds without a warning, lists every key and command, and loads nothing from a network."""
 
 from __future__ import annotations
 

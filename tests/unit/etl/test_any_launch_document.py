@@ -1,4 +1,4 @@
-"""Whatever stands wherever in a launch document: it is read, or refused with the place; nothing else is raised."""
+"""Any value at any place of a launch document is read or refused with its path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a batch is read around records that Spark cannot read."""
+"""A batch is read around records whose timestamps overflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressed messages open, up to the ceiling; whatever else begins like one is refused with the reason."""
+"""Compressed messages are decompressed up to the size limit; others are refused with the reason."""
 
 from __future__ import annotations
 

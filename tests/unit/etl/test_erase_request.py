@@ -1,4 +1,4 @@
-"""A request of an erasure is checked by the job itself: who can write one may have seen no preview."""
+"""A job checks an erasure request itself, as its author may have seen no preview."""
 
 from __future__ import annotations
 

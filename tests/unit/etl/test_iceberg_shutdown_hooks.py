@@ -1,4 +1,4 @@
-"""Hooks of Iceberg's pools are taken away, whichever pools there are."""
+"""Shutdown hooks of Iceberg's thread pools are removed, for any set of pools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from millrace.etl.job import shutdown
+from millrace.etl.job import jvm_shutdown_hook
 
 
 class Threads:
@@ -71,7 +71,7 @@ def test_an_iceberg_without_one_of_the_pools_loses_the_hooks_of_the_others(
 ) -> None:
     """Without any Iceberg nothing is touched."""
     spark: Any = type("Session", (), {"_jvm": Threads(*pools)})()
-    assert shutdown.keep_thread_pools(spark) == taken
+    assert jvm_shutdown_hook.keep_thread_pools(spark) == taken
     assert [hook for hook in spark._jvm.hooks if hook.startswith("Delayed")] == (
         [] if pools else ["DelayedShutdownHook-for-worker"]
     )

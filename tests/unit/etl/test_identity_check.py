@@ -1,4 +1,4 @@
-"""Which topics and streams a checkpoint continues from: what is kept, compared and adopted, without anyone to ask."""
+"""Ids of topics and streams are stored, compared and adopted beside the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of a stream as the sandbox's own reader plans and reads them, against a stream in memory that breaks where it may."""
+"""The sandbox's Kinesis reader plans and reads batches of an in-memory stream with failures."""
 
 from __future__ import annotations
 

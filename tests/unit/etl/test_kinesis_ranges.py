@@ -1,4 +1,4 @@
-"""When the next batch of a stream can have arrived, in steps."""
+"""Ranges of a stream's next batch by arrival time."""
 
 from __future__ import annotations
 

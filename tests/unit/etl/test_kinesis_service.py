@@ -1,4 +1,4 @@
-"""Calls of the Kinesis API by the sandbox's own reader: positions, pages, the clock, and repetitions where it is refused."""
+"""Kinesis API calls of the sandbox's reader: positions, pages, clock, and retries."""
 
 from __future__ import annotations
 

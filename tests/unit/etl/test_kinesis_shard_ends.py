@@ -1,4 +1,4 @@
-"""End of a bounded run on a stream: the last record of each shard before a time, whatever the shards hold."""
+"""A bounded run on a stream ends at the last record of each shard before a time."""
 
 from __future__ import annotations
 

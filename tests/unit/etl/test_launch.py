@@ -1,4 +1,4 @@
-"""Arguments and launch documents: what is taken, and one clear message for what is not."""
+"""Arguments and launch documents are accepted or refused with one message."""
 
 from __future__ import annotations
 

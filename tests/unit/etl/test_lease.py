@@ -1,4 +1,4 @@
-"""One writer, on an S3 that takes conditions (moto's server)."""
+"""The lease has one holder at a time, with S3's conditional writes (moto's server)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run whose lease is lost ends, whatever it waits for."""
+"""A run that loses its lease ends, even while it is blocked."""
 
 from __future__ import annotations
 

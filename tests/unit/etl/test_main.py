@@ -1,4 +1,4 @@
-"""The entry script: what a failure comes to, and who gives the lease back."""
+"""The entry script: exit status of each failure, and release of the lease."""
 
 from __future__ import annotations
 

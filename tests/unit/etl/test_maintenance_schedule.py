@@ -1,4 +1,4 @@
-"""Each chore waits for its time: the first a while after the start, then as often as it wants."""
+"""Maintenance chores run a first time after a delay, then at their intervals."""
 
 from __future__ import annotations
 

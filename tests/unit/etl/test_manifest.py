@@ -1,4 +1,4 @@
-"""Which checkpoints another version of a query may continue from: a row for every rule."""
+"""Each change of a query is compatible or incompatible with its checkpoint, a row for every rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The monitor between queries and outputs, with a query that tells what a test says."""
+"""The monitor passes measurements of a query to the outputs."""
 
 from __future__ import annotations
 

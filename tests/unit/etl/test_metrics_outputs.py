@@ -1,4 +1,4 @@
-"""CloudWatch's calls and the rotated file, each read back by something that is not ours."""
+"""CloudWatch calls and the rotated file, each read back by an independent parser."""
 
 from __future__ import annotations
 

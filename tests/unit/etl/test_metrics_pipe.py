@@ -1,4 +1,4 @@
-"""An output may hang, fail or be slow: whoever hands something over never waits, and losses are counted."""
+"""A slow, failing or blocked output never delays the writer, and losses are counted."""
 
 from __future__ import annotations
 

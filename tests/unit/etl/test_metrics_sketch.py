@@ -1,4 +1,4 @@
-"""Percentiles out of summaries, against numpy on all values."""
+"""Percentiles from summaries agree with numpy on all values."""
 
 from __future__ import annotations
 

@@ -58,20 +58,20 @@ def test_what_the_language_allows_is_taken(name: str) -> None:
 
 
 BAD = {
-    "cut off in a tag": (b"\x80", WireError, "it ends inside a number"),
-    "cut off in a text": (b"\x12\x05abc", WireError, "it ends inside field 2"),
-    "a huge length": (b"\x12\xff\xff\xff\xff\x0f", WireError, "it ends inside field 2"),
+    "cut off in a tag": (b"\x80", WireError, "truncated inside a varint"),
+    "cut off in a text": (b"\x12\x05abc", WireError, "truncated inside field 2"),
+    "a huge length": (b"\x12\xff\xff\xff\xff\x0f", WireError, "truncated inside field 2"),
     "field 0": (b"\x00\x01", WireError, "a field of number 0"),
     "wire type 7": (b"\x0f", WireError, "wire type 7"),
     "a number of eleven bytes": (b"\x08" + b"\xff" * 10 + b"\x01", WireError, "more than ten bytes"),
     "the end of no group": (b"\x0c", WireError, "wire type 4"),
-    "a group without its end": (b"\x9b\x06", WireError, "it ends inside a group"),
+    "a group without its end": (b"\x9b\x06", WireError, "truncated inside a group"),
     "a text that is not UTF-8": (b"\x12\x01\xff", WireError, "not UTF-8"),
     "text in place of a number": (pb.block(1, "x"), SchemaError, "wrong type: id"),
     "a number in place of text": (pb.number(2, 1), SchemaError, "wrong type: title"),
     "a number in place of a message": (pb.number(8, 1), SchemaError, "wrong type: customer"),
-    "garbage in a message": (pb.block(8, b"\xff"), WireError, "it ends inside"),
-    "a packed number cut off": (pb.block(9, b"\x80"), WireError, "it ends inside"),
+    "garbage in a message": (pb.block(8, b"\xff"), WireError, "truncated inside"),
+    "a packed number cut off": (pb.block(9, b"\x80"), WireError, "truncated inside"),
     "the year 10000": (pb.block(12, pb.number(1, 253_402_300_800)), SchemaError, "out of range"),
 }
 

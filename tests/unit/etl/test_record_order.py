@@ -1,4 +1,4 @@
-"""Order of records: total, transitive, and the same however a history is cut."""
+"""The order of records is total, transitive and independent of the cut into batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a secret that cannot be read, and that a service which is busy is asked again."""
+"""Messages for secrets that cannot be read, and retries of a busy service."""
 
 from __future__ import annotations
 

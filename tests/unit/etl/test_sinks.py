@@ -1,4 +1,4 @@
-"""Parts of sinks that need no Spark: waits, items and their size, documents, what a manifest says."""
+"""Parts of sinks without Spark: back-off, items and their size, documents, manifests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import BATCHES, BatchPlace
 from millrace.etl.sinks.delivery.dynamodb_items import TEXT_BYTES, ItemForm, UnsupportedRowError, attribute
-from millrace.etl.sinks.delivery.postgres_tables import LONGEST_NAME, TableShape
+from millrace.etl.sinks.delivery.postgres_merge import LONGEST_NAME, TableShape
 from millrace.etl.sinks.delivery.python_tasks import Record, Refused, _deliver
 from millrace.etl.sinks.opensearch import action, document
 

@@ -1,4 +1,4 @@
-"""Options of the sources: named once in our settings, translated to each engine's own names."""
+"""Options of the sources are translated to each engine's connector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``infra`` writes of routes is what ``etl`` reads, for the environment of ``docs/sources.md``; without a synth."""
+"""The core reads the routes that ``infra`` writes, for the environment of ``docs/sources.md``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the core asks of a Kinesis stream beside its connector."""
+"""Requests of the core to Kinesis beside the connector's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit calls a hole: never two clocks that differ, never a backlog, always a record that is not there."""
+"""An audit reports only records that are missing, not clock differences or a backlog."""
 
 from __future__ import annotations
 

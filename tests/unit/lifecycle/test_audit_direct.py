@@ -1,4 +1,4 @@
-"""What an audit knows of direct queries by their commits, and of shards by what they still hold."""
+"""Audits of direct queries by their commits, and of shards by the records that they still hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bill beside the plan: Cost Explorer's answers from moto's server, its refusals in their documented shape."""
+"""Cost Explorer's answers (moto's server) and refusals, compared with the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a deployment asks of running jobs, decided from templates and launch documents."""
+"""A deployment restarts, drains or keeps each running job, decided from templates and launch documents."""
 
 from __future__ import annotations
 

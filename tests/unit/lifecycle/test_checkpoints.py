@@ -1,4 +1,4 @@
-"""``millrace checkpoint`` on objects of an S3, with the core's own lease beside it."""
+"""``millrace checkpoint`` on objects in S3, with the core's lease."""
 
 from __future__ import annotations
 

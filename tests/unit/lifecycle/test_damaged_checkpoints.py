@@ -1,4 +1,4 @@
-"""``millrace checkpoint`` on files that are cut short, overwritten or none of the core's: shown, refused, got over."""
+"""``millrace checkpoint`` shows, refuses or resets truncated, overwritten and foreign files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is deployed is read through boto3 from moto's server, and compared with an assembly."""
+"""Deployed stacks, read from moto's server, are compared with an assembly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a deployment does with jobs once it has been applied: started, left stopped, watched, and told where it could not be."""
+"""After a deployment jobs are started, left stopped and watched, and failures are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the command line signs in to clusters that somebody else runs."""
+"""The command line signs in to existing Kafka clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of a job with arguments of its own: asked of its state machine, and watched where its engine runs it."""
+"""One-off runs of a job are started by its state machine and watched on its engine."""
 
 from __future__ import annotations
 

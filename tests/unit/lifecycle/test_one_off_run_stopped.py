@@ -1,4 +1,4 @@
-"""A run in place of a job's own: the job does not stay stopped for it, or its people hear that it does."""
+"""A job that was stopped for a one-off run is started again, or its stop is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a deployment gives somebody more of, whatever kind of resource says it."""
+"""Wider permissions of a deployment are listed, for each kind of resource."""
 
 from __future__ import annotations
 

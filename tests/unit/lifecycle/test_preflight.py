@@ -1,4 +1,4 @@
-"""Preflight: for each row answers that make it fail, and a missing permission, after which it is not known."""
+"""Each row of preflight: answers that fail it, and a missing permission, which makes it unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What AWS refuses becomes one message: real errors of botocore, raised by real answers over HTTP."""
+"""AWS errors become one message each, raised by botocore from HTTP answers."""
 
 from __future__ import annotations
 

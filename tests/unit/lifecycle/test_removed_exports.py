@@ -1,4 +1,4 @@
-"""What a deployment takes away is told from what moto's CloudFormation holds, before anything is drained."""
+"""Resources that a deployment removes are listed before a drain, from moto's CloudFormation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`millrace replay` on AWS: corrected payloads lie in S3 as long as the run takes that reads them."""
+"""`millrace replay` on AWS keeps corrected payloads in S3 for the time of its run."""
 
 from __future__ import annotations
 

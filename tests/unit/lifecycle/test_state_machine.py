@@ -1,4 +1,4 @@
-"""Executions as Step Functions shows them: not at once, and not all at once."""
+"""Executions of Step Functions that appear late and in pages are followed to their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of deployed tables, out of moto's Glue Data Catalog and out of the sandbox's own catalog."""
+"""Columns of deployed tables, from moto's Glue Data Catalog and from the sandbox's catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of deployed versions, and to which one a job is taken back."""
+"""Kept versions of a job, and the one to which a rollback goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `millrace verify` asks of AWS: moto's server for stacks, buckets, logs; the tests' own Glue and EMR Serverless for runs."""
+"""Requests of `millrace verify` to moto's server and to simulated Glue and EMR Serverless."""
 
 from __future__ import annotations
 

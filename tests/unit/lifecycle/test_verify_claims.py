@@ -1,4 +1,4 @@
-"""`millrace verify --claims` as a user calls it, against a server that knows some of the services and refuses the others."""
+"""`millrace verify --claims` on a server that has some services and refuses the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verification asks its claims while its copy stands, and takes the copy away whatever comes of them."""
+"""A verification checks its claims while its copy exists, and then removes the copy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from millrace.cli.watch import verify_claims
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing import plan
 from millrace.verify import run as running
-from millrace.verify.account.claim_checks import ClaimAnswer
 from millrace.verify.account.claims import claims
+from millrace.verify.account.run_claims import ClaimAnswer
 from millrace.verify.environment import VerificationCopy, VerificationSettings
 from millrace.verify.run import Verification
 from tests.unit.lifecycle.test_verify_run import HalfDeployed, copy, file, half, stacks

@@ -1,4 +1,4 @@
-"""However a verification ends, what it made is taken away; and what the command refuses before it makes anything."""
+"""A verification that ends in any way removes its resources; wrong options are refused first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each package that the tool imports is one of its installation, or its extra is named to who lacks it."""
+"""Each imported package is installed by default, or the message names its extra."""
 
 from __future__ import annotations
 

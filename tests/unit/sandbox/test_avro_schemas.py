@@ -1,4 +1,4 @@
-"""Avro schemas of traffic: PySpark's types of them, and the bytes of values that a generator makes."""
+"""Avro schemas of generated records: PySpark's types and the encoded bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations are numbered, and what befalls one of them befalls it alone: before S3, and before a real PostgreSQL."""
+"""Numbered crash points fail one mutation each, in front of S3 and of PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rounds of the loop and of the change over deploy is valid, planned, and read by the core."""
+"""Documents of the cut-over rounds are valid, can be planned, and are read by the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a drill, with a job that writes its table at once, and one that does not come back."""
+"""Steps of a drill with a job that writes at once, and one that does not recover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial of an environment says of its tables, and what it refuses before it starts anything."""
+"""A trial compares an environment's tables, and refuses wrong options before it starts anything."""
 
 from __future__ import annotations
 

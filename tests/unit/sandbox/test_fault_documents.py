@@ -1,4 +1,4 @@
-"""What the fault programs write as settings is what the core reads: a program that runs once a week finds out too late."""
+"""The core reads the launch documents of the fault programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The deployed rounds of faults: their environment is a good one, and their sums are those of the ledger."""
+"""Environments of the fault rounds are valid, and their expected sums are those of the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fault suite within a budget: which part comes next, what is kept of it, and the page."""
+"""The fault suite within a budget: choice of the next part, results kept, and the page."""
 
 from __future__ import annotations
 

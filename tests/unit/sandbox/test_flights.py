@@ -1,4 +1,4 @@
-"""The example's records are the same every time, and spoiled in the share that was asked for."""
+"""The example's records are reproducible and spoiled in the requested share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schema out of a sample: the narrowest types, and what does not fit is said."""
+"""A schema inferred from a sample has the narrowest types, and exceptions are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas of the tables in a sample of change events: a file for each, and the routes that read them."""
+"""Schemas inferred from change events: a file for each table, and its route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison must see what counts and sets cannot."""
+"""The ledger finds differences that counts and sets miss."""
 
 from __future__ import annotations
 

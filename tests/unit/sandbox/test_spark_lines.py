@@ -1,4 +1,4 @@
-"""A job here runs on the Spark line of the engine's version that its environment names."""
+"""A local job runs on the Spark line of its engine's version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-in of an environment for this machine: no name of another place, and the same streams, jobs and queries."""
+"""The local stand-in of an environment has no remote name, and the same streams, jobs and queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traffic: the rate is kept, chance is repeatable, and the ledger's words are what the records are."""
+"""Generated traffic keeps its rate, is reproducible, and agrees with its ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``millrace traffic`` as its users call it: what it shows, what it refuses, and AWS only when told."""
+"""``millrace traffic``: output, refusals, and AWS only with its option."""
 
 from __future__ import annotations
 

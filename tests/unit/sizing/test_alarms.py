@@ -1,4 +1,4 @@
-"""Alarms are loud when a query is late, however long its batches take, and quiet while it is on time."""
+"""Alarms go off when a query is late, for any batch duration, and stay quiet otherwise."""
 
 from __future__ import annotations
 

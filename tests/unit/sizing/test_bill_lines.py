@@ -1,4 +1,4 @@
-"""Lines of the bill that follow metrics and stored data, each against a calculation by hand."""
+"""Cost lines of metrics and stored data agree with a calculation by hand."""
 
 from __future__ import annotations
 

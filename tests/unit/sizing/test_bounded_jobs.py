@@ -1,4 +1,4 @@
-"""Jobs that run in turns: what they cost, that their SLA holds at the slow end, and where it does not pay."""
+"""Jobs with bounded runs: cost, SLA at the slow end, and loads for which they do not pay."""
 
 from __future__ import annotations
 

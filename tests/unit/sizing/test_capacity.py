@@ -1,4 +1,4 @@
-"""The formulas of the sizing model against known answers and against each other."""
+"""Formulas of the sizing model agree with known answers and with each other."""
 
 import math
 from dataclasses import replace

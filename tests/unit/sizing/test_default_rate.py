@@ -1,4 +1,4 @@
-"""A first plan needs no benchmark: what is taken where nobody has measured, and where it stops being taken."""
+"""Default rates of a plan without a benchmark, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The design that the plan chooses: no shards, tier or mode that one may pin are cheaper."""
+"""The chosen design is the cheapest: no pinned shards, tier or mode cost less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are held, what that costs, and what a job costs that lets them come and go."""
+"""Costs of jobs with fixed workers, and with workers that scale."""
 
 from __future__ import annotations
 

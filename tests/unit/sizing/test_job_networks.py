@@ -1,4 +1,4 @@
-"""Which jobs run in a VPC, what the network then costs, and what leaves a network only when the file says so."""
+"""Jobs that run in a VPC, the network's cost, and moves out of the VPC only on request."""
 
 from __future__ import annotations
 

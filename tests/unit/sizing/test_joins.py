@@ -1,4 +1,4 @@
-"""Queries that read landed tables: a join has the records of both, and landing has what the tightest reader leaves."""
+"""Queries on landed tables: joins get the records of both, and landing the rest of the strictest SLA."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Plans with known answers: the advice's examples, what binds a stream, what is cheaper."""
+"""Plans with known answers: worked examples, binding limits, cheaper choices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of a job's executors: sinks whose rows pass through Python."""
+"""Executor memory of sinks whose rows pass through Python."""
 
 import pytest
 

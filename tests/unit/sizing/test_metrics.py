@@ -1,4 +1,4 @@
-"""Which query reports which metric: the bill counts them, the dashboards show them."""
+"""Metrics by query kind: the bill counts and the dashboards show the same ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of whole environments: the advice's examples, limits, demands, pins, costs."""
+"""Plans of whole environments: worked examples, limits, demands, pins, costs."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What holds for every plan, whatever is asked."""
+"""Invariants of every plan."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Relations that hold between the plans of any environment, and a second simulator that agrees with their verdicts."""
+"""Relations between plans of any environment, and agreement with a second simulator."""
 
 from __future__ import annotations
 

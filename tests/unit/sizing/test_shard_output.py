@@ -1,4 +1,4 @@
-"""A shard hands over 2 MiB/s, to all that share it: in the plan, in its catching up, and in the simulator alike."""
+"""The 2 MiB/s of a shard's output are shared by its readers, in plan, catch-up and simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of one job share its cores: many small ones cost what their work takes, and a second simulator agrees."""
+"""Queries of one job share its cores: small ones cost their work, and a second simulator agrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is pinned, what looks like a secret, and audits that fail where nobody could be asked."""
+"""Pins of dependencies, patterns of secrets, and audits that fail without an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of claims that nothing on a laptop can prove, the page that is made of it, and who may be forgotten."""
+"""Data of claims that only an account proves, their page, and names to remove."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from millrace.infra.constructs import history_image, log_flattener
 from millrace.verify.account import checks_deployed
-from millrace.verify.account.claim_checks import CHECKS
 from millrace.verify.account.claims import PAGE, Claim, claims, page
+from millrace.verify.account.run_claims import CHECKS
 
 ROOT = Path(__file__).parents[3]
 CONFESSIONS = re.compile(

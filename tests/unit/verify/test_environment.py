@@ -1,4 +1,4 @@
-"""The copy that is verified: like its model where that matters, and of its own where something is written or deleted."""
+"""The verification's copy is like its model, with own names where something is written or deleted."""
 
 from __future__ import annotations
 

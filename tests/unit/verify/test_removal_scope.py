@@ -1,4 +1,4 @@
-"""What a verification may delete: only what bears both of its marks."""
+"""A verification deletes only resources with both of its marks."""
 
 from __future__ import annotations
 
@@ -169,18 +169,18 @@ def test_the_way_out_is_the_command_while_a_stack_is_there_and_by_hand_where_non
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     topic, group = f"topic hello-{NAME}-.* on theirs (no answer)", f"log group /hello-{NAME}/jobs/a/error"
-    command._tell_way([topic, group, f"stack hello-{NAME}-storage"], "CLEAN")
+    command._print_cleanup([topic, group, f"stack hello-{NAME}-storage"], "CLEAN")
     assert capsys.readouterr().err == "millrace verify: to remove what is left, run: CLEAN\n"
-    command._tell_way([f"{UNKNOWN}hello-{NAME}- and was not deleted yet"], "CLEAN")
+    command._print_cleanup([f"{UNKNOWN}hello-{NAME}- and was not deleted yet"], "CLEAN")
     assert "CLEAN" in capsys.readouterr().err
-    command._tell_way([topic, group, "arn:aws:sns:us-east-1:1:x"], "CLEAN")
+    command._print_cleanup([topic, group, "arn:aws:sns:us-east-1:1:x"], "CLEAN")
     before = "millrace verify: delete by hand: "
     assert [line.removeprefix(before) for line in capsys.readouterr().err.splitlines()] == [
         f"{topic}: kafka-topics.sh --bootstrap-server BROKERS --delete --topic 'hello-{NAME}-.*'",
         f"aws logs delete-log-group --log-group-name /hello-{NAME}/jobs/a/error",
         "arn:aws:sns:us-east-1:1:x",
     ]
-    command._tell_way([], "CLEAN")
+    command._print_cleanup([], "CLEAN")
     assert capsys.readouterr().err == ""
 
 

@@ -1,4 +1,4 @@
-"""What a verification on this machine leaves running: nothing."""
+"""A verification on this machine leaves no process running."""
 
 from __future__ import annotations
 

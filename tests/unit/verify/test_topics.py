@@ -1,4 +1,4 @@
-"""Topics that a verification makes where no stack does."""
+"""Topics that a verification creates where no stack does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from millrace.sandbox.drill import DrillError
-from millrace.sizing.kafka import TIME_LIMITS
+from millrace.sizing.msk_clusters import TIME_LIMITS
 from millrace.verify.removals import removal
 
 

@@ -1,4 +1,4 @@
-"""Records of a verification, whose sending may end."""
+"""Producers of a verification end in time or are stopped."""
 
 from __future__ import annotations
 

@@ -60,11 +60,11 @@ def _row(query: str, fit: Fit) -> tuple[str, ...]:
         _between(per_record, 1e6, 1),
         rate,
         missed,
-        f"{fit.batches} and {fit.warm_up} of warm-up{_left_out(fit)}",
+        f"{fit.batches} and {fit.warm_up} of warm-up{_excluded_runs(fit)}",
     )
 
 
-def _left_out(fit: Fit) -> str:
+def _excluded_runs(fit: Fit) -> str:
     runs = "run" if fit.left_out == 1 else "runs"
     return f"; {fit.left_out} {runs} of too few left out" if fit.left_out else ""
 

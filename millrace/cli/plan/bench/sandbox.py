@@ -109,7 +109,11 @@ def measure_core_levels(
     subject: MeasuredQuery, payloads: Sequence[bytes], runs: Sequence[PlannedRun], cores: Sequence[int]
 ) -> list[Measurements]:
     """Run the schedule for each number of cores; repeat settings that disagree on the fewest cores, if they are few."""
-    from millrace.benchmark.repeated_runs import disagreeing_settings, schedule_again, with_repeated_runs
+    from millrace.benchmark.repeated_runs import (
+        disagreeing_settings,
+        replace_disturbed_settings,
+        schedule_again,
+    )
     from millrace.sandbox import benchmark
     from millrace.sandbox.programs import kafka
     from millrace.sandbox.programs.child_processes import only_one
@@ -132,7 +136,7 @@ def measure_core_levels(
             again = benchmark.run_schedule(
                 subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: more()
             )
-            measured[0] = with_repeated_runs(measured[0], again, disturbances)
+            measured[0] = replace_disturbed_settings(measured[0], again, disturbances)
         return measured
 
 

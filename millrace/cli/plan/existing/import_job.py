@@ -175,7 +175,7 @@ def import_command(
     steps = cut_over(running, made, name, exact=bool(offsets))
     shown = str(target.relative_to(root))
     if earlier is not None:
-        _begin_again(
+        _update_import(
             target,
             earlier,
             made,
@@ -227,13 +227,13 @@ def import_command(
         if plans:
             side_by_side(plans)
         _tell(steps)
-    _end(open_ones, shown)
+    _exit_if_open(open_ones, shown)
 
 
-def _end(open_ones: Mapping[str, str], shown: str) -> None:
+def _exit_if_open(open_ones: Mapping[str, str], file: str) -> None:
     """Say what is open, with exit status 1."""
     for path, value in open_ones.items():
-        typer.echo(f"{shown}: {path}: {value}", err=True)
+        typer.echo(f"{file}: {path}: {value}", err=True)
     if open_ones:
         raise typer.Exit(1)
 
@@ -268,11 +268,11 @@ def _earlier(target: Path, source: str, name: str, root: Path) -> str | None:
     return text
 
 
-def _begin_again(
+def _update_import(
     target: Path,
     text: str,
-    made: Mapping[str, Any],
-    shown: str,
+    imported: Mapping[str, Any],
+    file: str,
     root: Path,
     notes: list[str],
     steps: list[str],
@@ -284,10 +284,10 @@ def _begin_again(
     from millrace.advisor.existing.import_cutover import TakeoverError, fill_open_lines, set_start_position
 
     try:
-        text, filled, left = fill_open_lines(text, made)
-        text, begins = set_start_position(text, made)
+        text, filled, left = fill_open_lines(text, imported)
+        text, begins = set_start_position(text, imported)
     except TakeoverError as error:
-        raise wrong_option("--name", target.stem, f"{error} ({shown})") from None
+        raise wrong_option("--name", target.stem, f"{error} ({file})") from None
     open_ones = {dotted_path(path): value for path, value in left.items()}
     plans: Mapping[str, Plan] = {}
     fits: list[str] = []
@@ -304,7 +304,7 @@ def _begin_again(
     }
     values = {dotted_path(path): value for path, value in filled.items()}
     document = {
-        "file": shown,
+        "file": file,
         "begins": change,
         "filled": values,
         "notes": notes,
@@ -320,13 +320,13 @@ def _begin_again(
         before = "nothing" if begins.before is None else begins.before
         changes = [f"{path}: {value}" for path, value in values.items()]
         changes.append(f"{'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}")
-        typer.echo(f"{shown}: {'; '.join(changes)}{'' if fits else '; nothing else was changed'}")
+        typer.echo(f"{file}: {'; '.join(changes)}{'' if fits else '; nothing else was changed'}")
         for each in notes:
             typer.echo(f"note: {each}")
         if plans:
             side_by_side(plans)
         _tell(steps)
-    _end(open_ones, shown)
+    _exit_if_open(open_ones, file)
 
 
 def _moment(start: str | None) -> str:

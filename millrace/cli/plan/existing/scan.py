@@ -242,7 +242,7 @@ def _cells(row: Row, now: datetime) -> tuple[str, ...]:
 _HEAD = ("job", "on", "workers", "state", "last batch", "cost", "own plan a month", "first finding")
 
 
-def _said(row: Row) -> list[str]:
+def _finding_and_notes(row: Row) -> list[str]:
     """Return the finding in words, the command that shows the rest, and what is not known."""
     job = row.job
     of = (
@@ -263,7 +263,7 @@ def _show(rows: Sequence[Row], now: datetime) -> None:
         table.add_row(*map(Text, _cells(each, now)))
     show(table)
     for each in rows:
-        for line in _said(each):
+        for line in _finding_and_notes(each):
             show(Text(f"{each.job.name}: {line}"))
 
 
@@ -272,7 +272,7 @@ def _page(rows: Sequence[Row], heading: str, unread: Sequence[str], now: datetim
     tables: list[dict[str, Any]] = [
         {"head": _HEAD, "rows": cells, "caption": "Streaming jobs, the most expensive first."}
     ]
-    if notes := [(each.job.name, line) for each in rows for line in _said(each)]:
+    if notes := [(each.job.name, line) for each in rows for line in _finding_and_notes(each)]:
         caption = "The first finding of each job, and what is not known."
         tables.append({"head": ("job", "what to look at"), "rows": notes, "caption": caption, "words": True})
     document = {"texts": [heading, *unread], "tables": tables}

@@ -66,21 +66,21 @@ class CheckedPlan:
         return chain.from_iterable(self.plan.costs.values())
 
 
-def plan_verdict(found: CheckedPlan, env: str | None = None) -> Verdict:
+def plan_verdict(checked: CheckedPlan, env: str | None = None) -> Verdict:
     """Return the verdict of a plan.
 
     Parameters
     ----------
-    found
+    checked
         The plan, with the results of its checks.
     env
         The environment as the user named it, for the next command.
     """
     from millrace.sizing.simulation.expected_cost import ALIKE, largest_monthly_cost
 
-    environment, plan = found.environment, found.plan
-    risks = largest_first(risk for find in _RISKS for risk in find(found))
-    assumed = any(line.assumed for line in found.items())
+    environment, plan = checked.environment, checked.plan
+    risks = largest_first(risk for find in _RISKS for risk in find(checked))
+    assumed = any(line.assumed for line in checked.items())
     saved = sum(
         max(0.0, largest_monthly_cost(job) - job.expected_usd.value)
         for job in plan.jobs.values()
@@ -88,48 +88,48 @@ def plan_verdict(found: CheckedPlan, env: str | None = None) -> Verdict:
     )
     words = "with every worker all month"
     words += ", or in all its runs" * any(job.run is not None for job in plan.jobs.values())
-    if saved > (1 - ALIKE) * found.total:
+    if saved > (1 - ALIKE) * checked.total:
         words += (
-            f"; {dollars(found.total - saved, assumed=True)} with the workers that the average rate needs"
+            f"; {dollars(checked.total - saved, assumed=True)} with the workers that the average rate needs"
         )
     account = f"  account {environment.account}" if environment.account else ""
-    command, why = next_command(found, risks, environment.name if env is None else env)
+    command, why = next_command(checked, risks, environment.name if env is None else env)
     return Verdict(
         subject=f"{environment.project}-{plan.environment}  {plan.region}{account}",
-        cost=f"{dollars(found.total, assumed=assumed)} a month",
+        cost=f"{dollars(checked.total, assumed=assumed)} a month",
         cost_words=words,
-        usd_month=found.total,
+        usd_month=checked.total,
         assumed=assumed,
-        sla=_sla(found),
+        sla=_sla(checked),
         risks=risks,
         command=command,
         why=why,
     )
 
 
-def _sla(found: CheckedPlan) -> Sla:
-    if not found.played:
+def _sla(checked: CheckedPlan) -> Sla:
+    if not checked.played:
         return Sla("unknown", "no job")
-    worst = min(found.played, key=lambda each: each.within)
+    worst = min(checked.played, key=lambda each: each.within)
     share = worst.within
-    growing = max(found.played, key=lambda each: each.growth)
+    growing = max(checked.played, key=lambda each: each.growth)
     if growing.growth:
         words = f"at the steady peak the backlog of {growing.query} grows by {format_number(growing.growth)} records/s"
         return Sla("missed", words, share)
     if not worst.meets_sla:
         words = f"{percent(share)} of {worst.query}'s records within {duration_text(worst.sla)}{worst.share_of_sla} at the steady peak"
         return Sla("missed", words, share)
-    late = [(share, name) for job in found.plan.jobs.values() for name, share in job.late_at_rise.items()]
+    late = [(share, name) for job in checked.plan.jobs.values() for name, share in job.late_at_rise.items()]
     if late:
         least, name = min(late)
         words = f"{percent(least)} of {name}'s records in time when traffic rises to its peak; "
         return Sla("at risk", f"{words}{percent(share)} at the steady peak", least)
-    if (slow := next((each for each in found.played if each.waiting), None)) is not None:
+    if (slow := next((each for each in checked.played if each.waiting), None)) is not None:
         outage = duration_text(slow.outage.total_seconds())
         words = f"{percent(share)} of the records in time at the peak, but {slow.query} does not catch up with {outage} of outage"
-        words += f" {'within a day' if slow.slow else 'as planned'}{_pinned_capacity(found, slow)}"
+        words += f" {'within a day' if slow.slow else 'as planned'}{_pinned_capacity(checked, slow)}"
         return Sla("at risk", words, share)
-    closest = max(found.played, key=lambda each: each.oldest / each.sla)
+    closest = max(checked.played, key=lambda each: each.oldest / each.sla)
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
     return Sla(
         "kept",
@@ -138,20 +138,20 @@ def _sla(found: CheckedPlan) -> Sla:
     )
 
 
-def _pinned_capacity(found: CheckedPlan, query: SimulatedQuery) -> str:
+def _pinned_capacity(checked: CheckedPlan, query: SimulatedQuery) -> str:
     """Return the keys that keep a query from catching up, in words; empty if none does."""
     from millrace.sizing.simulation.expected_cost import capacity_pins
 
-    pins = capacity_pins(found.environment, query.job, query.query)
+    pins = capacity_pins(checked.environment, query.job, query.query)
     return f": {join_names(pins)} {'is' if len(pins) == 1 else 'are'} pinned" if pins else ""
 
 
-def _late_at_peak(found: CheckedPlan) -> Iterator[Risk]:
-    late = sorted((each for each in found.played if not each.meets_sla), key=lambda each: each.within)
+def _late_at_peak(checked: CheckedPlan) -> Iterator[Risk]:
+    late = sorted((each for each in checked.played if not each.meets_sla), key=lambda each: each.within)
     if late:
         first = late[0]
         yield _of_queries(
-            found,
+            checked,
             "late-at-peak",
             [(each.job, each.query) for each in late],
             "the simulator contradicts the plan at the steady peak: {names} {miss}; "
@@ -164,19 +164,19 @@ def _late_at_peak(found: CheckedPlan) -> Iterator[Risk]:
         )
 
 
-def _late_at_rise(found: CheckedPlan) -> Iterator[Risk]:
+def _late_at_rise(checked: CheckedPlan) -> Iterator[Risk]:
     from millrace.sizing.simulation.expected_cost import scaling_pins
 
     late = sorted(
         (share, job.name, query)
-        for job in found.plan.jobs.values()
+        for job in checked.plan.jobs.values()
         for query, share in job.late_at_rise.items()
     )
     if late:
         share, job, first = late[0]
-        pins = join_names([f"jobs.{job}.{key}" for key in scaling_pins(found.environment.jobs[job])])
+        pins = join_names([f"jobs.{job}.{key}" for key in scaling_pins(checked.environment.jobs[job])])
         yield _of_queries(
-            found,
+            checked,
             "late-at-rise",
             [(job, query) for _, job, query in late],
             f"workers come too late for a peak: {percent(share)} of {first}'s records in time when traffic rises"
@@ -185,13 +185,13 @@ def _late_at_rise(found: CheckedPlan) -> Iterator[Risk]:
         )
 
 
-def _contradicted_catch_up(found: CheckedPlan) -> Iterator[Risk]:
-    contradicted = (each for each in found.played if each.waiting and not each.slow)
+def _contradicted_catch_up(checked: CheckedPlan) -> Iterator[Risk]:
+    contradicted = (each for each in checked.played if each.waiting and not each.slow)
     late = sorted(contradicted, key=lambda each: -each.waiting)
     if late:
         first = late[0]
         yield _of_queries(
-            found,
+            checked,
             "catch-up-contradicted",
             [(each.job, each.query) for each in late],
             f"the simulator contradicts the catch-up after {duration_text(first.outage.total_seconds())} of outage: "
@@ -199,10 +199,10 @@ def _contradicted_catch_up(found: CheckedPlan) -> Iterator[Risk]:
         )
 
 
-def _slow_catch_up(found: CheckedPlan) -> Iterator[Risk]:
+def _slow_catch_up(checked: CheckedPlan) -> Iterator[Risk]:
     slow = [
         each
-        for each in found.played
+        for each in checked.played
         if each.catch_up is not None and each.catch_up > SLOW * each.outage.total_seconds()
     ]
     if slow:
@@ -216,17 +216,17 @@ def _slow_catch_up(found: CheckedPlan) -> Iterator[Risk]:
             else f"catches up in {duration_text(first.catch_up)}"
         )
         yield _of_queries(
-            found,
+            checked,
             "slow-catch-up",
             [(each.job, each.query) for each in slow],
             f"after {outage} of outage at the peak, {first.query} {took}{{also}}"
-            + (_pinned_capacity(found, first) if first.waiting else ""),
+            + (_pinned_capacity(checked, first) if first.waiting else ""),
             severe=any(each.waiting and each.slow for each in slow),
         )
 
 
 def _of_queries(
-    found: CheckedPlan, kind: str, queries: Sequence[tuple[str, str]], words: str, *, severe: bool = False
+    checked: CheckedPlan, kind: str, queries: Sequence[tuple[str, str]], words: str, *, severe: bool = False
 ) -> Risk:
     """Return a risk of several queries; ``{names}``, ``{also}`` and ``{miss}`` in the words are replaced by theirs."""
     told = words.format(
@@ -239,34 +239,34 @@ def _of_queries(
         "breach" if severe else "warning",
         told,
         tuple(f"jobs.{job}.queries.{query}" for job, query in queries),
-        found.usd(*(f"jobs.{job}" for job, _ in queries)),
+        checked.usd(*(f"jobs.{job}" for job, _ in queries)),
     )
 
 
-def _assumed(found: CheckedPlan) -> Iterator[Risk]:
-    usd = sum(line.usd for line in found.items() if line.assumed)
-    read = {name for demand in found.demands for name in demand.streams}
+def _assumed(checked: CheckedPlan) -> Iterator[Risk]:
+    usd = sum(line.usd for line in checked.items() if line.assumed)
+    read = {name for demand in checked.demands for name in demand.streams}
     streams = [
-        n for n, each in found.environment.streams.items() if n in read and each.traffic.basis == "assumed"
+        n for n, each in checked.environment.streams.items() if n in read and each.traffic.basis == "assumed"
     ]
-    jobs = list(dict.fromkeys(demand.job for demand in found.demands if demand.speed.basis == "assumed"))
+    jobs = list(dict.fromkeys(demand.job for demand in checked.demands if demand.speed.basis == "assumed"))
     if usd and (streams or jobs):
         what = [f"{_nouns('stream', streams)} {join_names(streams)}"] * bool(streams)
         what += [f"{_nouns('job', jobs)} {join_names(jobs)}"] * bool(jobs)
         yield Risk(
             "assumed-rates",
             "warning",
-            f"{dollars(usd)} of the cost ({percent(usd / found.total)}) rest on rates that nobody measured: "
+            f"{dollars(usd)} of the cost ({percent(usd / checked.total)}) rest on rates that nobody measured: "
             + "; ".join(what),
             (*(f"streams.{each}" for each in streams), *(f"jobs.{each}" for each in jobs)),
             usd,
         )
 
 
-def _unpriced(found: CheckedPlan) -> Iterator[Risk]:
+def _unpriced(checked: CheckedPlan) -> Iterator[Risk]:
     """Yield a risk for each sink that is billed by write, because the bill does not include it."""
-    jobs = found.environment.jobs
-    for demand in found.demands:
+    jobs = checked.environment.jobs
+    for demand in checked.demands:
         writes = {
             each.sink.paid_by_write
             for each in jobs[demand.job].queries[demand.query].ends.values()
@@ -278,19 +278,19 @@ def _unpriced(found: CheckedPlan) -> Iterator[Risk]:
                 f"no line of the bill has the {what} of {demand.query}: up to {format_number(month)} a month"
             )
             key = f"jobs.{demand.job}.queries.{demand.query}"
-            yield Risk("unpriced-writes", "warning", words, (key,), found.usd(f"jobs.{demand.job}"))
+            yield Risk("unpriced-writes", "warning", words, (key,), checked.usd(f"jobs.{demand.job}"))
 
 
 def _nouns(noun: str, several: Sequence[str]) -> str:
     return noun if len(several) == 1 else plural(noun)
 
 
-def _full(found: CheckedPlan) -> Iterator[Risk]:
-    shares = {n: fullness(each, found.plan.streams[n]) for n, each in found.environment.streams.items()}
+def _full(checked: CheckedPlan) -> Iterator[Risk]:
+    shares = {n: fullness(each, checked.plan.streams[n]) for n, each in checked.environment.streams.items()}
     full = sorted((name for name, share in shares.items() if share > FULL), key=lambda name: -shares[name])
     if full:
-        stream = found.environment.streams[full[0]]
-        parts = count(found.plan.streams[full[0]].expected_partitions.value, stream.parts.removesuffix("s"))
+        stream = checked.environment.streams[full[0]]
+        parts = count(checked.plan.streams[full[0]].expected_partitions.value, stream.parts.removesuffix("s"))
         keys = [f"streams.{each}" for each in full]
         yield Risk(
             "full-shards",
@@ -298,13 +298,13 @@ def _full(found: CheckedPlan) -> Iterator[Risk]:
             f"no room for a hot key or a busier day: {parts} of {full[0]} {percent(shares[full[0]])} full at the peak"
             + also_concerned(full),
             tuple(keys),
-            found.usd(*keys),
+            checked.usd(*keys),
         )
 
 
-def _drivers(found: CheckedPlan) -> Iterator[Risk]:
+def _drivers(checked: CheckedPlan) -> Iterator[Risk]:
     most = limits()["spark.driver.most_cores"]
-    large_ones = [job for job in found.plan.jobs.values() if job.cores.value > FULL * most]
+    large_ones = [job for job in checked.plan.jobs.values() if job.cores.value > FULL * most]
     if large_ones:
         first = max(large_ones, key=lambda job: job.cores.value)
         keys = [f"jobs.{job.name}" for job in large_ones]
@@ -314,31 +314,31 @@ def _drivers(found: CheckedPlan) -> Iterator[Risk]:
             f"one driver hands tasks to {first.cores.value:,} cores of {first.name}, of the {most:,.0f} that it is "
             "trusted with" + also_concerned([job.name for job in large_ones]),
             tuple(keys),
-            found.usd(*keys),
+            checked.usd(*keys),
         )
 
 
-def _busy_drivers(found: CheckedPlan) -> Iterator[Risk]:
-    loads = driver_loads(found.demands, found.plan.jobs)
+def _busy_drivers(checked: CheckedPlan) -> Iterator[Risk]:
+    loads = driver_loads(checked.demands, checked.plan.jobs)
     busy = sorted((name for name, load in loads.items() if load > BUSY), key=lambda name: -loads[name])
     if busy:
         keys, most = [f"jobs.{name}" for name in busy], limits()["spark.sharing.share"]
         words = f"fixed costs of batches take {percent(loads[busy[0]])} of the time of {busy[0]}'s driver, of {percent(most)} at most"
-        yield Risk("driver-limit", "warning", words + also_concerned(busy), tuple(keys), found.usd(*keys))
+        yield Risk("driver-limit", "warning", words + also_concerned(busy), tuple(keys), checked.usd(*keys))
 
 
-def _brokers(found: CheckedPlan) -> Iterator[Risk]:
+def _brokers(checked: CheckedPlan) -> Iterator[Risk]:
     """Yield clusters that cannot carry the load with one broker less, as AWS restarts each broker for patches."""
     known = limits().brokers
-    for name, cluster in found.plan.clusters.items():
+    for name, cluster in checked.plan.clusters.items():
         if cluster.brokers is None or cluster.broker_type is None:
             continue
         brokers, key = cluster.brokers.value, f"clusters.{name}"
         if brokers == 1:
             words = f"cluster {name} has a single broker: its topics stop whenever AWS patches it"
-            yield Risk("broker-limit", "warning", words, (key,), found.usd(key))
+            yield Risk("broker-limit", "warning", words, (key,), checked.usd(key))
             continue
-        topics = [each for each in found.environment.streams.values() if each.cluster_name == name]
+        topics = [each for each in checked.environment.streams.values() if each.cluster_name == name]
         peak = sum(
             t.traffic.records_per_second * t.traffic.peak_factor * t.traffic.record_size for t in topics
         )
@@ -350,65 +350,67 @@ def _brokers(found: CheckedPlan) -> Iterator[Risk]:
                 f"with one broker of {name} down, as for each patch, the other {count(brokers - 1, 'broker')} "
                 f"must take {percent(share)} of what they can at the peak"
             )
-            yield Risk("broker-limit", "warning", words, (key,), found.usd(key))
+            yield Risk("broker-limit", "warning", words, (key,), checked.usd(key))
 
 
-def _without_tls(found: CheckedPlan) -> Iterator[Risk]:
-    open_ones = [n for n, each in found.environment.kafka.items() if each.authentication.kind == "none"]
+def _without_tls(checked: CheckedPlan) -> Iterator[Risk]:
+    open_ones = [n for n, each in checked.environment.kafka.items() if each.authentication.kind == "none"]
     if open_ones:
-        keys = [f"clusters.{each}" for each in open_ones if each in found.plan.clusters]
+        keys = [f"clusters.{each}" for each in open_ones if each in checked.plan.clusters]
         words = (
             f"records of Kafka {_nouns('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
             "brokers reads and writes them"
         )
-        yield Risk("kafka-without-tls", "warning", words, tuple(keys), found.usd(*keys))
+        yield Risk("kafka-without-tls", "warning", words, tuple(keys), checked.usd(*keys))
 
 
-def _over_limit(found: CheckedPlan) -> Iterator[Risk]:
-    if (told := over_limit(found.environment, found.plan)) is not None:
-        yield Risk("over-limit", "breach", told, ("total",), found.total)
+def _over_limit(checked: CheckedPlan) -> Iterator[Risk]:
+    if (told := over_limit(checked.environment, checked.plan)) is not None:
+        yield Risk("over-limit", "breach", told, ("total",), checked.total)
 
 
-def _no_peak(found: CheckedPlan) -> Iterator[Risk]:
+def _no_peak(checked: CheckedPlan) -> Iterator[Risk]:
     calm = [
         name
-        for name, stream in found.environment.streams.items()
+        for name, stream in checked.environment.streams.items()
         if "peak_factor" not in stream.traffic.model_fields_set
     ]
     if calm:
         keys = [f"streams.{each}" for each in calm]
-        keys += [f"jobs.{demand.job}" for demand in found.demands if set(demand.streams) & set(calm)]
+        keys += [f"jobs.{demand.job}" for demand in checked.demands if set(demand.streams) & set(calm)]
         yield Risk(
             "no-peak",
             "warning",
             f"sized for the average alone: {_nouns('stream', calm)} {join_names(calm)} "
             f"{'has' if len(calm) == 1 else 'have'} no `peak_factor`",
             tuple(dict.fromkeys(keys)),
-            found.usd(*keys),
+            checked.usd(*keys),
         )
 
 
-def _prices(found: CheckedPlan) -> Iterator[Risk]:
-    if found.plan.prices_of != found.plan.region:
-        words = f"all prices are those of {found.plan.prices_of}: there is no table of {found.plan.region}"
-        yield Risk("other-prices", "note", words, ("total",), found.total)
-    usd = sum(line.usd for line in found.items() if line.unconfirmed)
+def _prices(checked: CheckedPlan) -> Iterator[Risk]:
+    if checked.plan.prices_of != checked.plan.region:
+        words = (
+            f"all prices are those of {checked.plan.prices_of}: there is no table of {checked.plan.region}"
+        )
+        yield Risk("other-prices", "note", words, ("total",), checked.total)
+    usd = sum(line.usd for line in checked.items() if line.unconfirmed)
     if usd:
         words = (
-            f"{dollars(usd)} of the cost ({percent(usd / found.total)}) are at prices that nobody confirmed"
+            f"{dollars(usd)} of the cost ({percent(usd / checked.total)}) are at prices that nobody confirmed"
         )
         yield Risk("unconfirmed-prices", "note", words, ("total",), usd)
-    if found.old_prices is not None:
-        yield Risk("old-prices", "note", found.old_prices, ("total",), found.total)
+    if checked.old_prices is not None:
+        yield Risk("old-prices", "note", checked.old_prices, ("total",), checked.total)
 
 
-def _unread(found: CheckedPlan) -> Iterator[Risk]:
-    read = {name for demand in found.demands for name in demand.streams}
-    idle = [name for name in found.plan.streams if name not in read]
+def _unread(checked: CheckedPlan) -> Iterator[Risk]:
+    read = {name for demand in checked.demands for name in demand.streams}
+    idle = [name for name in checked.plan.streams if name not in read]
     if idle:
         keys = [f"streams.{each}" for each in idle]
         words = f"no job reads {_nouns('stream', idle)} {join_names(idle)}"
-        yield Risk("unread-streams", "note", words, tuple(keys), found.usd(*keys))
+        yield Risk("unread-streams", "note", words, tuple(keys), checked.usd(*keys))
 
 
 _RISKS: tuple[Callable[[CheckedPlan], Iterator[Risk]], ...] = (

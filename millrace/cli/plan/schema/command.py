@@ -217,12 +217,12 @@ def _write(proposal: _Proposal) -> None:
             proposal.out.write_text(proposal.text, encoding="utf-8")
 
 
-def _routes(found: Mapping[str, _Proposal], stream: str, form: str) -> str:
+def _routes(inferred: Mapping[str, _Proposal], stream: str, form: str) -> str:
     """Return the routes of a query for tables, as the environment file has them."""
     lines = (
         f"  {re.sub('[^a-z0-9_]', '_', table.rpartition('.')[2].lower())}: "
         f"{{source: {stream}, changes_of: {table}, format: {{kind: {form}}}, schema: {each.out}}}"
-        for table, each in found.items()
+        for table, each in inferred.items()
     )
     return "\n".join(["", "routes:", *lines])
 

@@ -1,4 +1,4 @@
-"""The simulator against what the sizing model says in closed form."""
+"""The simulator agrees with closed forms of the sizing model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every plan keeps its own promise: at the peak, with all executors, no record is older than the SLA."""
+"""Every plan keeps its SLA in the simulation at the peak with all executors."""
 
 from __future__ import annotations
 

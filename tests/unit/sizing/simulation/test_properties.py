@@ -1,4 +1,4 @@
-"""What holds for every scenario: no record comes from nowhere, more cores never hurt, seeds reproduce."""
+"""Invariants of every scenario: records are conserved, more cores never hurt, seeds reproduce."""
 
 from __future__ import annotations
 

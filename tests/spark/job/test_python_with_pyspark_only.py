@@ -1,4 +1,4 @@
-"""A job on a Python that holds PySpark alone, as an engine's image may be; boto3 comes out of the job's archive."""
+"""A job runs on a Python with PySpark alone; boto3 comes from the job's archive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from millrace.infra.launch.assets import write_archive
 from millrace.infra.launch.carried import boto3_files as carried_libraries
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.kafka import Kafka
-from tests.faults.in_process import PORTION, Job
+from tests.faults.in_process_job import PORTION, Job
 from tests.faults.services import moto
 
 ROOT = Path(__file__).parents[3]

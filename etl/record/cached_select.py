@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 
 
 @dataclass
-class Projection:
+class CachedSelect:
     """Select that many batches share.
 
     Parameters
@@ -24,14 +24,14 @@ class Projection:
     """
 
     columns: Callable[[], Iterable[Column | str]]
-    _taken: tuple[Any, Any] | None = field(default=None, repr=False)
+    _cached: tuple[Any, Any] | None = field(default=None, repr=False)
     """The connection to the JVM, and the columns in that JVM."""
 
     def of(self, rows: DataFrame) -> DataFrame:
         """Select the columns from rows."""
         frame: Any = rows  # PySpark's types do not include its JVM objects
         gateway = rows.sparkSession.sparkContext._gateway
-        if self._taken is None or self._taken[0] is not gateway:
-            self._taken = gateway, frame._jcols(*self.columns())
-        made: DataFrame = type(frame)(frame._jdf.select(self._taken[1]), rows.sparkSession)
-        return made
+        if self._cached is None or self._cached[0] is not gateway:
+            self._cached = gateway, frame._jcols(*self.columns())
+        selected: DataFrame = type(frame)(frame._jdf.select(self._cached[1]), rows.sparkSession)
+        return selected

@@ -1,4 +1,4 @@
-"""Which error of AWS says that there is no such thing."""
+"""AWS errors that mean "not found" are recognised."""
 
 from __future__ import annotations
 

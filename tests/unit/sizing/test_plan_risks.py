@@ -1,4 +1,4 @@
-"""A plan says what looks like a slip, what is close to its limit, and what its own simulator contradicts."""
+"""A plan warns of likely mistakes, of figures near a limit, and of contradictions by the simulator."""
 
 from __future__ import annotations
 

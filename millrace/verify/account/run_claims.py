@@ -65,12 +65,12 @@ def ask_claims(
             answers.append(ClaimAnswer(name, "not asked", "a person has to look: docs/unproved.md"))
             continue
         say(name)
-        verdict, why = _asked(CHECKS[claim.check], question)
+        verdict, why = _verdict(CHECKS[claim.check], question)
         answers.append(ClaimAnswer(name, verdict, without_names(why, question.names)))
     return tuple(answers)
 
 
-def _asked(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> tuple[Verdict, str]:
+def _verdict(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> tuple[Verdict, str]:
     try:
         answer = check(question)
     except NotAskedError as error:

@@ -1,4 +1,4 @@
-"""A batch is read from its source once: held where it has a second reader, and nowhere else.
+"""A batch is read from its source once, and is cached only if it has a second reader.
 
 Spark's own counters tell: the input rows of a trigger count every read of them, and the
 context lists what is held.

@@ -1,4 +1,4 @@
-"""Times that no sink, or not every sink, can hold: of a batch, only the rows that have one are dead letters."""
+"""Rows with times that a sink cannot store become dead letters; the other rows of the batch are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each security control is taken out of the templates, and something notices."""
+"""A check fails for each security control that is removed from the templates."""
 
 from __future__ import annotations
 

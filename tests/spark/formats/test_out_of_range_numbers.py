@@ -1,4 +1,4 @@
-"""A number that is larger than its field's type holds is a dead letter, and no Infinity; what says Infinity is taken as ever."""
+"""A number beyond its type's range becomes a dead letter, not Infinity; the text Infinity is decoded as before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a stream ended, kept beside the checkpoint: a mark that cannot be read is told, with the way out."""
+"""A mark of a stream's end that cannot be read is reported with the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One value of a file's text is changed; every other byte stays."""
+"""An edit changes one value of a file's text and no other byte."""
 
 from __future__ import annotations
 

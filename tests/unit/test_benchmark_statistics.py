@@ -1,4 +1,4 @@
-"""How benchmarks count."""
+"""Statistics of the benchmark programs."""
 
 from __future__ import annotations
 

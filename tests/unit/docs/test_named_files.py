@@ -1,4 +1,4 @@
-"""Files that the docs name are there."""
+"""Files that the docs name exist."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ PARTITIONS = 2
 
 
 @dataclass(frozen=True)
-class Told:
-    """How a run of a job ended."""
+class RunResult:
+    """Exit status and failures of a run of a job."""
 
     status: int
     message: str
@@ -96,7 +96,7 @@ class Job:
         self._producer.send(events(PORTION, self._choose, first=self._first), sent=lambda _: None)
         self._first += PORTION
 
-    def run(self, *, dies: bool = False, disturbed: Callable[[], None] | None = None) -> Told:
+    def run(self, *, dies: bool = False, disturbed: Callable[[], None] | None = None) -> RunResult:
         """Run the job over what is there, as ``etl.main`` does it.
 
         Parameters
@@ -116,10 +116,10 @@ class Job:
             queries = run.build(JobRun(self._spark, settings.parse(self._job()), self.binds, report))
         except StartError as error:
             back()
-            return Told(2, str(error))
+            return RunResult(2, str(error))
         except (OSError, CapturedException, Py4JJavaError) as error:
             back()
-            return Told(1, describe(error))
+            return RunResult(1, describe(error))
         if dies:
             queries = (*queries[:-1], _dying(queries[-1]))
         if disturbed is not None:
@@ -137,7 +137,7 @@ class Job:
             watch.join()
         self.events = [json.loads(line) for line in said.getvalue().splitlines()]
         failures = [each["error"] for each in self.events if each["event"] == "failed"]
-        return Told(status, "\n".join(failures))
+        return RunResult(status, "\n".join(failures))
 
     def _end(self, supervisor: Supervisor, count: int, over: threading.Event) -> None:
         """Stop the job when it has read all."""
@@ -194,17 +194,17 @@ class Job:
         shutil.rmtree(self.home, ignore_errors=True)
 
 
-class NotHeldError(AssertionError):
-    """A story came to something else than it has to."""
+class UnexpectedResultError(AssertionError):
+    """A scenario ended in another state than expected."""
 
 
-def played(job: Job, story: Callable[[], str], heal: Callable[[], None]) -> tuple[bool, str]:
-    """Play a story of a job, which leaves nothing behind; whether all held, and what it came to.
+def run_scenario(job: Job, story: Callable[[], str], heal: Callable[[], None]) -> tuple[bool, str]:
+    """Run a scenario of a job and remove what it left; return whether it went as expected, and a line with its result.
 
     Parameters
     ----------
     story
-        Says what it came to, or raises :class:`NotHeldError`.
+        Returns a line with its result, or raises :class:`UnexpectedResultError`.
     heal
         Ends the fault; the job must then go on, and its tables be exact.
     """
@@ -212,7 +212,7 @@ def played(job: Job, story: Callable[[], str], heal: Callable[[], None]) -> tupl
     try:
         try:
             line = story()
-        except NotHeldError as error:
+        except UnexpectedResultError as error:
             return False, str(error)
         finally:
             heal()
@@ -227,8 +227,8 @@ def played(job: Job, story: Callable[[], str], heal: Callable[[], None]) -> tupl
         job.drop()
 
 
-def told(stories: Iterable[tuple[str, tuple[bool, str]]], what: str) -> int:
-    """Print a line for each story as it has been played, and one for all; the program's status."""
+def report_results(stories: Iterable[tuple[str, tuple[bool, str]]], what: str) -> int:
+    """Print a line for each scenario when it has ended, and a total; return the exit status of the program."""
     missed, count = [], 0
     for name, (held, line) in stories:
         sys.stdout.write(f"{'ok' if held else 'NOT OK'}: {name}: {line}\n")

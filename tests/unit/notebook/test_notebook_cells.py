@@ -1,4 +1,4 @@
-"""What stands in a generated notebook."""
+"""Cells of a generated notebook."""
 
 from __future__ import annotations
 

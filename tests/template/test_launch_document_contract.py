@@ -1,4 +1,4 @@
-"""What ``infra`` writes is what ``etl`` reads, and no number is written twice."""
+"""The core reads what ``infra`` writes into launch documents, and no number is written twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However many days the records of one batch name, a task holds one file open at a time."""
+"""A task has one open file at a time, for records of any number of days."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sandbox starts, ends: also when it fails, and also what a killed sandbox left."""
+"""Programs that the sandbox starts end with it, after failures and after a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark makes of a trigger's interval is what ``millrace import`` reads of a program."""
+"""Spark parses a trigger's interval to the same milliseconds as `millrace import` does for a program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from tests.unit.advisor.intervals import INTERVALS
 
 
-def test_spark_takes_and_refuses_the_intervals_that_are_said_to_be_so(spark: SparkSession) -> None:
+def test_spark_parses_each_interval_as_the_advisor_does(spark: SparkSession) -> None:
     def milliseconds(text: str) -> int | None:
         try:
             return int(spark._jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(text).intervalMs())

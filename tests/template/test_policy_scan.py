@@ -1,4 +1,4 @@
-"""The scan of all templates: what is unexplained stops it, and so does an excuse for nothing."""
+"""The policy scan fails for a finding without a reason, and for an exception without a finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of partitions: each partition once, the busiest job little busier than it must be."""
+"""Partition lists cover each partition once and balance the jobs."""
 
 from __future__ import annotations
 

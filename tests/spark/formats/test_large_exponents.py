@@ -1,4 +1,4 @@
-"""A number that would take its reader forever is a dead letter before it is parsed; others are as they were.
+"""A number with a huge exponent becomes a dead letter before it is parsed; other numbers keep their values.
 
 What it would take is counted in bytes that the JVM allocates: a decimal of a million digits is written out for its column.
 """

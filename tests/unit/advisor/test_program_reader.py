@@ -1,4 +1,4 @@
-"""Streams and settings of a program, read from its text: all values of branches, arguments of the run, and what stays a question."""
+"""Streams and settings of a program, read from its source: branches, run arguments, and open questions."""
 
 from __future__ import annotations
 

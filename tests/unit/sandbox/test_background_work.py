@@ -1,4 +1,4 @@
-"""Work beside a block: it ends with it, and what it raises is raised where somebody asks."""
+"""Background work ends with its block, and its exceptions are raised there."""
 
 from __future__ import annotations
 

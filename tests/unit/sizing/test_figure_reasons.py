@@ -1,4 +1,4 @@
-"""Every number of every plan says how it came about."""
+"""Every figure of every plan has a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of the sandbox or of its tests listens where another machine could reach it, and nothing is left behind."""
+"""Servers of the sandbox and of the tests listen on loopback addresses only, and none is left running."""
 
 from __future__ import annotations
 

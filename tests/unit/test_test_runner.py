@@ -1,4 +1,4 @@
-"""The program that runs the tests: a part that did not come to its end is no success."""
+"""The test runner counts a part that did not finish as a failure."""
 
 from __future__ import annotations
 
@@ -111,4 +111,4 @@ def test_a_test_rotates_by_itself(request: pytest.FixtureRequest, tmp_path: Path
 def test_tests_that_share_a_fixture_of_their_module_rotate_together(
     request: pytest.FixtureRequest, shared: int
 ) -> None:
-    assert conftest.unit_of_rotation(request.node) == "tests/unit/test_run.py"
+    assert conftest.unit_of_rotation(request.node) == "tests/unit/test_test_runner.py"

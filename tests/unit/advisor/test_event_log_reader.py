@@ -1,4 +1,4 @@
-"""A real log of Spark 3.5, whole, rolled, packed, cut off, damaged, and in S3."""
+"""A real event log of Spark 3.5 is read whole, rolled, compressed, truncated, damaged, and from S3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that grew beyond the lists of the jobs that share it out is never read in part, in silence."""
+"""A query stops if a shared topic has partitions that no job's list names."""
 
 from __future__ import annotations
 
