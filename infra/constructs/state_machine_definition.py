@@ -42,7 +42,7 @@ ONCE = (
 """Arguments of the entry script that a run of its own may have (``docs/launch-document.md``): none names code or settings."""
 
 _OWN_FILES = ("--corrected", "--benchmark")
-"""Those of them that name a file, which a command has put beside the job's checkpoints."""
+"""Arguments among them that name a file, which a command has put beside the job's checkpoints."""
 
 SHORTEST_GRACE_SECONDS, LONGEST_GRACE_SECONDS = 15, 1800
 """Limits of ``shutdownGracePeriodInSeconds`` in ``CancelJobRun`` (EMR Serverless API reference)."""

@@ -68,7 +68,7 @@ _PREFIXES = "__source_", "__"
 _OPERATIONS = {"c": "insert", "u": "update", "r": "snapshot", "d": DELETE, "t": TRUNCATE, "m": CONTROL}
 
 _WRAPPED = r'(?s)\A\s*+\{\s*+"schema"\s*+:\s*+(?:null|\{.*?\})\s*+,\s*+"payload"\s*+:(.*)\}\s*+\z'
-"""What Connect's JsonConverter writes with ``schemas.enable``; no schema has a field ``payload`` of its own."""
+"""Form that Connect's JsonConverter gives an event with ``schemas.enable``; no schema has a field ``payload`` of its own."""
 
 _HEARTBEAT = r'\A\s*+\{\s*+"ts_ms"\s*+:\s*+\d++\s*+\}\s*+\z'
 _GTID = r"(?:-\d+-|:)(\d+)\z"

@@ -17,7 +17,7 @@ from millrace.advisor.logs.application_history import Batch, Floats, Stage
 from millrace.advisor.logs.statistics import Estimate, list_schedule_seconds, median
 
 SKEWED = 2.0
-"""How many times the median of the others a task must last, and its records be, to be skewed: no even split of records gives
+"""Least ratio of a skewed task's duration, and of its records, to the median of the others: no even split of records gives
 twice, and twice doubles a stage.
 """
 

@@ -107,7 +107,7 @@ class Query:
     options: Mapping[str, Values]
     function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None = None
     shaped: bool = False
-    """Whether its rows are others than the records: filtered, grouped, joined."""
+    """True if its rows are not the records as read: filtered, grouped, joined."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _OTHERS = 255
 """Most characters for all other kinds."""
 
 _BUCKET_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
-"""What no bucket's name may begin with (S3 user guide, "General purpose bucket naming rules")."""
+"""Prefixes that no bucket's name may have (S3 user guide, "General purpose bucket naming rules")."""
 
 _NO_BUCKET = re.compile(
     r".*(-s3alias|--ol-s3|\.mrap|--x-s3|--table-s3)|.*\.\..*|\d+(\.\d+){3}|xn--.*|sthree-.*|amzn-s3-demo-.*"
@@ -35,7 +35,7 @@ _NO_BUCKET = re.compile(
 """Names of other things than buckets, such as access points, and names that no bucket has (the same page)."""
 
 _RESERVED = ("aws", "ssm")
-"""What no parameter of Systems Manager may begin with (botocore's model, ``PutParameter``); each job has one."""
+"""Prefixes that no parameter of Systems Manager may have (botocore's model, ``PutParameter``); each job has one."""
 
 _MOST_TAGS = 50
 _OWN_TAGS = ("millrace:project", "millrace:environment", "millrace:job", "millrace:stream")
