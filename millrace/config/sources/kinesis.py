@@ -247,7 +247,9 @@ class KinesisStream(StreamConfig):
                 yield Finding((*path, "aggregate"), f"{int(self.aggregate)}B", allowed)
             for job, _, query in use.environment.queries:
                 if use.name in query.streams and not use.environment.jobs[job].reads_aggregates:
-                    allowed = f"nothing, as job {job} reads it: EMR's connector may end a batch inside an aggregate"
+                    allowed = (
+                        f"nothing, as job {job} reads it: EMR's connector may end a batch inside an aggregate"
+                    )
                     yield Finding((*path, "aggregate"), f"{int(self.aggregate)}B", allowed, "engine: glue")
                     break
         yield from self._check_existing(use)
