@@ -13,7 +13,7 @@ from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total
 from millrace.sizing.jobs.sharing import Batch, headroom
 from millrace.sizing.prices_and_limits import limits
-from millrace.sizing.queries.driver import batches_at_once, burst_ends
+from millrace.sizing.queries.driver import batches_at_once
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.self_check import self_check
 from millrace.sizing.simulation.tasks import parts
@@ -133,7 +133,7 @@ def test_batches_that_fire_together_end_as_task_by_task(
         # Of cores that become free at one time, either may take the next task.
         longest = max(one.per_record * rate * trigger / n for one, n in zip(loads, tasks, strict=True))
         assert played.queries[load.name].ends == pytest.approx(ends[:3], abs=longest)
-    planned = burst_ends([load.overhead for load in loads], at_once)
+    planned = [load.overhead * shape.driver_factor for load in loads]
     slowest = max(query.ends[0] for query in played.queries.values()) - trigger
     batches = [
         Batch(load.per_record * rate * trigger, (slowest - end) * (1 - 1e-6), trigger, count, count)
