@@ -181,6 +181,10 @@ ROWS = {
         CLICKS_SIZE, "      record_size: 2MiB #!\n", f"{STREAM}.traffic.record_size", "2097152B", "at most 1MiB",
         "raise max_record_size, up to 10MiB",
     ),
+    "aggregate larger than a record may be": (
+        CLICKS_RETENTION, "    aggregate: 2MiB #!\n", f"{STREAM}.aggregate", "2097152B",
+        "from a record's size to 1MiB, the largest record of this stream", None,
+    ),
     "record larger than Kinesis takes": (
         CLICKS_RETENTION, "    max_record_size: 11MiB #!\n", f"{STREAM}.max_record_size", "11534336", "1MiB to 10MiB",
         None,
