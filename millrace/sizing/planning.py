@@ -201,9 +201,9 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
     free = _unpinned(environment)
     if free is not environment:
         # Pins may refuse what leads the search to the best design, so what it finds without them is a design, too.
-        unpinned, wrong = query_demands(free)
+        unpinned, refused_free = query_demands(free)
         other = JobPlanner(free, unpinned, planner.prices)
-        found_free = {} if wrong or other.problems else _streams(other, unpinned)[0]
+        found_free = {} if refused_free or other.problems else _streams(other, unpinned)[0]
         for job in environment.jobs:
             own = [name for name, each in readings.items() if each.readers and each.main.job == job]
             tried = {

@@ -24,12 +24,17 @@ def batches_at_once(cores: int) -> float:
     return cores / limits()["spark.driver.cores_per_batch"]
 
 
+def times_longer(batches: int, at_once: float) -> float:
+    """Return the factor of the fixed costs of batches that begin together, at most; it is exact if they are equal."""
+    return max(1.0, batches / at_once)
+
+
 def fixed_costs(job: Job, demands: Sequence[QueryDemand], cores: int) -> list[float]:
     """Return the seconds before the first task of each query's batch at most, if all begin together on a driver with so many cores."""
     # In a run, queries that derive begin when those that land have ended.
     together = [each.lands or job.run_every is None for each in demands]
     return [
-        each.work.overhead * max(1.0, together.count(own) / batches_at_once(cores))
+        each.work.overhead * times_longer(together.count(own), batches_at_once(cores))
         for each, own in zip(demands, together, strict=True)
     ]
 
