@@ -75,7 +75,7 @@ def environments(root: FilePath | None = None) -> tuple[str, ...]:
     folder = (root or find_root()) / "environments"
     parents: set[str] = set()
     names, parts = [], {"base"}
-    for file in sorted(folder.glob("*.yaml")):
+    for file in sorted(filter(is_file, folder.glob("*.yaml"))):
         names.append(file.stem)
         try:
             tree = read(file).tree

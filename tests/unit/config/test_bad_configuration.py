@@ -406,6 +406,22 @@ def test_all_mistakes_are_told_at_once(project: Path) -> None:
     }
 
 
+def test_a_broken_name_hides_no_mistake_below_it(project: Path) -> None:
+    text = GOOD.replace("  clicks:\n" + CLICKS_KIND, "  Clicks:\n" + CLICKS_KIND).replace(CLICKS_RATE, "")
+    (project / "environments" / "shop.yaml").write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load("shop", root=project)
+    keys = {problem.key for problem in caught.value.problems}
+    assert {"streams.Clicks", "streams.Clicks.traffic.records_per_second"} <= keys
+
+
+def test_a_folder_is_no_environment(project: Path) -> None:
+    (project / "environments" / "folder.yaml").mkdir()
+    with pytest.raises(ConfigurationError, match="no environment 'folder'") as caught:
+        load("folder", root=project)
+    assert "folder" not in caught.value.problems[0].allowed.split(", ")
+
+
 def test_settings_that_the_core_sets_are_known():
     """The configuration imports nothing of the core."""
     assert spark_settings.RUNTIME.keys() == check_jobs.FIXED_IN_CORE
