@@ -59,8 +59,12 @@ def demands(stream: Stream, readers: int, again: float = 0.0, stretch: float = 1
         each = a_second(limit)
         if limit.of == "records in":
             puts = stream.written.records_per_second * traffic.peak_factor
-            what = "records" if stream.written == traffic else "aggregates"
-            found.append(Demand(puts / each, f"{puts:,.0f} {what}/s in at peak, {each:,g} a {part}"))
+            found.append(
+                Demand(
+                    puts / each,
+                    f"{puts:,.0f} {'records' if stream.written == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
+                )
+            )
         elif limit.of == "bytes in":
             found.append(Demand(size / each, f"{size / MIB:,.1f} MiB/s in at peak, {each / MIB:g} a {part}"))
         elif times * stretch > 1:

@@ -167,11 +167,12 @@ class KinesisStream(StreamConfig):
         """Aggregates of whole records."""
         size = self.traffic.record_size
         records = max(1, int((self.aggregate or 0) // size))
-        made = {
-            "records_per_second": self.traffic.records_per_second / records,
-            "record_size": ByteSize(records * size),
-        }
-        return self.traffic.model_copy(update=made)
+        return self.traffic.model_copy(
+            update={
+                "records_per_second": self.traffic.records_per_second / records,
+                "record_size": ByteSize(records * size),
+            }
+        )
 
     @property
     def has_shard_metrics(self) -> bool:

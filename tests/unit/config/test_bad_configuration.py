@@ -419,7 +419,7 @@ def test_a_folder_is_no_environment(project: Path) -> None:
     (project / "environments" / "folder.yaml").mkdir()
     with pytest.raises(ConfigurationError, match="no environment 'folder'") as caught:
         load("folder", root=project)
-    assert "folder" not in caught.value.problems[0].allowed.split(", ")
+    assert "folder" not in caught.value.problems[0].allowed
 
 
 def test_settings_that_the_core_sets_are_known():
