@@ -251,7 +251,7 @@ def _unpinned(environment: Environment) -> Environment:
     queries = {
         name: {
             query: asked.model_copy(update={"records_per_batch": None})
-            if isinstance(asked, SourceQuery)
+            if isinstance(asked, SourceQuery) and asked.records_per_batch is not None
             else asked
             for query, asked in job.queries.items()
         }
