@@ -75,7 +75,7 @@ def environments(root: FilePath | None = None) -> tuple[str, ...]:
     folder = (root or find_root()) / "environments"
     parents: set[str] = set()
     names, parts = [], {"base"}
-    for file in sorted(folder.glob("*.yaml")):
+    for file in sorted(filter(is_file, folder.glob("*.yaml"))):
         names.append(file.stem)
         try:
             tree = read(file).tree
@@ -270,8 +270,9 @@ def _valid_part(kind: Any, data: Any) -> Any:
         except ValidationError as error:
             for each in error.errors(include_url=False):
                 path = explain.path_in_file(each["loc"], kind)
-                if each["type"] == "missing" and path[-1] in _STAND_INS:
-                    _step(data, *path[:-1])[path[-1]] = copy.deepcopy(_STAND_INS[path[-1]])
+                holder = _step(data, *path[:-1])  # None if another mistake has removed it
+                if isinstance(holder, dict) and each["type"] == "missing" and path[-1] in _STAND_INS:
+                    holder[path[-1]] = copy.deepcopy(_STAND_INS[path[-1]])
                 else:
                     _remove(data, path[:-1] if each["type"] == "missing" else path)
         if json.dumps(data) == text:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ByteSize, ValidationError
 
 from millrace.config.aws import kafka_versions
 from millrace.config.base import Model
@@ -33,6 +33,9 @@ _WORTH = 1.0
 
 _TRIED = 60
 """Plans of one job that looking for moves may take; larger environments try fewer changes, of the most expensive members."""
+
+_AGGREGATE = ByteSize(24 * 1024)
+"""Bytes of an aggregate within a PUT payload unit."""
 
 _DAY = timedelta(days=1)
 _IN_TURNS = timedelta(minutes=10)
@@ -215,6 +218,12 @@ def _of_stream(environment: Environment, name: str, stream: Any) -> Iterator[_Ch
     if stream.retention > _DAY:
         lost = f"a replay of records that are older than a day; {format_duration(stream.retention)} now"
         yield _Change((*path, "retention"), "24h", lost, _DAY)
+    if isinstance(stream, KinesisStream) and stream.aggregate is None:
+        lost = (
+            "records put one by one: every producer has to fill aggregates with the Kinesis Producer Library, which wait for each other; "
+            "two of a key in an aggregate have no order"
+        )
+        yield _Change((*path, "aggregate"), "24KiB", lost, _AGGREGATE)
     if getattr(stream, "shard_level_metrics", False):
         yield _Change((*path, "shard_level_metrics"), None, "metrics of each shard, which show a hot key")
 

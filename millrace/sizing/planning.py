@@ -12,13 +12,14 @@ from millrace.config.aws import kafka_versions
 from millrace.config.document.problems import Finding
 from millrace.config.engines import versions
 from millrace.config.model import Environment, MskCluster
+from millrace.config.queries import SourceQuery
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_services
 from millrace.sizing.alternatives.designs import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.free_choices import cheapest_choices
 from millrace.sizing.alternatives.remedies import with_remedies
 from millrace.sizing.alternatives.risks import risks
-from millrace.sizing.cost import stream_cost
+from millrace.sizing.cost import CENT, stream_cost
 from millrace.sizing.costs.network import dns_cost, jobs_inside, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
 from millrace.sizing.costs.storage import unpriced_costs
@@ -197,6 +198,21 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
     planner.least = {name: each.least for name, each in readings.items()}
     given = {name: partitions(each, None)[0].value for name, each in readings.items() if not each.is_free}
     chosen = cheapest_partitions(planner, readings, given)
+    free = _unpinned(environment)
+    if free is not environment:
+        # Pins may refuse what leads the search to the best design, so what it finds without them is a design, too.
+        unpinned, refused_free = query_demands(free)
+        other = JobPlanner(free, unpinned, planner.prices)
+        found_free = {} if refused_free or other.problems else _streams(other, unpinned)[0]
+        for job in environment.jobs:
+            own = [name for name, each in readings.items() if each.readers and each.main.job == job]
+            tried = {
+                **chosen,
+                **{name: each.expected_partitions.value for name, each in found_free.items() if name in own},
+                **given,
+            }
+            if planner.usd(job, readings, own, tried) < planner.usd(job, readings, own, chosen) - CENT:
+                chosen = tried
     cores = _pinned_cores(planner, readings, chosen)
     for name, stream in environment.streams.items():
         reading = readings[name]
@@ -225,6 +241,30 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
             ),
         )
     return found, problems
+
+
+def _unpinned(environment: Environment) -> Environment:
+    """Return the environment without the sizes that are pinned for jobs of several queries."""
+    several = {name: job for name, job in environment.jobs.items() if len(job.queries) > 1}
+    for key in ("cores", "max_workers"):
+        environment = with_choices(environment, "jobs", key, dict.fromkeys(several))
+    queries = {
+        name: {
+            query: asked.model_copy(update={"records_per_batch": None})
+            if isinstance(asked, SourceQuery) and asked.records_per_batch is not None
+            else asked
+            for query, asked in job.queries.items()
+        }
+        for name, job in several.items()
+    }
+    environment = with_choices(environment, "jobs", "queries", queries)
+    for name in {
+        each for job in several.values() for query in job.queries.values() for each in query.streams
+    }:
+        stream = environment.streams[name]
+        if not stream.belongs_to_others and name not in environment.deployed.partitions:
+            environment = with_choices(environment, "streams", stream.parts, {name: None})
+    return environment
 
 
 def _pinned_cores(

@@ -60,7 +60,13 @@ def demands(
     for limit in stream.limits:
         each = a_second(limit)
         if limit.of == "records in":
-            found.append(Demand(records / each, f"{records:,.0f} records/s in at peak, {each:,g} a {part}"))
+            puts = stream.written.records_per_second * traffic.peak_factor
+            found.append(
+                Demand(
+                    puts / each,
+                    f"{puts:,.0f} {'records' if stream.written == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
+                )
+            )
         elif limit.of == "bytes in":
             found.append(Demand(size / each, f"{size / MIB:,.1f} MiB/s in at peak, {each / MIB:g} a {part}"))
         elif times * stretch > 1:

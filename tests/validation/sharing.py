@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from millrace.sizing.queries.driver import times_longer
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.tasks import parts
 from tests.performance.preloaded import PARTITIONS
@@ -82,7 +83,7 @@ def predict(alone: Alone, cell: Cell) -> float:
     loads = tuple(
         QueryLoad(
             name=f"query-{number}",
-            overhead=alone.overhead,
+            overhead=alone.overhead * times_longer(cell.queries, CORES / alone.cores_per_batch),
             per_record=alone.per_record,
             trigger=cell.trigger,
             source=Arrivals.constant(cell.records / cell.trigger, seconds),
@@ -90,9 +91,7 @@ def predict(alone: Alone, cell: Cell) -> float:
         )
         for number in range(cell.queries)
     )
-    played = simulate(
-        Scenario(seconds, loads, CORES, Fixed(1), planned_at_once=CORES / alone.cores_per_batch)
-    )
+    played = simulate(Scenario(seconds, loads, CORES, Fixed(1)))
     return float(np.median(np.concatenate([each.ends - each.starts for each in played.queries.values()])))
 
 

@@ -116,6 +116,8 @@ class JobBase(Model, ABC):
         Whether its Python may lack boto3, so that the job's archive brings it.
     describes_streams
         Whether its Kinesis connector calls DescribeStream, the older API.
+    reads_aggregates
+        Whether its Kinesis connector ends no batch inside an aggregate of the Kinesis Producer Library.
     log_group_endings
         Endings that it appends to the name of the job's log group, with ``{job}``.
     metric_namespaces
@@ -136,6 +138,7 @@ class JobBase(Model, ABC):
     remote_writes: ClassVar[bool] = False
     carries_libraries: ClassVar[bool] = False
     describes_streams: ClassVar[bool] = False
+    reads_aggregates: ClassVar[bool] = True
     log_group_endings: ClassVar[tuple[str, ...]] = ()
     metric_namespaces: ClassVar[tuple[str, ...]] = ()
     runs_without_vpc: ClassVar[bool] = False

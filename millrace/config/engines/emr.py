@@ -71,6 +71,7 @@ class EmrJob(JobBase):
     english_tags = True
     remote_writes = True
     carries_libraries = True
+    reads_aggregates = False
 
     engine: Literal["emr"]
     version: Annotated[str, BeforeValidator(version_of("emr"))] = Field(

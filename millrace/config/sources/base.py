@@ -262,6 +262,11 @@ class StreamConfig(Model, ABC):
         return None
 
     @property
+    def written(self) -> Traffic:
+        """Traffic as the service counts it: aggregates of records where the producers make them."""
+        return self.traffic
+
+    @property
     def has_shard_metrics(self) -> bool:
         """True if each partition has billed metrics."""
         return False

@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import ByteSize, Field, StringConstraints
 
 from millrace.config.aws.grants import Grant, allow
 from millrace.config.base import KeyArn, RoleArn, Slug, arn_parts, without_default
@@ -99,6 +99,11 @@ class KinesisStream(StreamConfig):
     max_record_size: Size | None = Field(
         default=None, description="Largest record, up to 10MiB; left out, 1 MiB."
     )
+    aggregate: Size | None = Field(
+        default=None,
+        description="Size to which producers fill aggregates of records with the Kinesis Producer Library, such as 24KiB; left out, "
+        "they put each record by itself. Only for jobs of Glue.",
+    )
     existing: (
         Annotated[
             str,
@@ -156,6 +161,18 @@ class KinesisStream(StreamConfig):
         """Limits for on-demand streams, whose shards AWS opens."""
         on_demand = ("kinesis.on_demand.first_shards", "kinesis.on_demand.headroom")
         return on_demand if self.mode == "on-demand" else None
+
+    @property
+    def written(self) -> Traffic:
+        """Aggregates of whole records."""
+        size = self.traffic.record_size
+        records = max(1, int((self.aggregate or 0) // size))
+        return self.traffic.model_copy(
+            update={
+                "records_per_second": self.traffic.records_per_second / records,
+                "record_size": ByteSize(records * size),
+            }
+        )
 
     @property
     def has_shard_metrics(self) -> bool:
@@ -225,6 +242,17 @@ class KinesisStream(StreamConfig):
                 f"at most {largest // MIB}MiB, the largest record of this stream",
                 "raise max_record_size, up to 10MiB",
             )
+        if self.aggregate is not None:
+            if not self.traffic.record_size <= self.aggregate <= largest:
+                allowed = f"from a record's size to {largest // MIB}MiB, the largest record of this stream"
+                yield Finding((*path, "aggregate"), f"{int(self.aggregate)}B", allowed)
+            for job, _, query in use.environment.queries:
+                if use.name in query.streams and not use.environment.jobs[job].reads_aggregates:
+                    allowed = (
+                        f"nothing, as job {job} reads it: EMR's connector may end a batch inside an aggregate"
+                    )
+                    yield Finding((*path, "aggregate"), f"{int(self.aggregate)}B", allowed, "engine: glue")
+                    break
         yield from self._check_existing(use)
 
     def _check_existing(self, use: StreamUse) -> Iterator[Finding]:
@@ -319,7 +347,7 @@ class KinesisStream(StreamConfig):
         if self.existing is not None:
             return iter(())
         by = kinesis_charges.on_demand if self.mode == "on-demand" else kinesis_charges.provisioned_charges
-        return by(self.traffic, self.retention, usage)
+        return by(self.written, self.retention, usage)
 
     def alarms(self, name: str, names: Names, readers: Sequence[StreamReader]) -> Iterable[StreamAlarm]:
         """Yield alarms for readers that fall behind, and for throttled producers and readers."""

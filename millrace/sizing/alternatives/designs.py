@@ -104,6 +104,20 @@ class JobPlanner:
             self._planned[key] = min(possible, key=_job_usd) if possible else planned[-1]
         return self._planned[key]
 
+    def usd(
+        self,
+        job: str,
+        readings: Mapping[str, StreamWithReaders],
+        streams: Iterable[str],
+        partitions: Mapping[str, int],
+    ) -> float:
+        """Return the dollars a month of a job and of streams; infinity if pins do not allow it."""
+        sized, _ = self.plan(job, partitions)
+        if sized is None:
+            return math.inf
+        own = (_usd(self, readings[name], partitions[name]) for name in streams)
+        return sum(own) + sum(line.usd for line in sized.cost)
+
 
 def _job_usd(planned: Planned) -> float:
     assert planned[0] is not None
@@ -147,9 +161,7 @@ def cheapest_partitions(
                 fewer = {**chosen, **candidate.partitions}
                 for stream in streams:
                     fewer[stream.name] = _fewest(planner, job, stream, fewer, candidate.cores)
-                usd = sum(_usd(planner, each, fewer[each.name]) for each in streams)
-                sized, _ = planner.plan(job, fewer)
-                usd += math.inf if sized is None else sum(line.usd for line in sized.cost)
+                usd = planner.usd(job, readings, [*own], fewer)
                 lowered.append((round(usd, 6), len(lowered), fewer))
             chosen |= min(lowered)[-1]
             continue

@@ -26,7 +26,7 @@ from millrace.sizing.queries.capacity import (
     whole_cores,
 )
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query import Source
+from millrace.sizing.queries.query import Source, run_seconds
 
 
 def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
@@ -87,9 +87,17 @@ def job_spreads(
     if tasks is None:
         return [], cores, [_too_few_cores(job, demands, fewest)]
     paid = max(cores, paid)
+    found = shared_spreads(demands, batches, tasks, paid)
     if job.run_every is not None:
-        tasks = max(tasks, divide_run(batches, paid), key=lambda each: headroom(batches, each, paid))
-    return shared_spreads(demands, batches, tasks, paid), cores, []
+        # As long as runs end in time, the shortest costs the least.
+        partitions = [source_of(demand, sources).partitions for demand in demands]
+        ways = [
+            shared_spreads(demands, batches, each, paid)
+            for each in (divide(batches, paid), *divide_run(batches, paid))
+            if each is not None and headroom(batches, each, paid) > 1
+        ]
+        found = min((found, *ways), key=lambda each: sum(run_seconds(demands, each, partitions)))
+    return found, cores, []
 
 
 def _own_cores_spread(

@@ -160,8 +160,8 @@ def divide(batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()) -
             return found
 
 
-def divide_run(batches: Sequence[Batch], cores: int) -> list[Tasks]:
-    """Divide all batches of a bounded run into the tasks with which they end soonest, whatever files these write."""
+def divide_run(batches: Sequence[Batch], cores: int) -> tuple[list[Tasks], list[Tasks]]:
+    """Divide all batches of a bounded run into tasks with a core for each, and into those that end soonest one batch after the other."""
     used = limits()["spark.sharing.share"] * cores
     tables = sum(not each.partitions for each in batches)
     rest = max(1, (cores - sum(each.partitions for each in batches)) // max(1, tables))
@@ -172,7 +172,7 @@ def divide_run(batches: Sequence[Batch], cores: int) -> list[Tasks]:
         if each.partitions:
             ways.append(each.in_tasks(cores, shuffled=True))
         all_cores.append(min(ways, key=lambda way: way.work / used + way.seconds * max(0.0, 1 - 1 / used)))
-    return max(one_each, all_cores, key=lambda tasks: headroom(batches, tasks, cores))
+    return one_each, all_cores
 
 
 def headroom(batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int) -> float:

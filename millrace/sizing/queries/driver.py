@@ -24,40 +24,19 @@ def batches_at_once(cores: int) -> float:
     return cores / limits()["spark.driver.cores_per_batch"]
 
 
-def burst_ends(fixed: Sequence[float], at_once: float) -> list[float]:
-    """Return the seconds after which the fixed cost of each batch ends if all begin together.
-
-    Parameters
-    ----------
-    fixed
-        Seconds of each batch's fixed cost, alone.
-    at_once
-        From :func:`batches_at_once`.
-
-    Examples
-    --------
-    >>> burst_ends([2.0, 2.0, 2.0], 1.5), burst_ends([1.0, 3.0], 1.0), burst_ends([1.0, 3.0], 2.0)
-    ([4.0, 4.0, 4.0], [2.0, 4.0], [1.0, 3.0])
-    """
-    ends, now, done = [0.0] * len(fixed), 0.0, 0.0
-    order = sorted(range(len(fixed)), key=fixed.__getitem__)
-    for running, place in zip(range(len(fixed), 0, -1), order, strict=True):
-        now += (fixed[place] - done) * max(1.0, running / at_once)
-        ends[place], done = now, fixed[place]
-    return ends
+def times_longer(batches: int, at_once: float) -> float:
+    """Return the factor of the fixed costs of batches that begin together, at most; it is exact if they are equal."""
+    return max(1.0, batches / at_once)
 
 
 def fixed_costs(job: Job, demands: Sequence[QueryDemand], cores: int) -> list[float]:
-    """Return the seconds before the first task of each query's batch, if all begin together on a driver with so many cores."""
+    """Return the seconds before the first task of each query's batch at most, if all begin together on a driver with so many cores."""
     # In a run, queries that derive begin when those that land have ended.
-    stages = [(True,), (False,)] if job.run_every is not None else [(True, False)]
-    found = [each.work.overhead for each in demands]
-    for stage in stages:
-        places = [place for place, each in enumerate(demands) if each.lands in stage]
-        ends = burst_ends([found[place] for place in places], batches_at_once(cores))
-        for place, end in zip(places, ends, strict=True):
-            found[place] = end
-    return found
+    together = [each.lands or job.run_every is None for each in demands]
+    return [
+        each.work.overhead * times_longer(together.count(own), batches_at_once(cores))
+        for each, own in zip(demands, together, strict=True)
+    ]
 
 
 def driver_load(demands: Sequence[QueryDemand]) -> float:

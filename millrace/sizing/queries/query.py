@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -294,6 +294,34 @@ def _period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
     )
 
 
+def run_seconds(
+    demands: Sequence[QueryDemand],
+    spreads: Sequence[CoreSpread],
+    partitions: Sequence[int],
+    *,
+    peak: bool = False,
+) -> list[float]:
+    """Return the seconds in which a run lands, and then derives, what arrived at the average rate or at the peak.
+
+    Of each, all queries work together, or in turn if that is less.
+    """
+    found = []
+    for lands in (True, False):
+        shared, alone, fixed = 0.0, 0.0, 0.0
+        for demand, spread, number in zip(demands, spreads, partitions, strict=True):
+            if demand.lands == lands:
+                work = demand.work
+                records = work.rate * (work.most_arrivals if peak else demand.average * work.planned_trigger)
+                shared = max(shared, spread.seconds(work, records))
+                whole = spread.alone(
+                    number if lands else spread.cores, limits()["spark.repartition.overhead"]
+                )
+                alone += whole.seconds(work, records) - work.overhead
+                fixed = max(fixed, work.overhead)
+        found.append(min(shared, fixed + alone))
+    return found
+
+
 def plan_run(
     name: str,
     job: Job,
@@ -312,23 +340,9 @@ def plan_run(
         return None
     known = limits()
     begin, least = (known[limit] for limit in _BILLED)
-    every = job.run_every.total_seconds()
-
-    def stage(lands: bool, part: Callable[[QueryDemand], float]) -> float:
-        """Seconds of all landing or all deriving queries with so many seconds' records of the peak: together, or in turn if that is less."""
-        shared, alone, fixed = 0.0, 0.0, 0.0
-        for demand, spread, number in zip(demands, spreads, partitions, strict=True):
-            if demand.lands == lands:
-                work, records = demand.work, demand.work.rate * part(demand)
-                shared = max(shared, spread.seconds(work, records))
-                whole = spread.alone(number if lands else spread.cores, known["spark.repartition.overhead"])
-                alone += whole.seconds(work, records) - work.overhead
-                fixed = max(fixed, work.overhead)
-        return min(shared, fixed + alone)
-
     # A batch takes a time in proportion to its records, so runs of any traffic with this average take as long together.
-    to_land, to_derive = (stage(lands, lambda each: each.average * every) for lands in (True, False))
-    at_peak, derived_at_peak = (stage(lands, lambda each: each.work.most_arrivals) for lands in (True, False))
+    to_land, to_derive = run_seconds(demands, spreads, partitions)
+    at_peak, derived_at_peak = run_seconds(demands, spreads, partitions, peak=True)
     batches = tuple(f"{demand.key}.batch_seconds" for demand in demands)
     return RunPlan(
         every_seconds=_period(

@@ -126,7 +126,10 @@ def paced(work: QueryWork, landed: Sequence[QueryWork], most: float = math.inf) 
 def _least_partitions(stream: Stream, peak: float) -> float:
     """Return the fewest partitions for the arriving records; more that are pinned do not count, as the plan's own may be."""
     size = peak * stream.traffic.record_size
-    arriving = {"records in": peak, "bytes in": size}
+    arriving = {
+        "records in": peak * stream.written.records_per_second / stream.traffic.records_per_second,
+        "bytes in": size,
+    }
     needed = max(1.0, *(arriving[each.of] / a_second(each) for each in stream.limits if each.of in arriving))
     if stream.elastic_limits is None:
         return needed if stream.given_partitions is None else min(needed, stream.given_partitions)

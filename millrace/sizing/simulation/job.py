@@ -189,8 +189,6 @@ class Scenario:
         Outages of the job, in the order of time.
     driver_start
         Seconds from the end of an outage until the first batch may begin.
-    planned_at_once
-        Batches whose fixed costs the driver serves at full speed; more of them share it in equal parts.
     sigma
         Standard deviation of the logarithm of a task's time: 0 if every task takes the time of the model.
     seed
@@ -207,15 +205,9 @@ class Scenario:
     reshards: tuple[tuple[str, Reshard], ...] = ()
     outages: tuple[Outage, ...] = ()
     driver_start: float = 0.0
-    planned_at_once: float = math.inf
     sigma: float = 0.0
     seed: int = 1
     runs: Runs | None = None
-
-    @property
-    def driver_factor(self) -> float:
-        """Factor of a fixed cost at most: all queries begin a batch together."""
-        return max(1.0, len(self.queries) / self.planned_at_once)
 
     @property
     def separate_outages(self) -> list[Outage]:

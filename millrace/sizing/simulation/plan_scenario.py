@@ -9,7 +9,7 @@ from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.prices_and_limits import limits
-from millrace.sizing.queries.driver import batches_at_once
+from millrace.sizing.queries.driver import fixed_costs
 from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Runs, Scenario
@@ -93,6 +93,9 @@ def scenario(
     """
     environment, sized = as_planned(environment, plan), plan.jobs[job]
     own = job_demands(environment, job)
+    fixed_cost = dict(
+        zip((each.query for each in own), fixed_costs(environment.jobs[job], own, sized.vcpu), strict=True)
+    )
     landing = {
         query.table: name
         for name, query in environment.jobs[job].queries.items()
@@ -118,7 +121,7 @@ def scenario(
         loads.append(
             QueryLoad(
                 name=demand.query,
-                overhead=demand.work.overhead - demand.speed.wave,
+                overhead=fixed_cost[demand.query] - demand.speed.wave,
                 per_record=demand.work.per_record,
                 # In a bounded run a query that derives starts when its table is landed.
                 trigger=0.0 if isinstance(source, str) and sized.run else numbers.trigger_seconds.value,
@@ -148,7 +151,6 @@ def scenario(
         reshards=tuple(changed),
         outages=tuple(outages),
         driver_start=limits()["scaling.worker_start_seconds"],
-        planned_at_once=batches_at_once(sized.vcpu),
         sigma=own[0].speed.unevenness if sigma is None else sigma,
         seed=seed,
         runs=_runs(sized),

@@ -16,7 +16,7 @@ import simpy
 
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import Clock, Pool
-from millrace.sizing.simulation.fair_scheduler import Driver, FairScheduler
+from millrace.sizing.simulation.fair_scheduler import FairScheduler
 from millrace.sizing.simulation.job import QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.result import Batch, JobResult, Repeats, job_result, query_result
 from millrace.sizing.simulation.steady import quiet_spans, repetition, with_lasting_executors
@@ -160,14 +160,12 @@ class _Query:
     def __init__(
         self,
         env: Clock,
-        driver: Driver,
         scheduler: FairScheduler,
         scenario: Scenario,
         reader: _Reader,
         upstream: _Query | None,
     ) -> None:
         self._env, self._scheduler, self._scenario, self._upstream = env, scheduler, scenario, upstream
-        self._driver = driver
         self._pool, self._number = scheduler.pool, scheduler.add_query()
         self.reader, self.load = reader, reader.load
         assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
@@ -230,7 +228,7 @@ class _Query:
         """Run a batch and return the number of its tasks."""
         env, pool, load = self._env, self._pool, self.load
         batch.reads = env.seconds
-        yield self._driver.run(load.overhead * self._chance(load.overhead_sigma))
+        yield env.wait(load.overhead * self._chance(load.overhead_sigma))
         pool.expire(env.seconds)
         one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores
         if load.alone and one_wave:
@@ -318,12 +316,11 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
     env = Clock()
     pool = Pool(env, scenario)
     scheduler = FairScheduler(env, pool)
-    driver = Driver(env, math.inf if scenario.driver_factor == 1 else scenario.planned_at_once)
     queries: dict[str, _Query] = {}
     for load in scenario.queries:
         upstream = queries[load.source] if isinstance(load.source, str) else None
         reader = _Reader(load, upstream.reader if upstream is not None else None)
-        queries[load.name] = _Query(env, driver, scheduler, scenario, reader, upstream)
+        queries[load.name] = _Query(env, scheduler, scenario, reader, upstream)
     events: list[tuple[float, Callable[[], object]]] = [
         (change.at, partial(queries[name].reader.reshard, change, change.at))
         for name, change in scenario.reshards
@@ -335,7 +332,7 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
         back = env.event()
         # The driver is billed while it starts, executors only after their start.
         downs.append((outage.at, outage.at + outage.seconds))
-        events.append((outage.at, partial(_stop, driver, scheduler, queries.values(), back)))
+        events.append((outage.at, partial(_stop, scheduler, queries.values(), back)))
         events.append((downs[-1][1] + scenario.driver_start, partial(_go_on, pool, back)))
     events = [each for each in events if each[0] < scenario.seconds]
     events.append((scenario.seconds, lambda: None))
@@ -396,8 +393,7 @@ def _before_trigger(time: float, trigger: float) -> float:
     return math.ceil(time / trigger) * trigger if trigger > 0 else time
 
 
-def _stop(driver: Driver, scheduler: FairScheduler, queries: Iterable[_Query], back: simpy.Event) -> None:
-    driver.lose_all()
+def _stop(scheduler: FairScheduler, queries: Iterable[_Query], back: simpy.Event) -> None:
     scheduler.lose_all()
     for query in queries:
         query.process.interrupt(back)

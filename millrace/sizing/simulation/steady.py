@@ -31,7 +31,7 @@ def with_lasting_executors(scenario: Scenario) -> Scenario:
         ):
             tasks = load.repartition or sum(part.count for part in load.parts)
             if tasks >= policy.most:
-                longest = min(longest, load.trigger + load.overhead * scenario.driver_factor)
+                longest = min(longest, load.trigger + load.overhead)
     lasts = longest < min(policy.idle_timeout, policy.shuffle_timeout)
     return replace(scenario, scaling=Fixed(policy.most)) if lasts else scenario
 
@@ -97,7 +97,7 @@ def repetition(
         elif not _follows(each, found[upstream]):
             return None
         found[load.name] = each
-        pause = each.seconds - (last[-1].end - last[-1].start) + load.overhead * scenario.driver_factor
+        pause = each.seconds - (last[-1].end - last[-1].start) + load.overhead
         idle.append((last[-1].tasks, pause))
     period = max(each.seconds for each in found.values())
     until = math.floor((quiet[1] - now) / period - _CLOSE)

@@ -181,6 +181,10 @@ ROWS = {
         CLICKS_SIZE, "      record_size: 2MiB #!\n", f"{STREAM}.traffic.record_size", "2097152B", "at most 1MiB",
         "raise max_record_size, up to 10MiB",
     ),
+    "aggregate larger than a record may be": (
+        CLICKS_RETENTION, "    aggregate: 2MiB #!\n", f"{STREAM}.aggregate", "2097152B",
+        "from a record's size to 1MiB, the largest record of this stream", None,
+    ),
     "record larger than Kinesis takes": (
         CLICKS_RETENTION, "    max_record_size: 11MiB #!\n", f"{STREAM}.max_record_size", "11534336", "1MiB to 10MiB",
         None,
@@ -400,6 +404,22 @@ def test_all_mistakes_are_told_at_once(project: Path) -> None:
         "streams.clicks.retention",
         "streams.clicks.traffic.records_per_second",
     }
+
+
+def test_a_broken_name_hides_no_mistake_below_it(project: Path) -> None:
+    text = GOOD.replace("  clicks:\n" + CLICKS_KIND, "  Clicks:\n" + CLICKS_KIND).replace(CLICKS_RATE, "")
+    (project / "environments" / "shop.yaml").write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load("shop", root=project)
+    keys = {problem.key for problem in caught.value.problems}
+    assert {"streams.Clicks", "streams.Clicks.traffic.records_per_second"} <= keys
+
+
+def test_a_folder_is_no_environment(project: Path) -> None:
+    (project / "environments" / "folder.yaml").mkdir()
+    with pytest.raises(ConfigurationError, match="no environment 'folder'") as caught:
+        load("folder", root=project)
+    assert "folder" not in caught.value.problems[0].allowed
 
 
 def test_settings_that_the_core_sets_are_known():

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
+from millrace.config.document.problems import ConfigurationError
 from millrace.config.model import Environment
 from millrace.infra.stacks import storage
 from millrace.sizing import plan
@@ -13,6 +14,7 @@ from millrace.sizing.costs import shared_cost as shared_module
 from millrace.sizing.costs.shared_cost import metric_cost
 from millrace.sizing.model import Figure, StreamPlan
 from millrace.sizing.prices_and_limits import limits, prices
+from millrace.sizing.streams import demands
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
@@ -29,6 +31,25 @@ def test_shard_metrics_are_paid_by_the_shard(from_text: Loader) -> None:
     """32 shards with 7 metrics each are 224, at 0.30 each: 67.20."""
     assert lines(from_text(text(stream=ON)))["shard metrics"] == pytest.approx(67.20)
     assert "shard metrics" not in lines(from_text(text(stream=OFF)))
+
+
+def test_aggregates_are_what_kinesis_counts(from_text: Loader) -> None:
+    """81 records of 300 B are 24,300 B: 100,000/s are 1,235 PUT units/s, of which a shard takes 1,000; it takes 1 MiB of the 28.61 MiB/s."""
+    for aggregate, records in (("", 1), ("aggregate: 24KiB", 81)):
+        stream = f"mode: provisioned\n    {aggregate}"
+        asked = from_text(text(stream=stream, rate="100000", size="300B", sla="60s", job=""))
+        puts, size = demands(asked.streams["clicks"], 0)
+        assert (puts.partitions, size.fewest) == (pytest.approx(100 / records), 29)
+        found = plan(asked).streams["clicks"]
+        usd = {line.name: line.usd for line in found.cost}
+        assert usd["shards"] == pytest.approx(found.expected_partitions.value * 730 * 0.015)
+        assert usd["puts"] == pytest.approx(100_000 / records * 730 * 3600 / 1e6 * 0.014)
+
+
+def test_aggregates_are_refused_where_the_connector_may_end_a_batch_inside_one(from_text: Loader) -> None:
+    asked = text(stream="aggregate: 24KiB", job="").replace("engine: glue", "engine: emr")
+    with pytest.raises(ConfigurationError, match=r"streams\.clicks\.aggregate.*job clicks reads it"):
+        from_text(asked)
 
 
 def streams(shards: int) -> MappingProxyType[str, StreamPlan]:

@@ -262,6 +262,54 @@ def test_it_holds(relation: Callable[..., None], drawn: tuple[st.SearchStrategy[
     settings(max_examples=examples, phases=PHASES)(given(*drawn)(relation))()
 
 
+def several(jobs: Document, **streams: Document) -> Document:
+    """Streams of Kinesis, and a job that lands each of them."""
+    document = {"name": "drawn", "project": "drawn", "region": "us-east-1", "account": "111122223333"}
+    queries = {
+        f"land-{name}": {
+            "kind": "land",
+            "source": name,
+            "schema": "pipelines/a.ddl",
+            "table": f"landed_{name}",
+        }
+        for name in streams
+    }
+    made = {
+        name: {"kind": "kinesis", "mode": "provisioned", "traffic": {"basis": "measured", **traffic}}
+        for name, traffic in streams.items()
+    }
+    return document | {"streams": made, "jobs": {"job": {**jobs, "queries": queries}}}
+
+
+def test_pins_refuse_no_step_to_the_best_design() -> None:
+    traffic = {"records_per_second": 2364.9, "peak_factor": 2, "record_size": "4KiB"}
+    a_pin_changes_nothing(several({"engine": "emr", "latency": "235210ms"}, one=traffic, two=traffic))
+
+
+def test_fewer_records_take_no_longer_runs() -> None:
+    traffic = {"records_per_second": 2223.7, "record_size": "900B"}
+    few = {"records_per_second": 1.8, "peak_factor": 2, "record_size": "1KiB"}
+    rate = {"records_per_second_per_core": 6920, "batch_overhead": "2974ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "12183173ms", "rate": rate, "scaling": "fixed", "run_every": "30m"}
+    job["catch_up"] = {"outage": "1m", "within": "2h"}
+    document = several(
+        job,
+        one=traffic,
+        two=few,
+        three={"records_per_second": 1.0, "peak_factor": 1.5, "record_size": "400B"},
+    )
+    for stream in document["streams"].values():
+        stream["mode"] = "on-demand"
+    for name, table in (("a", "one"), ("b", "one"), ("c", "three")):
+        sink = {"kind": "iceberg", "table": f"derived_{name}"}
+        derive = {"kind": "derive", "source": f"landed_{table}", "sink": sink}
+        document["jobs"]["job"]["queries"][f"derive-{name}"] = derive
+    (_, first), (_, second) = sized(document), sized(quieter(document, 1.01))
+    assert first is not None
+    assert second is not None
+    assert total(second).value <= total(first).value
+
+
 def test_a_plan_of_shared_cores_keeps_its_own_sla() -> None:
     traffic = {"records_per_second": 19.0, "peak_factor": 2, "record_size": "100KiB", "basis": "measured"}
     route = {"source": "stream", "schema": "pipelines/clicks/schemas/click.ddl"}

@@ -13,7 +13,7 @@ from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total
 from millrace.sizing.jobs.sharing import Batch, headroom
 from millrace.sizing.prices_and_limits import limits
-from millrace.sizing.queries.driver import batches_at_once, burst_ends
+from millrace.sizing.queries.driver import batches_at_once, times_longer
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.self_check import self_check
 from millrace.sizing.simulation.tasks import parts
@@ -92,11 +92,8 @@ def test_a_driver_that_cannot_plan_all_batches_in_time_is_refused(own: dict[str,
 
 def test_five_queries_take_as_long_as_was_measured() -> None:
     """One took 1.71 s on two cores, and five that fired together 6.36 s: with tasks and servers, each kept 1.49 cores busy."""
-    loads = [QueryLoad(f"q{n}", 1.71, 1e-6, 20.0, Arrivals.constant(1.0, 100.0), parts(1)) for n in range(5)]
     for number, took in ((1, 1.71), (5, 6.36)):
-        played = simulate(Scenario(100.0, tuple(loads[:number]), 2, Fixed(1), planned_at_once=2 / 1.49))
-        for query in played.queries.values():
-            assert query.ends - query.starts == pytest.approx([took] * len(query.ends), rel=0.01)
+        assert 1.71 * times_longer(number, 2 / 1.49) == pytest.approx(took, rel=0.01)
 
 
 def test_too_few_cores_are_refused_with_those_that_suffice() -> None:
@@ -111,17 +108,20 @@ def test_too_few_cores_are_refused_with_those_that_suffice() -> None:
 def test_batches_that_fire_together_end_as_task_by_task(
     cores: int, tasks: tuple[int, ...], at_once: float
 ) -> None:
-    """The simulator and the plain one agree on each batch's end, and none is above the model's bound."""
+    """The simulator and the plain one agree on each batch's end, or a shared driver ends it sooner; none is above the model's bound."""
     trigger, rate = 100.0, 50.0
+    factor = times_longer(len(tasks), at_once)
     loads = [
-        QueryLoad(f"q{n}", 1.0 + n, 1e-3 * (n + 1), trigger, Arrivals.constant(rate, 350.0), parts(count))
+        QueryLoad(
+            f"q{n}", factor * (1.0 + n), 1e-3 * (n + 1), trigger, Arrivals.constant(rate, 350.0), parts(count)
+        )
         for n, count in enumerate(tasks)
     ]
-    shape = Scenario(350.0, tuple(loads), cores, Fixed(1), planned_at_once=at_once)
+    shape = Scenario(350.0, tuple(loads), cores, Fixed(1))
     played = simulate(shape, each_batch=True)
     again = play(
         {
-            load.name: PlainQuery(rate, load.overhead, load.per_record, 100.0, trigger, cores, count)
+            load.name: PlainQuery(rate, load.overhead / factor, load.per_record, 100.0, trigger, cores, count)
             for load, count in zip(loads, tasks, strict=True)
         },
         350.0,
@@ -132,8 +132,10 @@ def test_batches_that_fire_together_end_as_task_by_task(
         ends = [end for end, _ in again[load.name].commits]
         # Of cores that become free at one time, either may take the next task.
         longest = max(one.per_record * rate * trigger / n for one, n in zip(loads, tasks, strict=True))
-        assert played.queries[load.name].ends == pytest.approx(ends[:3], abs=longest)
-    planned = burst_ends([load.overhead for load in loads], at_once)
+        for end, judged in zip(played.queries[load.name].ends, ends[:3], strict=True):
+            assert end >= judged - longest
+            assert factor > 1 or end <= judged + longest
+    planned = [load.overhead for load in loads]
     slowest = max(query.ends[0] for query in played.queries.values()) - trigger
     batches = [
         Batch(load.per_record * rate * trigger, (slowest - end) * (1 - 1e-6), trigger, count, count)
