@@ -22,7 +22,7 @@ create table orders (
 alter table orders replica identity full;
 alter table orders alter column note set storage external;
 create unique index on orders (code);
-create table changed (place bigserial primary key, xid xid8 default pg_current_xact_id(), id bigint, code text, n int, price numeric(9,2));
+create table changed (place bigserial primary key, xid xid8 default pg_current_xact_id(), id bigint, code text, n bigint, price numeric(9,2));
 create function note_change() returns trigger language plpgsql as $$ begin
   if tg_op = 'TRUNCATE' then insert into changed (id) values (null); return null; end if;
   if tg_op = 'DELETE' or (tg_op = 'UPDATE' and old.id <> new.id) then insert into changed (id) values (old.id); end if;

@@ -66,6 +66,9 @@ class Connector:
             "database.port": str(self.database.port),
             "topic.prefix": PREFIX,
             "skipped.operations": "none",
+            # Of signals and changes of schemas too: a worker waits forever for a topic that is not there.
+            "topic.creation.default.replication.factor": "1",
+            "topic.creation.default.partitions": "3",
             **(_POSTGRES if isinstance(self.database, Postgres) else self._mysql()),
             **self.settings,
         }

@@ -39,8 +39,8 @@ TABLES: Mapping[str, Mapping[str, Any]] = {
     "by_code": {"latest_by": ["code"]},
     "history": {"latest_by": ["id"], "history": True},
 }
-PORTION = 250
-"""Transactions that a session runs between two looks at the clock of the story."""
+PORTION = 50
+"""Transactions that a session runs between two looks at the clock."""
 
 REPEATS = (*(1 for _ in range(19)), 100)
 CAUGHT_UP_SECONDS = 600.0
@@ -106,12 +106,14 @@ def _shown(name: str, value: Any) -> str:
 
 @dataclass
 class Writers:
-    """Sessions that change rows, until so many transactions have ended."""
+    """Sessions that change rows at a rate, in transactions a second, as far as the story has come, until so many have ended."""
 
     database: postgres.Postgres
     seed: int
     goal: int
     keys: int
+    rate: float
+    allowed: float = 0.0
     done: int = 0
     widened: bool = False
     errors: list[str] = field(default_factory=list)
@@ -122,14 +124,18 @@ class Writers:
         part = 0
         try:
             while self._more():
+                begun = time.monotonic()
                 seed = self.seed * 10**6 + part * SESSIONS + number
                 made = transactions(seed, PORTION, self.keys, REPEATS, widened=self.widened)
                 session(self.database, "\n".join(made))
                 part += 1
+                time.sleep(max(0.0, begun + SESSIONS * PORTION / self.rate - time.monotonic()))
         except Exception as error:  # of a thread
             self.errors.append(repr(error))
 
     def _more(self) -> bool:
+        while self.allowed <= self.done < self.goal and not self.errors:
+            time.sleep(0.1)
         with self.between:
             if self.done >= self.goal or self.errors:
                 return False
@@ -152,6 +158,7 @@ class Story:
 
     def play(self, rounds: int) -> int:
         """Play all; the time from which the history is complete, in milliseconds since 1970."""
+        self.writers.allowed = self.writers.goal / (rounds + 1)
         self.connector.start()
         self.stage.start()
         # The first may be a row of the first snapshot.
@@ -159,7 +166,8 @@ class Story:
         self.mark()
         since = changed_orders.clock(self.database)
         for number in range(rounds):
-            self.until(number / rounds)
+            self.until((number + 1) / (rounds + 1))
+            self.writers.allowed = (number + 2) / (rounds + 1) * self.writers.goal
             what = ("connector", "job", "snapshot")[number % 3]
             getattr(self, f"_{what}")(number)
             if number == rounds // 3:
@@ -250,6 +258,7 @@ def parser() -> argparse.ArgumentParser:
     )
     reading.add_argument("--transactions", type=int, default=100_000)
     reading.add_argument("--keys", type=int, default=3000)
+    reading.add_argument("--rate", type=float, default=250, help="transactions a second of all sessions")
     reading.add_argument(
         "--rounds", type=int, default=18, help="kills of the connector and the job, and snapshots, in turn"
     )
@@ -283,7 +292,7 @@ def main(arguments: list[str] | None = None) -> int:
         }
         connector = debezium.Connector(HOME / "connect", stage.bootstrap, database, settings)
         ending.callback(_end, connector)
-        writers = Writers(database, options.seed, options.transactions, options.keys)
+        writers = Writers(database, options.seed, options.transactions, options.keys, options.rate)
         threads = [threading.Thread(target=writers.write, args=(number,)) for number in range(SESSIONS)]
         story = Story(stage, database, connector, writers, choose, say)
         for thread in threads:
@@ -316,14 +325,16 @@ def main(arguments: list[str] | None = None) -> int:
             )
             say(f"{dict(operations)}; {dict(letters)}")
             versions = sum(1 for _ in stage.rows("history", "id"))
-    shutil.rmtree(HOME)
+    failed = bool(stalled) or any(wrong.values())
+    if not failed:
+        shutil.rmtree(HOME)
     sys.stdout.write(
         f"seed {options.seed}: {min(writers.done, options.transactions):,} transactions, {count:,} records, {len(rows):,} rows, "
-        f"{versions:,} versions, {dict(story.done)}: differences {wrong}\n"
+        f"{versions:,} versions, {dict(story.done)}, {time.monotonic() - begun:.0f} s: differences {wrong}\n"
         if not stalled
         else f"seed {options.seed}: STALLED: {stalled}\n"
     )
-    return int(bool(stalled) or any(wrong.values()))
+    return int(failed)
 
 
 if __name__ == "__main__":

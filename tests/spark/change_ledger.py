@@ -21,7 +21,10 @@ IDS, PARTITIONS = 9, 3
 
 Row = dict[str, Any]
 Change = tuple[str, Row | None, Row | None, int]
-"""Operation, the row before and after, and the place in the log."""
+"""Operation (``move`` changes the key), the row before and after, and the place in the log."""
+
+Sent = tuple[int | None, bytes | None, list[str]]
+"""Key, payload, and the names of the headers."""
 
 
 @dataclass
@@ -31,7 +34,7 @@ class Ledger:
     Attributes
     ----------
     connector
-        ``postgresql``, ``mysql``, ``mysql-gtid``, ``sqlserver``, ``oracle`` or ``dms``.
+        ``postgresql``, ``mysql``, ``mysql-gtid``, ``sqlserver``, ``oracle``, ``oracle-xstream`` or ``dms``.
     truncates
         Whether the table is truncated; not when ledgers share a table.
     records
@@ -52,9 +55,9 @@ class Ledger:
         self.choose = random.Random(self.seed)
         self.log = self.sent = self.codes = 0
         self.commit: int | None = None
-        self.first = self.seed * IDS
+        self.first = self.seed * 2 * IDS
         self.offsets = [5000, 100, 0]
-        self.emitted: list[tuple[int | None, bytes | None]] = []
+        self.emitted: list[Sent] = []
         for number in range(self.first, self.first + 4):
             self.rows[number] = self._new(number)
         self._snapshot()
@@ -106,6 +109,9 @@ class Ledger:
         if before is None:
             mine[number] = self._new(number)
             changes.append(("insert", None, mine[number], self.log))
+        elif (to := self.first + self.choose.randrange(2 * IDS)) not in locked | seen.keys() and self._moves:
+            mine[number], mine[to] = None, {**before, "id": to}  # type: ignore[assignment]
+            changes.append(("move", before, mine[to], self.log))
         elif self.choose.random() < 0.25:
             mine[number] = None  # type: ignore[assignment]
             changes.append(("delete", before, None, self.log))
@@ -127,12 +133,17 @@ class Ledger:
                 self.rows[number] = row
         self.log += 1
         for place, change in enumerate(changes):
-            at = self._at(change[3])
-            self._send(*change, place)
-            row = change[2] or change[1]
-            assert row is not None
-            self.log_of_changes.append((row["id"], at, change[2]))
-            self.done[change[0]] += 1
+            operation, before, after, log = change
+            at = self._at(log)
+            parts: list[Change] = [change]
+            if operation == "move":
+                parts = [("delete", before, None, log), ("insert", None, after, log)]
+            for part in parts:
+                self._send(*part, place, moves=operation == "move")
+                changed = part[2] or part[1]
+                assert changed is not None
+                self.log_of_changes.append((changed["id"], at, part[2]))
+            self.done[operation] += 1
         if changes:
             self.commit = self.log
 
@@ -152,18 +163,28 @@ class Ledger:
     def _restart(self) -> None:
         again = self.emitted[-self.choose.randrange(1, 13) :]
         # It ends once more before it has caught up; not where, for equal times or between servers, the later record is the last.
-        by_arrival = self.connector in ("dms", "mysql-gtid")
+        by_arrival = self.connector in ("dms", "mysql-gtid", "oracle-xstream")
         most = len(again) if by_arrival else self.choose.randrange(1, len(again) + 1)
-        for number, payload in again[:most]:
-            self._put(number, payload)
+        for event in again[:most]:
+            self._put(*event)
         self.done["restart"] += 1
 
-    def _send(self, operation: str, before: Row | None, after: Row | None, place: int, nth: int) -> None:
+    def _send(
+        self,
+        operation: str,
+        before: Row | None,
+        after: Row | None,
+        place: int,
+        nth: int,
+        *,
+        moves: bool = False,
+    ) -> None:
         number = (after or before or {"id": None})["id"]
         payload = json.dumps(self._event(operation, before, after, place, nth)).encode()
-        events: list[tuple[int | None, bytes | None]] = [(number, payload)]
+        names = [f"__debezium.{'new' if operation == 'delete' else 'old'}key"] if moves else []
+        events: list[Sent] = [(number, payload, names)]
         if operation == "delete" and self.connector != "dms":
-            events.append((number, None))
+            events.append((number, None, []))
         for event in events:
             # A connector repeats what it read of the log, and no snapshot that it has finished.
             if operation == "snapshot":
@@ -172,7 +193,7 @@ class Ledger:
                 self.emitted.append(event)
             self._put(*event)
 
-    def _put(self, number: int | None, payload: bytes | None) -> None:
+    def _put(self, number: int | None, payload: bytes | None, names: list[str]) -> None:
         self.sent += 1
         at, key = (
             EPOCH + timedelta(milliseconds=7 * self.sent),
@@ -195,11 +216,16 @@ class Ledger:
                 str(partition),
                 str(offset).zfill(20),
                 key,
-                None,
+                [(name, bytearray(b"{}")) for name in names],
                 at,
                 given,
             )
         )
+
+    @property
+    def _moves(self) -> bool:
+        """Whether the key of a row may change: of DMS an update, which this ledger does not make."""
+        return self.connector != "dms" and self.choose.random() < 0.2
 
     def _at(self, place: int) -> datetime:
         """Time of a change: of its place in the log, or of DMS's record."""
@@ -230,18 +256,20 @@ class Ledger:
         known = {"connector": connector, "name": f"shop{self.seed}", "db": "shop", "table": "orders"}
         if connector == "mysql":
             # Written as it commits: a file of 40 events each, whose numbers gain a digit.
-            place = {"server_id": 7, "pos": self.log % 40 * 100 + 4, "row": nth}
+            where = {"server_id": 7, "pos": self.log % 40 * 100 + 4, "row": nth}
             if self.connector == "mysql":
-                return {**known, **place, "file": f"binlog.{8 + self.log // 40:06d}"}
+                return {**known, **where, "file": f"binlog.{8 + self.log // 40:06d}"}
             # Read from a replica, then from another one with fewer files; at last that is the server that writes.
             file, own = f"replica.{10_000 - self.log // 40 * 90:06d}", self.log > 90
             gtid = f"3e11fa47-71ca-11e1-9e33-c80aa942956{int(own)}:{self.log}"
-            return {**known, **place, "file": file, "server_id": 7 + own, "gtid": gtid}
+            return {**known, **where, "file": file, "server_id": 7 + own, "gtid": gtid}
         if self.connector == "sqlserver":
             lsns = {"commit_lsn": self.log, "change_lsn": place}
             return {**known, "event_serial_no": 1} | {
                 name: f"00000027:{n:08x}:0003" for name, n in lsns.items()
             }
+        if self.connector == "oracle-xstream":
+            return {**known, "scn": str(self.log)}  # that of the commit
         # Changes of one SCN are in several redo records, in each of which `ssn` begins with 0.
         return {
             **known,

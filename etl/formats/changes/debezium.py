@@ -40,7 +40,6 @@ _TEXTS = (
     "sequence",
     "gtid",
     "file",
-    "scn",
     "commit_scn",
 )
 _LSNS = ("change_lsn", "commit_lsn")
@@ -235,8 +234,7 @@ def _positions(source: Column, before: Column) -> Sequence[tuple[Column, Column,
     MySQL       number of the transaction of its origin (``gtid``), or of the binlog file; position in the file, number of the
                 row in the event
     SQL Server  the commit, the change, its number (1 before, 2 after an update)
-    Oracle      SCN of the commit, and the number of the change in its transaction; without it (XStream) the change's SCN, and
-                for one SCN the order of the records
+    Oracle      SCN of the commit, and the number of the change in its transaction; null without it (XStream)
     ==========  =========================================================================================================
     """
     none = F.lit("0")
@@ -259,11 +257,7 @@ def _positions(source: Column, before: Column) -> Sequence[tuple[Column, Column,
             F.coalesce(source["row"].cast("string"), none),
         ),
         (commit, F.coalesce(change, none), F.coalesce(source["event_serial_no"].cast("string"), none)),
-        (
-            F.coalesce(source["commit_scn"], source["scn"]),
-            F.coalesce(source["txSeq"].cast("string"), source["scn"]),
-            none,
-        ),
+        (source["commit_scn"], source["txSeq"].cast("string"), none),
     )
 
 

@@ -102,7 +102,8 @@ def as_record(message: Message) -> Record:
     shard, offset = str(message.partition()), message.offset()
     at = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     key, value = (part and bytearray(part) for part in (message.key(), message.value()))
-    return f"{TOPIC}/{shard}/{offset}", "orders", shard, str(offset).zfill(20), key, None, at, value
+    headers = [(name, None) for name, _ in message.headers() or ()]  # type: ignore[str-unpack]
+    return f"{TOPIC}/{shard}/{offset}", "orders", shard, str(offset).zfill(20), key, headers, at, value
 
 
 @pytest.fixture(scope="module")
