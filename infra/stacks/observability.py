@@ -111,7 +111,12 @@ class ObservabilityStack(EnvironmentStack):
             )
         else:
             chatbot.CfnMicrosoftTeamsChannelConfiguration(
-                self, f"To-{channel}", team_id=place, teams_tenant_id=team[0], teams_channel_id=number, **asked
+                self,
+                f"To-{channel}",
+                team_id=place,
+                teams_tenant_id=team[0],
+                teams_channel_id=number,
+                **asked,
             )
 
     def _workspace(self, logs_key: kms.IKey) -> None:

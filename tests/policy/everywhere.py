@@ -110,7 +110,9 @@ def written(name: str, region: str, folder: Path) -> Path:
             region=region,
             partition=partition(region),
             domain=domain(region),
-            channels="" if region in LACKING["AWS::Chatbot::SlackChannelConfiguration"] else _CHANNELS.format(ACCOUNT),
+            channels=""
+            if region in LACKING["AWS::Chatbot::SlackChannelConfiguration"]
+            else _CHANNELS.format(ACCOUNT),
             prometheus="false" if region in LACKING["AWS::APS::Workspace"] else "true",
             zones="[" + ", ".join(zones) + f"], availability_zones: {len(zones)}",
         )

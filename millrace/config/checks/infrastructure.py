@@ -188,7 +188,9 @@ def _regions(environment: Environment) -> Iterator[Finding]:
         )
     if observability.channels and region in LACKING["AWS::Chatbot::SlackChannelConfiguration"]:
         yield Finding(
-            ("observability", "channels"), str(observability.channels), f"none in {region}, which has no such service"
+            ("observability", "channels"),
+            str(observability.channels),
+            f"none in {region}, which has no such service",
         )
     if region in LACKING["AWS::MSK::ServerlessCluster"]:
         for name, cluster in environment.kafka.items():
