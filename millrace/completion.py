@@ -45,7 +45,7 @@ def complete(load: Callable[[], Any]) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(known))
     instruction, _, shell = os.environ[VARIABLE].partition("_")
-    if instruction != "complete":
+    if instruction != "complete" or shell not in _FORMATS:
         load()(prog_name="millrace")
     raise SystemExit(answer(known["root"], shell))
 
@@ -53,11 +53,6 @@ def complete(load: Callable[[], Any]) -> None:
 def described(command: Any) -> dict[str, Any]:
     """Return what a shell completes of a command and those below it, as JSON has it."""
     from rich.text import Text
-
-    def choices(annotation: Any) -> list[Any]:
-        if get_origin(annotation) is Literal:
-            return [*get_args(annotation)]
-        return [value for each in get_args(annotation) for value in choices(each)]
 
     return {
         "help": Text.from_markup(command.get_short_help_str()).plain,
@@ -67,7 +62,12 @@ def described(command: Any) -> dict[str, Any]:
                 "options": [*each.opts, *each.secondary_opts] if each.param_type_name == "option" else [],
                 "help": Text.from_markup(getattr(each, "help", None) or "").plain,
                 "flag": getattr(each, "is_flag", False),
-                "choices": choices(each.type_descriptor.annotation),
+                "choices": [
+                    value
+                    for kind in (each.type_descriptor.annotation, *get_args(each.type_descriptor.annotation))
+                    if get_origin(kind) is Literal
+                    for value in get_args(kind)
+                ],
                 "many": each.multiple or each.nargs != 1,
             }
             for each in command.get_params(SimpleNamespace(help_option_names=["--help"]))
@@ -79,7 +79,7 @@ def described(command: Any) -> dict[str, Any]:
 def answer(root: Mapping[str, Any], shell: str) -> int:
     """Print what may come next in a shell's line, as that shell's script reads it; return an exit status."""
     line = os.environ.get("COMP_WORDS" if shell == "bash" else "_TYPER_COMPLETE_ARGS", "")
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer = shlex.shlex(line, posix=True)
     lexer.whitespace_split, lexer.commenters, words = True, "", list[str]()
     try:
         words += lexer
@@ -96,29 +96,27 @@ def answer(root: Mapping[str, Any], shell: str) -> int:
     result = candidates(root, words, begun)
     if shell == "fish" and os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
         return int(not result)
-    print(_FORMATS[shell](result))  # noqa: T201
+    signs = _ZSH if shell == "zsh" else {}
+    rows = "\n".join(
+        _FORMATS[shell][bool(text)].format(name.translate(signs), " ".join(text.split()).translate(signs))
+        for name, text in result
+    )
+    if shell == "zsh":
+        rows = f"_arguments '*: :(({rows}))'" if rows else "_files"
+    print(rows)  # noqa: T201
     return 0
 
 
-def _zsh(result: list[tuple[str, str]]) -> str:
-    def quoted(text: str) -> str:
-        for sign, written in (('"', '""'), ("'", "''"), ("$", r"\$"), ("`", r"\`"), (":", r"\\:")):
-            text = text.replace(sign, written)
-        return f'"{text}"'
+_ZSH = str.maketrans({'"': '""', "'": "''", "$": r"\$", "`": r"\`", ":": r"\\:"})
 
-    rows = "\n".join(":".join(quoted(each) for each in row if each) for row in result)
-    return f"_arguments '*: :(({rows}))'" if rows else "_files"
-
-
-_FORMATS: Mapping[str, Callable[[list[tuple[str, str]]], str]] = {
-    "bash": lambda result: "\n".join(name for name, _ in result),
-    "zsh": _zsh,
-    "fish": lambda result: "\n".join(f"{name}\t{' '.join(text.split())}".strip() for name, text in result),
-    **dict.fromkeys(
-        ("powershell", "pwsh"), lambda result: "\n".join(f"{name}:::{text or ' '}" for name, text in result)
-    ),
+_FORMATS: Mapping[str, tuple[str, str]] = {
+    "bash": ("{0}", "{0}"),
+    "zsh": ('"{0}"', '"{0}":"{1}"'),
+    "fish": ("{0}", "{0}\t{1}"),
+    "powershell": ("{0}::: ", "{0}:::{1}"),
+    "pwsh": ("{0}::: ", "{0}:::{1}"),
 }
-"""As the scripts that ``millrace --install-completion`` writes read them."""
+"""Rows without and with help, as the scripts that ``millrace --install-completion`` writes read them."""
 
 
 def candidates(command: Mapping[str, Any], words: list[str], begun: str) -> list[tuple[str, str]]:

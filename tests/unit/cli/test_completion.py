@@ -25,7 +25,7 @@ SHELLS = ("bash", "zsh", "fish", "powershell")
 
 def asked(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield what somebody has typed when each name, option and value of a command is completed."""
-    yield from ((*path, begun) for begun in ("", "-", "--e", "nothing", "--env=pr"))
+    yield from ((*path, begun) for begun in ("", "-", "--e", "nothing", "--env=pr", "'de"))
     if {"--env", "--json"} <= {name for each in command.params for name in each.opts}:
         yield from ((*path, "--env", "prod", "--json", begun) for begun in ("", "-", "d"))
     yield from ((*path, "departures", *more, "") for more in ((), ("flights",), ("--env=prod",)))
