@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from aws_cdk import CfnOutput
 from aws_cdk import aws_aps as aps
@@ -98,7 +99,7 @@ class ObservabilityStack(EnvironmentStack):
 
     def _channel(self, channel: str, topic: str) -> None:
         kind, place, *team, number = re.split("[:/]", channel)
-        asked = {
+        asked: dict[str, Any] = {
             "configuration_name": re.sub(r"[^\w-]", "-", f"{self.names.prefix}-{number}")[:128],
             "iam_role_arn": self.names.environment.observability.channel_role,
             # The default lets a channel's members do all that the role may.
