@@ -5,17 +5,15 @@ The file is written by the first completion after a change of the commands, whic
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+import shlex
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
-
-import typer
-from typer.main import get_command
+from types import SimpleNamespace
+from typing import Any, Literal, get_args, get_origin
 
 VARIABLE = "_MILLRACE_COMPLETE"
 """Environment variable with which a shell asks for completions."""
@@ -25,13 +23,13 @@ _JOBS = re.compile(r"^jobs:.*\n((?:(?:[ \t#].*)?\n)*)", re.MULTILINE)
 _KEY = re.compile(r"^([ \t]+)[\"']?([a-z][a-z0-9-]*)[\"']?:[ \t]*(null\b|~)?", re.MULTILINE)
 
 
-def complete(load: Callable[[], typer.Typer]) -> None:
+def complete(load: Callable[[], Any]) -> None:
     """Answer a shell, and end the process.
 
     Parameters
     ----------
     load
-        Imports the command line; called where the kept file is missing or older.
+        Imports the command line; called where the kept file is missing or older, and for a shell's script.
     """
     file = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "millrace" / "completion.json"
     sources = [*Path(__file__).parent.glob("cli/**/*.py"), Path(__file__)]
@@ -40,80 +38,131 @@ def complete(load: Callable[[], typer.Typer]) -> None:
     with suppress(OSError, ValueError):
         known = json.loads(file.read_text())
     if known.get("stamp") != stamp:
+        from typer.main import get_command
+
         known = {"stamp": stamp, "root": described(get_command(load()))}
         with suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(known))
-    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
-    rebuilt(known["root"], set(typed.split()))(prog_name="millrace")
+    instruction, _, shell = os.environ[VARIABLE].partition("_")
+    if instruction != "complete" or shell not in _FORMATS:
+        load()(prog_name="millrace")
+    raise SystemExit(answer(known["root"], shell))
 
 
 def described(command: Any) -> dict[str, Any]:
     """Return what a shell completes of a command and those below it, as JSON has it."""
-
-    def kinds(parameter: Any) -> tuple[Any, ...]:
-        annotation = parameter.type_descriptor.annotation
-        return annotation, *get_args(annotation)
+    from rich.text import Text
 
     return {
-        "help": command.help,
+        "help": Text.from_markup(command.get_short_help_str()).plain,
         "parameters": [
             {
                 "name": each.name,
                 "options": [*each.opts, *each.secondary_opts] if each.param_type_name == "option" else [],
-                "help": getattr(each, "help", None),
+                "help": Text.from_markup(getattr(each, "help", None) or "").plain,
                 "flag": getattr(each, "is_flag", False),
-                "path": Path in kinds(each),
                 "choices": [
-                    value for kind in kinds(each) if get_origin(kind) is Literal for value in get_args(kind)
+                    value
+                    for kind in (each.type_descriptor.annotation, *get_args(each.type_descriptor.annotation))
+                    if get_origin(kind) is Literal
+                    for value in get_args(kind)
                 ],
                 "many": each.multiple or each.nargs != 1,
             }
-            for each in command.params
-            if each.name not in ("install_completion", "show_completion")
+            for each in command.get_params(SimpleNamespace(help_option_names=["--help"]))
         ],
         "commands": {name: described(each) for name, each in getattr(command, "commands", {}).items()},
     }
 
 
-def rebuilt(root: Mapping[str, Any], words: Collection[str]) -> typer.Typer:
-    """Return a command line from the result of :func:`described`, whose commands do nothing; with the options of those in ``words``."""
-    app = typer.Typer(help=root["help"])
-    app.callback()(_function(root["parameters"]))
-    for name, each in root["commands"].items():
-        if each["commands"]:
-            app.add_typer(rebuilt(each, words), name=name, help=each["help"])
-        else:
-            app.command(name, help=each["help"])(_function(each["parameters"] if name in words else []))
-    return app
-
-
-def _function(parameters: list[dict[str, Any]]) -> Callable[..., None]:
-    """Return a function with the parameters of a command."""
-
-    def nothing(**_: Any) -> None:
-        """Do nothing."""
-
-    values = {"env": environments, "job": jobs}
-    made = {}
-    for each in parameters:
-        kind: Any = bool if each["flag"] else Path if each["path"] else str
-        kind = Literal[tuple(each["choices"])] if each["choices"] else kind
-        kind = list[kind] if each["many"] else kind
-        about = {
-            "help": each["help"],
-            "autocompletion": values.get("env" if "--env" in each["options"] else each["name"]),
-        }
-        info = typer.Option(*each["options"], **about) if each["options"] else typer.Argument(**about)
-        made[each["name"]] = Annotated[kind | None, info]
-    nothing.__annotations__ = made
-    nothing.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in made.items()
-        ]
+def answer(root: Mapping[str, Any], shell: str) -> int:
+    """Print what may come next in a shell's line, as that shell's script reads it; return an exit status."""
+    line = os.environ.get("COMP_WORDS" if shell == "bash" else "_TYPER_COMPLETE_ARGS", "")
+    lexer = shlex.shlex(line, posix=True)
+    lexer.whitespace_split, lexer.commenters, words = True, "", list[str]()
+    try:
+        words += lexer
+    except ValueError:  # a quote that is still open
+        words.append(lexer.token)
+    if shell == "bash":
+        at = int(os.environ["COMP_CWORD"])
+        words, begun = words[1:at], "".join(words[at : at + 1])
+    elif shell in ("powershell", "pwsh"):
+        begun = os.environ.get("_TYPER_COMPLETE_WORD_TO_COMPLETE", "")
+        words = words[1:-1] if begun else words[1:]
+    else:
+        words, begun = (words[1:], "") if line.endswith(" ") or not words[1:] else (words[1:-1], words[-1])
+    result = candidates(root, words, begun)
+    if shell == "fish" and os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
+        return int(not result)
+    signs = _ZSH if shell == "zsh" else {}
+    rows = "\n".join(
+        _FORMATS[shell][bool(text)].format(name.translate(signs), " ".join(text.split()).translate(signs))
+        for name, text in result
     )
-    return nothing
+    if shell == "zsh":
+        rows = f"_arguments '*: :(({rows}))'" if rows else "_files"
+    print(rows)  # noqa: T201
+    return 0
+
+
+_ZSH = str.maketrans({'"': '""', "'": "''", "$": r"\$", "`": r"\`", ":": r"\\:"})
+
+_FORMATS: Mapping[str, tuple[str, str]] = {
+    "bash": ("{0}", "{0}"),
+    "zsh": ('"{0}"', '"{0}":"{1}"'),
+    "fish": ("{0}", "{0}\t{1}"),
+    "powershell": ("{0}::: ", "{0}:::{1}"),
+    "pwsh": ("{0}::: ", "{0}:::{1}"),
+}
+"""Rows without and with help, as the scripts that ``millrace --install-completion`` writes read them."""
+
+
+def candidates(command: Mapping[str, Any], words: list[str], begun: str) -> list[tuple[str, str]]:
+    """Return the names and values that may come next, each with its help.
+
+    Parameters
+    ----------
+    command
+        Result of :func:`described`.
+    words
+        Behind the program's name, without the one that is begun.
+    """
+    if begun.startswith("-") and "=" in begun:
+        name, _, begun = begun.partition("=")
+        words = [*words, name]
+    given, places, rest = dict[str, str](), 0, iter(words)
+    for word in rest:
+        option = _options(command).get(word.partition("=")[0])
+        if option is not None:
+            value = word.partition("=")[2]
+            given[option["name"]] = value if value or option["flag"] else next(rest, "")
+        elif word in command["commands"]:
+            command, given, places = command["commands"][word], {}, 0
+        elif not word.startswith("-"):
+            places += 1
+    parameters = command["parameters"]
+    if begun.startswith("-") and "--" not in words:
+        open_ = [each for each in parameters if each["many"] or each["name"] not in given]
+        return [(name, each["help"]) for each in open_ for name in each["options"] if name.startswith(begun)]
+    asked = _options(command).get(words[-1]) if words else None
+    if asked is None or asked["flag"]:
+        arguments = [each for each in parameters if not each["options"]]
+        asked = next((each for at, each in enumerate(arguments) if at >= places or each["many"]), None)
+    if asked is None:
+        names = command["commands"].items()
+        return [(name, each["help"]) for name, each in names if name.startswith(begun)]
+    values = asked["choices"]
+    if "--env" in asked["options"]:
+        values = environments(begun)
+    elif asked["name"] == "job":
+        values = jobs(SimpleNamespace(params=given), begun)
+    return [(value, "") for value in values if value.startswith(begun)]
+
+
+def _options(command: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {name: each for each in command["parameters"] for name in each["options"]}
 
 
 def environments(incomplete: str) -> list[str]:
@@ -128,10 +177,10 @@ def environments(incomplete: str) -> list[str]:
     return [name for name in texts if name.startswith(incomplete) and name not in parents & parts]
 
 
-def jobs(context: typer.Context, incomplete: str) -> list[str]:
+def jobs(ctx: Any, incomplete: str) -> list[str]:
     """Complete the jobs of the environment that was given before, else of all."""
     texts, names = _texts(), dict[str, None]()
-    given = context.params.get("env") or os.environ.get("MILLRACE_ENV")
+    given = ctx.params.get("env") or os.environ.get("MILLRACE_ENV")
     for name in [given] if given else environments(""):
         chain, own = [], dict[str, None]()
         while name in texts and name not in chain:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 from aws_cdk import CfnOutput
 from aws_cdk import aws_aps as aps
+from aws_cdk import aws_chatbot as chatbot
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
@@ -68,6 +71,8 @@ class ObservabilityStack(EnvironmentStack):
             sns.Subscription(
                 self, f"To-{address}", topic=alerts, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=address
             )
+        for channel in settings.channels:
+            self._channel(channel, alerts.topic_arn)
         self.remote_write_url: str | None = None
         self.workspace_arn: str | None = None
         if settings.prometheus:
@@ -91,6 +96,29 @@ class ObservabilityStack(EnvironmentStack):
             value=text_asset(self, "GrafanaJson", "grafana.json", to_text(board)),
             description="JSON to import into Grafana; see docs/metrics.md",
         )
+
+    def _channel(self, channel: str, topic: str) -> None:
+        kind, place, *team, number = re.split("[:/]", channel)
+        asked: dict[str, Any] = {
+            "configuration_name": re.sub(r"[^\w-]", "-", f"{self.names.prefix}-{number}")[:128],
+            "iam_role_arn": self.names.environment.observability.channel_role,
+            # The default lets a channel's members do all that the role may.
+            "guardrail_policies": [f"arn:{self.partition}:iam::aws:policy/CloudWatchReadOnlyAccess"],
+            "sns_topic_arns": [topic],
+        }
+        if kind == "slack":
+            chatbot.CfnSlackChannelConfiguration(
+                self, f"To-{channel}", slack_workspace_id=place, slack_channel_id=number, **asked
+            )
+        else:
+            chatbot.CfnMicrosoftTeamsChannelConfiguration(
+                self,
+                f"To-{channel}",
+                team_id=place,
+                teams_tenant_id=team[0],
+                teams_channel_id=number,
+                **asked,
+            )
 
     def _workspace(self, logs_key: kms.IKey) -> None:
         names = self.names

@@ -201,12 +201,33 @@ class Governance(Model):
     )
 
 
+_ID = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+Channel = Annotated[
+    str,
+    StringConstraints(
+        pattern=rf"^(slack:[0-9A-Z]+/[0-9A-Za-z]+|teams:{_ID}/{_ID}/[\w=+.,-]*%3[aA][\w=+.,-]*%40[\w=+.,-]*)$"
+    ),
+]
+"""Ids as CloudFormation's schemas of the two kinds of channel have them."""
+
+
 class Observability(Model):
     """Recipients of alarms, and storage of metrics in addition to CloudWatch."""
 
     notify: tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")], ...] = Field(
         default=(),
         description="E-mail addresses for alarms; each recipient must confirm the subscription once.",
+    )
+    channels: tuple[Channel, ...] = Field(
+        default=(),
+        description="Chat channels for alarms: `slack:WORKSPACE/CHANNEL` or `teams:TEAM/TENANT/CHANNEL`, by their ids. An "
+        "administrator first authorises the workspace or team in Amazon Q Developer in chat applications.",
+        examples=[["slack:T0123ABCD/C0123ABCD"]],
+    )
+    channel_role: RoleArn | None = Field(
+        default=None,
+        description="Role with which that service draws an alarm's metric; it trusts chatbot.amazonaws.com.",
+        examples=["arn:aws:iam::111122223333:role/alarms-in-chat"],
     )
     alarms: Literal["together", "by-job"] = Field(
         default="together",

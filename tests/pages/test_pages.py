@@ -279,6 +279,28 @@ def test_nothing_leaves_a_narrow_window(opened):
     assert fonts >= 12
 
 
+@pytest.mark.parametrize("width", [400, 1280])
+def test_no_option_date_or_region_is_broken(opened, width):
+    """A command with an option in two halves is copied or read wrongly."""
+    page = opened[1].page
+    page.set_viewport_size({"width": width, "height": 900})
+    broken = page.evaluate(
+        r"""() => {
+          const walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT), broken = [];
+          while (walker.nextNode())
+            for (const {index, 0: text} of walker.currentNode.data.matchAll(/--[a-z][a-z-]*|\d{4}-\d\d-\d\d|us-east-\d/g)) {
+              const range = document.createRange();
+              range.setStart(walker.currentNode, index);
+              range.setEnd(walker.currentNode, index + text.length);
+              if (new Set([...range.getClientRects()].map(each => Math.round(each.top))).size > 1) broken.push(text);
+            }
+          return broken;
+        }"""
+    )
+    page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+    assert broken == []
+
+
 def test_a_keyboard_reaches_findings_and_their_batches(opened):
     name, result = opened
     page = result.page

@@ -44,7 +44,7 @@ governance:
   name_prefix: acme
   qualifier: acme1
   bootstrap_key: arn:{partition}:kms:{region}:{account}:key/1234abcd-12ab-34cd-56ef-1234567890ab
-observability: {{alarms: by-job, prometheus: {prometheus}, notify: [on-call@example.com]}}
+observability: {{alarms: by-job, prometheus: {prometheus}, notify: [on-call@example.com]{channels}}}
 history:
   clients: [10.0.0.0/24]
   image: {account}.dkr.ecr.{region}.{domain}/platform/spark:3.5.6
@@ -80,6 +80,11 @@ jobs:
       land-taps: {{kind: land, source: taps, fan_out: true, table: taps_landed, schema: pipelines/clicks/schemas/click.ddl}}
 """
 
+_CHANNELS = (
+    ", channel_role: 'arn:aws:iam::{0}:role/alarms-in-chat', channels: ['slack:T0123ABCD/C0123ABCD', "
+    "'teams:11111111-2222-3333-4444-555555555555/66666666-7777-8888-9999-000000000000/19%3aabc%40thread.tacv2']"
+)
+
 ZONE_CODES = {
     "us-east-1": "use1", "eu-west-1": "euw1", "ap-southeast-2": "apse2", "cn-north-1": "cnn1", "us-gov-west-1": "usgw1",
 }  # fmt: skip
@@ -105,6 +110,9 @@ def written(name: str, region: str, folder: Path) -> Path:
             region=region,
             partition=partition(region),
             domain=domain(region),
+            channels=""
+            if region in LACKING["AWS::Chatbot::SlackChannelConfiguration"]
+            else _CHANNELS.format(ACCOUNT),
             prometheus="false" if region in LACKING["AWS::APS::Workspace"] else "true",
             zones="[" + ", ".join(zones) + f"], availability_zones: {len(zones)}",
         )

@@ -102,6 +102,24 @@ def test_addresses_are_subscribed(synthesise: Synthesise, dev: Synthesis) -> Non
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "oncall@example.com")
 
 
+def test_channels_get_alarms_and_can_change_nothing(synthesise: Synthesise, dev: Synthesis) -> None:
+    team, tenant = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-000000000000"
+    channels = ("slack:T0123ABCD/C0123ABCD", f"teams:{team}/{tenant}/19%3aabc%40thread.tacv2")
+    role = f"arn:aws:iam::{dev.names.account}:role/alarms-in-chat"
+    watched = dev.environment.observability.model_copy(update={"channels": channels, "channel_role": role})
+    result = synthesise(dev.environment.model_copy(update={"observability": watched}))
+    slack = result.the("AWS::Chatbot::SlackChannelConfiguration", "observability")
+    teams = result.the("AWS::Chatbot::MicrosoftTeamsChannelConfiguration", "observability")
+    assert (slack["SlackWorkspaceId"], slack["SlackChannelId"]) == ("T0123ABCD", "C0123ABCD")
+    assert (teams["TeamId"], teams["TeamsTenantId"]) == (team, tenant)
+    assert teams["TeamsChannelId"] == "19%3aabc%40thread.tacv2"
+    for each in (slack, teams):
+        assert "Alerts" in json.dumps(each["SnsTopicArns"])
+        assert each["IamRoleArn"] == role
+        assert "CloudWatchReadOnlyAccess" in json.dumps(each["GuardrailPolicies"])
+    assert slack["ConfigurationName"] != teams["ConfigurationName"]
+
+
 def test_the_core_is_told_the_name_that_alarms_watch(each: Synthesis) -> None:
     for job, document in each.documents.items():
         watched = {

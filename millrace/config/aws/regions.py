@@ -27,6 +27,18 @@ TWO_ZONES = ("cn-north-1", "us-west-1")
 
 LACKING = {
     "AWS::APS::Workspace": ("cn-north-1", "cn-northwest-1"),
+    "AWS::Chatbot::MicrosoftTeamsChannelConfiguration": (
+        "cn-north-1",
+        "cn-northwest-1",
+        "us-gov-east-1",
+        "us-gov-west-1",
+    ),
+    "AWS::Chatbot::SlackChannelConfiguration": (
+        "cn-north-1",
+        "cn-northwest-1",
+        "us-gov-east-1",
+        "us-gov-west-1",
+    ),
     "AWS::MSK::ServerlessCluster": ("me-central-1", "us-west-1", "us-gov-east-1", "us-gov-west-1"),
 }
 """Regions of :data:`REGIONS` that lack a resource type of our templates (CloudFormation's schemas by region, which cfn-lint

@@ -39,7 +39,11 @@ def _roles(environment: Environment) -> Iterator[Finding]:
     named: list[tuple[Path, str | None]] = [
         (("jobs", name, "role"), job.role) for name, job in environment.jobs.items()
     ]
-    for path, role in (*named, (("network", "flow_logs_role"), environment.network.flow_logs_role)):
+    named += [
+        (("network", "flow_logs_role"), environment.network.flow_logs_role),
+        (("observability", "channel_role"), environment.observability.channel_role),
+    ]
+    for path, role in named:
         if role is not None and arn_parts(role)[1] != (environment.account or arn_parts(role)[1]):
             yield Finding(path, role, f"a role of account {environment.account}")
 
@@ -177,9 +181,16 @@ def _storage(environment: Environment) -> Iterator[Finding]:
 def _regions(environment: Environment) -> Iterator[Finding]:
     """Check that the region has the resource types; otherwise CloudFormation fails in the middle of a deployment."""
     region = environment.region
-    if environment.observability.prometheus and region in LACKING["AWS::APS::Workspace"]:
+    observability = environment.observability
+    if observability.prometheus and region in LACKING["AWS::APS::Workspace"]:
         yield Finding(
             ("observability", "prometheus"), "true", f"false in {region}, which has no such workspace"
+        )
+    if observability.channels and region in LACKING["AWS::Chatbot::SlackChannelConfiguration"]:
+        yield Finding(
+            ("observability", "channels"),
+            str(observability.channels),
+            f"none in {region}, which has no such service",
         )
     if region in LACKING["AWS::MSK::ServerlessCluster"]:
         for name, cluster in environment.kafka.items():
@@ -189,6 +200,8 @@ def _regions(environment: Environment) -> Iterator[Finding]:
 
 
 def _observability(environment: Environment) -> Iterator[Finding]:
+    if environment.observability.channels and environment.observability.channel_role is None:
+        yield Finding(("observability", "channel_role"), MISSING, "a role for the channels")
     retention = environment.observability.prometheus_retention
     if not _PROMETHEUS_SHORTEST <= retention <= _PROMETHEUS_LONGEST or retention % _DAY:
         yield Finding(

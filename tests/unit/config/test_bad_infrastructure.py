@@ -100,6 +100,13 @@ ROWS = {
     "no address": (
         TOP, TOP + "observability: {notify: [oncall]}\n", "observability.notify[0]", "oncall", "an e-mail address",
     ),
+    "a channel without its workspace": (
+        TOP, TOP + "observability: {channels: ['slack:C0123ABCD']}\n", "observability.channels[0]", "slack:C0123ABCD", "slack:",
+    ),
+    "a channel without a role": (
+        TOP, TOP + "observability: {channels: ['slack:T0123ABCD/C0123ABCD']}\n", "observability.channel_role", "(missing)",
+        "a role for the channels",
+    ),
     "samples for a week": (
         TOP, TOP + "observability: {prometheus_retention: 7d}\n", "observability.prometheus_retention", "7d",
         "30d to 1095d",

@@ -9,7 +9,7 @@ from cfnlint.schema import ResourceNotFoundError
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from millrace.config import ConfigurationError, load
-from millrace.config.aws.regions import LACKING, REGIONS
+from millrace.config.aws.regions import LACKING, REGIONS, partition
 
 ROOT = Path(__file__).parents[3]
 
@@ -18,7 +18,7 @@ project: shop
 account: "111122223333"
 region: {region}
 network: {{availability_zones: 2, egress: endpoints}}
-observability: {{prometheus: true}}
+observability: {{prometheus: true, channels: ["slack:T0123ABCD/C0123ABCD"], channel_role: "arn:{partition}:iam::111122223333:role/chat"}}
 kafka:
   small: {{kind: msk, tier: serverless}}
 streams:
@@ -49,8 +49,8 @@ def test_the_table_is_that_of_cloudformation(kind: str) -> None:
 @pytest.mark.parametrize(
     ("region", "keys"),
     [
-        ("cn-north-1", {"observability.prometheus"}),
-        ("us-gov-west-1", {"kafka.small.tier"}),
+        ("cn-north-1", {"observability.channels", "observability.prometheus"}),
+        ("us-gov-west-1", {"kafka.small.tier", "observability.channels"}),
         ("us-west-1", {"kafka.small.tier"}),
         ("eu-west-1", set()),
     ],
@@ -59,7 +59,7 @@ def test_what_the_region_lacks_is_told_with_its_key(tmp_path: Path, region: str,
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     folder = tmp_path / "environments"
     folder.mkdir()
-    (folder / "shop.yaml").write_text(TEXT.format(region=region))
+    (folder / "shop.yaml").write_text(TEXT.format(region=region, partition=partition(region)))
     if not keys:
         assert load("shop", root=tmp_path).region == region
         return

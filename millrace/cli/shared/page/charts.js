@@ -74,6 +74,7 @@ function draw({ series, kind, x: xTitle, unit, limits, fits = {} }, width) {
 
   // Scales: from seconds or labels, and from values, to pixels.
   const xs = labels ? [-0.5, labels.length - 0.5] : all.map(({ point }) => point[0]);
+  if (xTitle === "time") xs.push(0); // curves of a page begin at one moment
   const ys = [0, ...all.flatMap(({ point }) => point.slice(1)), ...Object.values(limits), ...stacked.map(each => each.high)];
   let [left, right] = [Math.min(...xs), Math.max(...xs)];
   const gap = (right - left) / Math.max(1, new Set(xs).size - 1) || 1;

@@ -62,8 +62,12 @@ const badge = name =>
   make("span", { class: `mark ${name === "note" ? "note-mark" : name.replace(" ", "-")}` },
     make("span", { "aria-hidden": "true" }, MARKS[name]), ` ${name}`);
 
+/** A text whose options, dates and regions are not broken at their hyphens. */
+const whole = text => text.split(/(--[a-z][a-z-]*|\d{4}-\d\d-\d\d|\b[a-z]{2}(?:-[a-z]+)+-\d)/)
+  .map((part, place) => (place % 2 ? make("span", { class: "whole" }, part) : part));
+
 /** A text whose parts between backticks are code. */
-const prose = text => text.split("`").map((part, place) => (place % 2 ? make("code", {}, part) : part));
+const prose = text => text.split("`").map((part, place) => (place % 2 ? make("code", {}, part) : whole(part)));
 
 const note = text => make("p", { class: "note" }, prose(text));
 
@@ -84,7 +88,7 @@ function foldRest(parts, most, summary, wrap = each => each) {
 function table(head, rows, caption, { ids = [], words = false } = {}) {
   const cells = row => row.map((cell, column) =>
     make(column ? "td" : "th", { scope: column ? null : "row", "data-head": head[column] || null },
-      make("span", {}, typeof cell === "string" ? cell.replace(/\[[^\]]*\]/g, interval => interval.replaceAll(" ", "\u00a0")) : cell)));
+      make("span", {}, typeof cell === "string" ? whole(cell.replace(/\[[^\]]*\]/g, interval => interval.replaceAll(" ", "\u00a0"))) : cell)));
   return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     make("table", { class: words ? "words" : null },
       make("caption", {}, caption),
@@ -125,7 +129,7 @@ function verdict({ subject, cost, sla, risks, next }) {
     make("h2", { id: "verdict" }, "Verdict"),
     make("p", {}, subject),
     make("dl", {},
-      row("Cost", make("span", { class: "cost" }, cost.headline), " ", cost.words.slice(cost.headline.length + 2)),
+      row("Cost", make("span", { class: "cost" }, cost.headline), " ", whole(cost.words.slice(cost.headline.length + 2))),
       row("SLA", badge(sla.state), " ", prose(sla.words)),
       row("Risks", items.length ? make("ol", {}, items.slice(0, 3)) : "none that was looked for", rest),
       row("Next", make("code", {}, next.command), " ", prose(next.words))));
