@@ -7,7 +7,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -150,7 +150,10 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     found = [
         EditedFile(each, environment.places.name(each), _text(each), text) for each, text in texts.items()
     ]
-    after = _tried(file.resolve(), found, changes, tree, root)
+    changed = load(str(file), root, texts)
+    after = plan(changed)
+    assert changed.places.tree is not None
+    _check_nothing_else_changed(tree, changed.places.tree, changes, found)
     return TriedChanges(tuple(found), plan(environment), after)
 
 
@@ -169,9 +172,7 @@ def parse_key(key: str) -> Key:
 
 
 def _value(tree: Tree, path: Key) -> object:
-    node: Tree | None = tree
-    for step in path:
-        node = node.child(step) if node is not None else None
+    node = tree.at(path)
     return None if node is None else node.to_json()
 
 
@@ -225,44 +226,9 @@ def _files(tree: Tree | None) -> set[Path]:
     return {tree.file}.union(*below)
 
 
-def _tried(
-    file: Path, found: Sequence[EditedFile], changes: Sequence[Change], tree: Tree, root: Path
-) -> Plan:
-    """Load and plan the changed files beside copies of their neighbours, and check that nothing else changed."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        for near in (
-            root / "environments",
-            file.parent,
-        ):  # files beside the environment replace those of the first folder
-            for each in near.glob("*.yaml"):
-                (folder / each.name).write_text(_text(each), encoding="utf-8", newline="")
-        for edited in found:
-            (folder / edited.file.name).write_text(edited.after, encoding="utf-8", newline="")
-        try:
-            environment = load(str(folder / file.name), root)
-            sized = plan(environment)
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                replace(each, file=_original(each.file, folder, file, root)) for each in error.problems
-            ) from None
-        new = environment.places.tree
-        assert new is not None
-        _only(tree, new, changes, found)
-        return sized
-
-
-def _original(name: str, folder: Path, file: Path, root: Path) -> str:
-    """Return the name of a project's file instead of its changed copy's name."""
-    if not name.startswith(str(folder)):
-        return name
-    original = file.parent / Path(name).name
-    if not original.is_file():
-        original = root / "environments" / original.name
-    return str(original.relative_to(root)) if original.is_relative_to(root) else str(original)
-
-
-def _only(before: Tree, after: Tree, changes: Sequence[Change], edited: Sequence[EditedFile]) -> None:
+def _check_nothing_else_changed(
+    before: Tree, after: Tree, changes: Sequence[Change], edited: Sequence[EditedFile]
+) -> None:
     """Check that only the asked values changed: a value behind a YAML anchor changes others, too."""
     values: Mapping[Key, object] = {parse_key(each.key): each.new for each in changes}
     old, new = dict(before.leaves()), dict(after.leaves())

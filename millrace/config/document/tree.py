@@ -130,13 +130,15 @@ class DocumentError(ValueError):
         super().__init__(message)
 
 
-def read(path: FilePath) -> Document:
+def read(path: FilePath, text: str | None = None) -> Document:
     """Read one YAML file.
 
     Parameters
     ----------
     path
         An existing file, UTF-8, one document, a mapping at the top.
+    text
+        Text that the file would have; left out, the file is read.
 
     Raises
     ------
@@ -144,8 +146,9 @@ def read(path: FilePath) -> Document:
         The file cannot be read, is not YAML, or is no mapping.
     """
     try:
-        size = path.stat().st_size
-        text = path.read_text(encoding="utf-8") if size <= _MOST_BYTES else ""
+        size = path.stat().st_size if text is None else len(text.encode())
+        fits = text is None and size <= _MOST_BYTES
+        text = path.read_text(encoding="utf-8") if fits else text or ""
     except UnicodeDecodeError as error:
         raise DocumentError(f"not UTF-8 text (byte {error.start})") from error
     except OSError as error:
