@@ -6,7 +6,8 @@ import difflib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -178,26 +179,16 @@ def _value(tree: Tree, path: Key) -> object:
 
 def _same(now: object, old: object) -> bool:
     """Check that two values mean the same, as ``60s`` and ``1m`` do."""
-    if now == old or str(now) == str(old):
-        return True
-    if now is None or old is None or isinstance(now, dict | list):
-        return False
-    for parse in (_seconds, _SIZE.validate_python):
-        one, other = _number(parse, now), _number(parse, old)
-        if one is not None and one == other:
-            return True
-    return False
+    return str(now) == str(old) or bool(_numbers(now) & _numbers(old))
 
 
-def _seconds(value: object) -> float:
-    return parse_duration(str(value)).total_seconds()
-
-
-def _number(parse: Callable[[object], float], value: object) -> float | None:
-    try:
-        return float(parse(value))
-    except ValueError:  # pydantic's error is one, too
-        return float(value) if isinstance(value, int | float) else None
+def _numbers(value: object) -> set[float]:
+    """Return a value as seconds, bytes or a plain number, by what its text can be read as."""
+    result = set()
+    for parse in (lambda text: parse_duration(text).total_seconds(), _SIZE.validate_python, float):
+        with suppress(ValueError):  # pydantic's error is one, too
+            result.add(float(parse(str(value))))
+    return result
 
 
 def _target(tree: Tree, path: Key, own: Path, root: Path) -> Path:

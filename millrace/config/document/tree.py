@@ -9,16 +9,12 @@ from datetime import date
 from pathlib import Path as FilePath
 from typing import Any
 
+from _ruamel_yaml import CParser
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from millrace.config.document.problems import Finding, Path, dotted_path
-
-try:
-    from _ruamel_yaml import CParser
-except ImportError:  # Python implementations without it
-    CParser = None
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _READ_DIFFERENTLY = re.compile(r"[\t\x85\u2028\u2029\ufeff]|[&*]\S*:|[|>]\S*#")
@@ -181,7 +177,7 @@ def _compose(text: str) -> tuple[Node | None, Any]:
     libyaml is six times as fast. What it refuses ruamel.yaml reads, which says better what is wrong, and what the two read differently.
     """
     yaml: Any = YAML(typ="safe", pure=True)
-    if CParser is not None and not _READ_DIFFERENTLY.search(text):
+    if not _READ_DIFFERENTLY.search(text):
         yaml._parser = CParser(text)
         try:
             return yaml.composer.get_single_node(), yaml
