@@ -29,7 +29,7 @@ def stateful_operators(rows: DataFrame) -> tuple[str, ...]:
 
 
 def _walk(node: Any) -> Iterator[str]:
-    name = _class(node)
+    name = class_name(node)
     if name == "Aggregate":
         yield f"Aggregate by {_columns(node.groupingExpressions(), node.child())}"
     elif name in ("Deduplicate", "DeduplicateWithinWatermark"):
@@ -42,18 +42,18 @@ def _walk(node: Any) -> Iterator[str]:
             yield f"{node.joinType().sql()} join of {sides_text}"
     elif "MapGroupsWithState" in name or "InPandasWithState" in name:
         yield f"{name} by {_columns(node.groupingAttributes())}"
-    for child in _all(node.children()):
+    for child in scala_list(node.children()):
         if child.isStreaming():
             yield from _walk(child)
 
 
 def _columns(expressions: Any, below: Any = None) -> str:
-    return ", ".join(_column(each, below) for each in _all(expressions))
+    return ", ".join(_column(each, below) for each in scala_list(expressions))
 
 
 def _column(expression: Any, below: Any) -> str:
     kind = expression.dataType().simpleString()
-    if _class(expression) != "AttributeReference":
+    if class_name(expression) != "AttributeReference":
         return f"{expression.sql()} {kind}"
     made = None if below is None else _made(expression, below)
     digest = "" if made is None else f" #{hashlib.sha256(made.encode()).hexdigest()[:8]}"
@@ -63,20 +63,21 @@ def _column(expression: Any, below: Any) -> str:
 def _made(column: Any, node: Any) -> str | None:
     """Return the expression of a column in the projections below, down to the next operator with several inputs, or None."""
     while True:
-        if _class(node) == "Project":
-            for each in _all(node.projectList()):
-                if _class(each) == "Alias" and each.exprId().id() == column.exprId().id():
+        if class_name(node) == "Project":
+            for each in scala_list(node.projectList()):
+                if class_name(each) == "Alias" and each.exprId().id() == column.exprId().id():
                     return str(each.child().sql())
-        children = _all(node.children())
+        children = scala_list(node.children())
         if len(children) != 1:
             return None
         node = children[0]
 
 
-def _all(found: Any) -> list[Any]:
+def scala_list(found: Any) -> list[Any]:
     """Return the elements of a Scala sequence."""
     return [found.apply(number) for number in range(found.size())]
 
 
-def _class(thing: Any) -> str:
+def class_name(thing: Any) -> str:
+    """Return the simple name of an object's class in the JVM."""
     return str(thing.getClass().getSimpleName())
