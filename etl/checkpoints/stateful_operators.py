@@ -29,7 +29,7 @@ def stateful_operators(rows: DataFrame) -> tuple[str, ...]:
 
 
 def _walk(node: Any) -> Iterator[str]:
-    name = class_name(node)
+    name = _class(node)
     if name == "Aggregate":
         yield f"Aggregate by {_columns(node.groupingExpressions(), node.child())}"
     elif name in ("Deduplicate", "DeduplicateWithinWatermark"):
@@ -42,18 +42,18 @@ def _walk(node: Any) -> Iterator[str]:
             yield f"{node.joinType().sql()} join of {sides_text}"
     elif "MapGroupsWithState" in name or "InPandasWithState" in name:
         yield f"{name} by {_columns(node.groupingAttributes())}"
-    for child in scala_list(node.children()):
+    for child in _all(node.children()):
         if child.isStreaming():
             yield from _walk(child)
 
 
 def _columns(expressions: Any, below: Any = None) -> str:
-    return ", ".join(_column(each, below) for each in scala_list(expressions))
+    return ", ".join(_column(each, below) for each in _all(expressions))
 
 
 def _column(expression: Any, below: Any) -> str:
     kind = expression.dataType().simpleString()
-    if class_name(expression) != "AttributeReference":
+    if _class(expression) != "AttributeReference":
         return f"{expression.sql()} {kind}"
     made = None if below is None else _made(expression, below)
     digest = "" if made is None else f" #{hashlib.sha256(made.encode()).hexdigest()[:8]}"
@@ -63,21 +63,20 @@ def _column(expression: Any, below: Any) -> str:
 def _made(column: Any, node: Any) -> str | None:
     """Return the expression of a column in the projections below, down to the next operator with several inputs, or None."""
     while True:
-        if class_name(node) == "Project":
-            for each in scala_list(node.projectList()):
-                if class_name(each) == "Alias" and each.exprId().id() == column.exprId().id():
+        if _class(node) == "Project":
+            for each in _all(node.projectList()):
+                if _class(each) == "Alias" and each.exprId().id() == column.exprId().id():
                     return str(each.child().sql())
-        children = scala_list(node.children())
+        children = _all(node.children())
         if len(children) != 1:
             return None
         node = children[0]
 
 
-def scala_list(found: Any) -> list[Any]:
+def _all(found: Any) -> list[Any]:
     """Return the elements of a Scala sequence."""
     return [found.apply(number) for number in range(found.size())]
 
 
-def class_name(thing: Any) -> str:
-    """Return the simple name of an object's class in the JVM."""
+def _class(thing: Any) -> str:
     return str(thing.getClass().getSimpleName())

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
-from ..checkpoints.stateful_operators import class_name, scala_list
 from ..record.errors import describe
 
 _CHANGES_WITH_TIME = re.compile(r"Current\w*|Now|LocalTimestamp|.*UserDefined.*")
@@ -62,7 +61,7 @@ class Condition:
             nodes = list(_nodes(self._tree))
         except (CapturedException, Py4JJavaError) as error:
             raise ConditionError(f"not an SQL condition: {first_line(error)}") from error
-        if any("Subquery" in class_name(node) or class_name(node) == "Exists" for node in nodes):
+        if any("Subquery" in _kind(node) or _kind(node) == "Exists" for node in nodes):
             raise ConditionError("it has a subquery; write the values into the condition")
         if not self.columns:
             raise ConditionError("it names no column, so it is true of every record or of none")
@@ -70,9 +69,7 @@ class Condition:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns of a table that it names; for a field in a struct, the struct."""
-        names = [
-            str(n.nameParts().head()) for n in _nodes(self._tree) if class_name(n) == "UnresolvedAttribute"
-        ]
+        names = [str(n.nameParts().head()) for n in _nodes(self._tree) if _kind(n) == "UnresolvedAttribute"]
         return tuple(dict.fromkeys(names))
 
     def missing_columns(self, schema: StructType) -> tuple[str, ...]:
@@ -90,7 +87,7 @@ class Condition:
                 return f"the condition has type {kind.simpleString()}; it must be BOOLEAN"
             checked = rows.where(F.expr(self.where))
             expression = checked._jdf.queryExecution().analyzed().expressions().head()
-            unsteady = [k for k in map(class_name, _nodes(expression)) if _CHANGES_WITH_TIME.fullmatch(k)]
+            unsteady = [k for k in map(_kind, _nodes(expression)) if _CHANGES_WITH_TIME.fullmatch(k)]
             if unsteady or not expression.deterministic():
                 return "the condition may change its value between statements; write the value in place of the function"
             if _none(rows.where(~F.coalesce(F.expr(self.where), F.lit(False)))):
@@ -127,7 +124,7 @@ class Condition:
 
 
 def _text(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
-    kind, children = class_name(node), scala_list(node.children())
+    kind, children = _kind(node), _children(node)
     if kind in ("And", "Or"):
         sides = [result for child in children if (result := _text(child, columns, words)) is not None]
         # In `a OR b` a side that cannot be checked is ignored; in `a AND b` the other side decides.
@@ -141,7 +138,7 @@ def _text(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
 
 def _value(node: Any) -> str | None:
     """Return a literal's text; None for any other node, and for a text of less than two characters."""
-    if class_name(node) != "Literal" or node.value() is None:
+    if _kind(node) != "Literal" or node.value() is None:
         return None
     # A timestamp is stored as a number, and true or a single character is in every payload.
     text = str(node.value()) if node.dataType().typeName() in _TOLD else ""
@@ -174,8 +171,17 @@ def _none(rows: DataFrame) -> bool:
 
 def _nodes(tree: Any) -> Iterator[Any]:
     yield tree
-    for child in scala_list(tree.children()):
+    for child in _children(tree):
         yield from _nodes(child)
+
+
+def _children(node: Any) -> list[Any]:
+    children = node.children()
+    return [children.apply(i) for i in range(children.size())]
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
 
 
 def first_line(error: CapturedException | Py4JJavaError) -> str:

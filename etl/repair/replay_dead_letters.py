@@ -241,7 +241,12 @@ class Replayer(LetterReplay):
         held = held.where(self._mine())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
         letters = with_root_and_attempt(held.where(F.col("_error").isNotNull() & ~erased))
-        letters, missing = selected_letters(letters, selection)
+        selected, missing = None, list[str]()
+        if selection is not None:
+            selected = selection.frame(held.sparkSession)
+            missing = [r["_root"] for r in selected.join(letters, "_root", "left_anti").collect()]
+            letters = letters.join(selected, "_root", "left_semi")
+            refuse_ambiguous_corrections(letters, selection)
         [span] = letters.select(
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
@@ -251,7 +256,7 @@ class Replayer(LetterReplay):
         # A replay has its record's arrival time, so a family is between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
         within = self._mine() & F.col("_arrived_at").between(first, last)
-        return self._land(self._tries(letters, held.where(within)), within), missing
+        return self._land(self._tries(letters, held.where(within), selected), within), missing
 
     def _mine(self) -> Column:
         """Return the condition for rows of the query's streams: other queries may land into the same table."""
@@ -281,14 +286,17 @@ class Replayer(LetterReplay):
         finally:
             tries.unpersist()
 
-    def _tries(self, letters: DataFrame, held: DataFrame) -> DataFrame:
+    def _tries(self, letters: DataFrame, held: DataFrame, asked: DataFrame | None) -> DataFrame:
         """Return the next row of each family, decoded, with ``_done`` (it has a good row) and ``_last`` (bytes of the last)."""
         replays = with_root_and_attempt(held.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
         done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])
-        row = F.struct("_attempt", *envelope.COLUMNS, "_bytes", "_corrected")
+        row = F.struct("_attempt", *envelope.COLUMNS, "_bytes")
         last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
         families = last.join(done, [*FAMILY], "left")
-        payload = F.coalesce("_corrected", "_bytes")
+        payload = F.col("_bytes")
+        if asked is not None:
+            families = families.join(asked, "_root")
+            payload = F.coalesce("_corrected", "_bytes")
         return self.decoder.decode(
             families.select(
                 next_identity(F.col("_root"), F.col("_attempt")).alias("_id"),
@@ -302,29 +310,19 @@ class Replayer(LetterReplay):
         )
 
 
-def selected_letters(letters: DataFrame, selection: Selection | None) -> tuple[DataFrame, list[str]]:
-    """Return the requested letters with ``_corrected``, or null, and the requested identities without a letter.
+def refuse_ambiguous_corrections(letters: DataFrame, selection: Selection) -> None:
+    """Refuse a corrected payload whose identity has letters of several streams.
 
     Parameters
     ----------
     letters
-        From :func:`with_root_and_attempt`.
+        Requested letters, from :func:`with_root_and_attempt`.
 
     Raises
     ------
     StartError
-        The identity of a corrected payload has letters of several streams; the message names the first such identity.
+        The message names the first such identity.
     """
-    if selection is None:
-        return letters.withColumn("_corrected", F.lit(None).cast("binary")), []
-    named = selection.frame(letters.sparkSession)
-    missing = [row["_root"] for row in named.join(letters, "_root", "left_anti").collect()]
-    letters = letters.join(named, "_root")
-    _refuse_ambiguous_corrections(letters, selection)
-    return letters, missing
-
-
-def _refuse_ambiguous_corrections(letters: DataFrame, selection: Selection) -> None:
     roots = [root for root, payload in selection.payloads.items() if payload is not None]
     if not roots:
         return

@@ -28,7 +28,7 @@ from .replay_dead_letters import (
     LetterReplay,
     Selection,
     next_identity,
-    selected_letters,
+    refuse_ambiguous_corrections,
     with_root_and_attempt,
 )
 
@@ -81,9 +81,16 @@ class RefusedRowReplayer(LetterReplay):
         held = held.fillna("", ["_source"])
         letters = with_root_and_attempt(held.where(F.col("_error").isNotNull()), MARK)
         settled = with_root_and_attempt(held.where(F.col("_error").isNull()), MARK).select(*FAMILY).distinct()
-        letters, missing = selected_letters(letters, selection)
-        row = F.struct("_attempt", *LETTER.fieldNames(), "_corrected")
+        row = F.struct("_attempt", *LETTER.fieldNames())
         last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
+        missing: list[str] = []
+        if selection is not None:
+            named = selection.frame(held.sparkSession)
+            missing = [r["_root"] for r in named.join(last, "_root", "left_anti").collect()]
+            last = last.join(named, "_root")
+            refuse_ambiguous_corrections(last, selection)
+        else:
+            last = last.withColumn("_corrected", F.lit(None).cast("binary"))
         still = last.join(settled, [*FAMILY], "left_anti").persist()
         try:
             count, open_ = last.count(), still.count()
