@@ -12,7 +12,7 @@ from millrace.config.aws.grants import FILES, INTERFACES, NO_NARROWER, Grant, al
 from millrace.config.aws.names import VERSIONS, Names
 from millrace.config.aws.regions import domain
 from millrace.config.platform import ExistingTable
-from millrace.config.queries import DeriveQuery, StreamQuery
+from millrace.config.queries import StreamQuery
 from millrace.config.table_writers import maintained_tables, readers
 from millrace.sizing.alarms.metrics import namespace
 from millrace.sizing.model import JobPlan
@@ -97,10 +97,7 @@ class JobPermissions:
         """
         tables: list[str] = []
         for query in self.names.environment.jobs[self.plan.name].queries.values():
-            if isinstance(query, DeriveQuery):
-                tables.append(query.source)
-                if query.state is not None and query.state.join is not None:
-                    tables.append(query.state.join.source)
+            tables += [table for table, _ in query.reads]
             tables += [item.table for end in query.ends.values() for item in end.enrich]
         others = self.names.environment.tables
         return tuple(t for t in dict.fromkeys(tables) if t not in self.written_tables and t not in others)

@@ -6,8 +6,9 @@ import difflib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -150,7 +151,10 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     found = [
         EditedFile(each, environment.places.name(each), _text(each), text) for each, text in texts.items()
     ]
-    after = _checked_plan(file.resolve(), found, changes, tree, root)
+    changed = load(str(file), root, texts)
+    after = plan(changed)
+    assert changed.places.tree is not None
+    _check_only_asked_changed(tree, changed.places.tree, changes, found)
     return TriedChanges(tuple(found), plan(environment), after)
 
 
@@ -169,34 +173,22 @@ def parse_key(key: str) -> Key:
 
 
 def _value(tree: Tree, path: Key) -> object:
-    node: Tree | None = tree
-    for step in path:
-        node = node.child(step) if node is not None else None
+    node = tree.at(path)
     return None if node is None else node.to_json()
 
 
 def _same(now: object, old: object) -> bool:
     """Check that two values mean the same, as ``60s`` and ``1m`` do."""
-    if now == old or str(now) == str(old):
-        return True
-    if now is None or old is None or isinstance(now, dict | list):
-        return False
-    for parse in (_seconds, _SIZE.validate_python):
-        one, other = _number(parse, now), _number(parse, old)
-        if one is not None and one == other:
-            return True
-    return False
+    return str(now) == str(old) or bool(_numbers(now) & _numbers(old))
 
 
-def _seconds(value: object) -> float:
-    return parse_duration(str(value)).total_seconds()
-
-
-def _number(parse: Callable[[object], float], value: object) -> float | None:
-    try:
-        return float(parse(value))
-    except ValueError:  # pydantic's error is one, too
-        return float(value) if isinstance(value, int | float) else None
+def _numbers(value: object) -> set[float]:
+    """Return a value as seconds, bytes or a plain number, by what its text can be read as."""
+    result = set()
+    for parse in (lambda text: parse_duration(text).total_seconds(), _SIZE.validate_python, float):
+        with suppress(ValueError):  # pydantic's error is one, too
+            result.add(float(parse(str(value))))
+    return result
 
 
 def _target(tree: Tree, path: Key, own_file: Path, root: Path) -> Path:
@@ -223,43 +215,6 @@ def _files(tree: Tree | None) -> set[Path]:
     children = tree.value.values() if isinstance(tree.value, dict) else tree.value
     below = map(_files, children) if isinstance(tree.value, dict | list) else ()
     return {tree.file}.union(*below)
-
-
-def _checked_plan(
-    file: Path, edited_files: Sequence[EditedFile], changes: Sequence[Change], tree: Tree, root: Path
-) -> Plan:
-    """Load and plan the changed files beside copies of their neighbours, and check that nothing else changed."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        for near in (
-            root / "environments",
-            file.parent,
-        ):  # files beside the environment replace those of the first folder
-            for each in near.glob("*.yaml"):
-                (folder / each.name).write_text(_text(each), encoding="utf-8", newline="")
-        for edited in edited_files:
-            (folder / edited.file.name).write_text(edited.after, encoding="utf-8", newline="")
-        try:
-            environment = load(str(folder / file.name), root)
-            sized = plan(environment)
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                replace(each, file=_original(each.file, folder, file, root)) for each in error.problems
-            ) from None
-        new = environment.places.tree
-        assert new is not None
-        _check_only_asked_changed(tree, new, changes, edited_files)
-        return sized
-
-
-def _original(name: str, folder: Path, file: Path, root: Path) -> str:
-    """Return the name of a project's file instead of its changed copy's name."""
-    if not name.startswith(str(folder)):
-        return name
-    original = file.parent / Path(name).name
-    if not original.is_file():
-        original = root / "environments" / original.name
-    return str(original.relative_to(root)) if original.is_relative_to(root) else str(original)
 
 
 def _check_only_asked_changed(

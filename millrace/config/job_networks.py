@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from millrace.config.document.problems import Finding
 from millrace.config.engines import Job
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import SourceQuery
 
 
 def vpc_reason(environment: Environment, name: str) -> str | None:
@@ -37,7 +36,7 @@ def _needs(environment: Environment, job: Job) -> Iterator[str]:
     if not job.runs_without_vpc:
         yield f"{job.title} reaches neither Kinesis nor CloudWatch's metrics without one"
     for query in job.queries.values():
-        for name in query.streams if isinstance(query, SourceQuery) else ():
+        for name in query.streams:
             # A stream that is not declared is another mistake.
             stream = environment.streams.get(name)
             if stream is not None and not stream.is_public:

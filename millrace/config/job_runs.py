@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from millrace.config.document.problems import Finding, Path
 from millrace.config.model import Environment, Job
-from millrace.config.queries import DeriveQuery, LandingQuery, Query, SourceQuery, StreamQuery
+from millrace.config.queries import LandingQuery, Query, SourceQuery, StreamQuery
 from millrace.config.units import format_duration
 
 _SHORTEST, _LONGEST, _MINUTE = timedelta(minutes=5), timedelta(days=1), timedelta(minutes=1)
@@ -50,8 +50,7 @@ def check_run(
         here = (*path, "queries", query_name)
         if job.in_turns:
             yield from _in_turns(environment, here, query)
-        if isinstance(query, DeriveQuery):
-            yield from _landed_by_others(environment, here, query, job, landing)
+        yield from _landed_by_others(environment, here, query, job, landing)
 
 
 def _in_turns(environment: Environment, path: Path, query: Query) -> Iterator[Finding]:
@@ -72,7 +71,7 @@ def _in_turns(environment: Environment, path: Path, query: Query) -> Iterator[Fi
 def _landed_by_others(
     environment: Environment,
     path: Path,
-    query: DeriveQuery,
+    query: Query,
     job: Job,
     landing: Mapping[str, Sequence[LandingQuery]],
 ) -> Iterator[Finding]:

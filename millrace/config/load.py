@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path as FilePath
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -88,7 +89,11 @@ def environments(root: FilePath | None = None) -> tuple[str, ...]:
     return tuple(name for name in names if name not in parents & parts)
 
 
-def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environment:
+def load(
+    name_or_path: str | FilePath,
+    root: FilePath | None = None,
+    texts: Mapping[FilePath, str] = MappingProxyType({}),
+) -> Environment:
     """Load and check an environment.
 
     Parameters
@@ -98,6 +103,8 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     root
         Folder of the project, for names, schemas and transforms; found upward from the
         working directory if left out.
+    texts
+        Texts in the place of those on disk, by absolute path: a file that is not written yet.
 
     Returns
     -------
@@ -115,9 +122,9 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     'kinesis'
     """
     root = (root or find_root()).resolve()
-    file = _file(str(name_or_path), root)
+    file = _file(str(name_or_path), root, texts)
     problems: list[Problem] = []
-    tree = _read(file, root, problems, ())
+    tree = _read(file, root, problems, (), texts)
     places = Locations(tree, root)
     plain = {key: value for key, value in tree.to_json().items() if key != EXTENDS}
     findings = [*find_open(tree), *secrets.find_secrets(tree)]
@@ -142,10 +149,10 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     return environment
 
 
-def _file(name: str, root: FilePath) -> FilePath:
+def _file(name: str, root: FilePath, texts: Mapping[FilePath, str]) -> FilePath:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         file = FilePath(name).resolve()
-        if not is_file(file):
+        if file not in texts and not is_file(file):
             hint = explain.nearest(file.stem, environments(root))
             raise ConfigurationError([Problem(name, 0, "", "no such file", "a YAML file that exists", hint)])
         return file
@@ -159,10 +166,16 @@ def _file(name: str, root: FilePath) -> FilePath:
     return file
 
 
-def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[FilePath, ...]) -> Tree:
+def _read(
+    file: FilePath,
+    root: FilePath,
+    problems: list[Problem],
+    above: tuple[FilePath, ...],
+    texts: Mapping[FilePath, str],
+) -> Tree:
     name = Locations(None, root).name(file)
     try:
-        document = read(file)
+        document = read(file, texts.get(file))
     except DocumentError as error:
         raise ConfigurationError(
             [*problems, Problem(name, error.line, "", str(error), error.allowed)]
@@ -187,7 +200,7 @@ def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[
         allowed = "the name of another file beside this one that does not extend it in turn"
         problems.append(Problem(name, extends.line, EXTENDS, explain.show(extends.to_json()), allowed, hint))
         return tree
-    return merge(_read(parent, root, problems, (*above, file)), tree)
+    return merge(_read(parent, root, problems, (*above, file), texts), tree)
 
 
 def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[Finding]:
@@ -200,7 +213,7 @@ def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[F
         if other == file:
             continue
         try:
-            theirs = _read(other, root, [], ()).to_json()
+            theirs = _read(other, root, [], (), {}).to_json()
         except ConfigurationError:
             continue  # reported when that environment is loaded
         # Neither file has been checked: an account may be anything.

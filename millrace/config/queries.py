@@ -180,6 +180,11 @@ class AnyQuery(Model):
         return {(): self} if isinstance(self, DeriveQuery | DirectQuery) else {}
 
     @property
+    def reads(self) -> tuple[tuple[TableName, RouteName | None], ...]:
+        """Landing tables that it derives from, each with its route."""
+        return ()
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """Names of the streams that it reads itself, each once."""
         return tuple(dict.fromkeys(each.source for each in self.readings.values()))

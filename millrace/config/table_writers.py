@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery
 
 
 def maintained_tables(environment: Environment, job: str) -> tuple[str, ...]:
@@ -32,5 +31,5 @@ def readers(environment: Environment, table: str) -> Iterator[tuple[str, str]]:
         Name of the table in the file.
     """
     for job, name, query in environment.queries:
-        if isinstance(query, DeriveQuery) and table in dict(query.reads):
+        if table in dict(query.reads):
             yield job, name

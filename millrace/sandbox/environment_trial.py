@@ -127,8 +127,8 @@ def needed_jobs(environment: Environment, job: str | None) -> tuple[str, ...]:
     needed = [job]
     for each in needed:
         for query in environment.jobs[each].queries.values():
-            tables = [table for table, _ in query.reads] if isinstance(query, DeriveQuery) else []
-            needed += [other for table in tables if (other := writer.get(table)) and other not in needed]
+            others = (writer.get(table) for table, _ in query.reads)
+            needed += [other for other in others if other and other not in needed]
     return tuple(name for name in environment.jobs if name in needed)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError
 
 from millrace.advisor.existing.job_program import ProgramSettings
+from millrace.config.aws.pages import list_all
 
 
 def servers_of(program: ProgramSettings) -> str:
@@ -99,10 +100,10 @@ def cluster_of(client: Callable[[str], Any], servers: str) -> Cluster:
     kafka = client("kafka")
     refused: list[str] = []
     try:
-        pages = list(kafka.get_paginator("list_clusters_v2").paginate())
+        arns = [str(each["ClusterArn"]) for each in list_all(kafka, "list_clusters_v2", "ClusterInfoList")]
     except ClientError as error:
         return Cluster(None, f"kafka:ListClustersV2 was refused: {error}")
-    for arn in (str(cluster["ClusterArn"]) for page in pages for cluster in page["ClusterInfoList"]):
+    for arn in arns:
         try:
             offered = kafka.get_bootstrap_brokers(ClusterArn=arn).get("BootstrapBrokerStringSaslIam", "")
         except ClientError as error:

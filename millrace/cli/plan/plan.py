@@ -143,7 +143,6 @@ def plan_command(
     if apply is not None:
         apply_moves(environment, find_moves(environment, sized, keeps), apply)
         return
-    verdict = None
     if html is not None or (diff is None and key is None):
         doubted = check_plan(environment, sized)
         moves = find_moves(environment, sized, keeps) if traffic == 1 else ()
@@ -163,20 +162,15 @@ def plan_command(
             as_markdown=as_markdown,
             with_templates=with_templates,
         )
-        return
-    if key is not None:
+    elif key is not None:
         _explain(environment, sized, key, as_json=as_json)
-        return
-    if verdict is None:  # with --explain or --diff, which have returned
-        return
-    if as_json:
+    elif as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-        return
-
-    columns = width(sys.stdout)
-    show(*panel(verdict, terminal=columns is not None), *render(environment, sized, width=columns))
-    if html is not None:
-        typer.echo(f"wrote {html}")
+    else:
+        columns = width(sys.stdout)
+        show(*panel(verdict, terminal=columns is not None), *render(environment, sized, width=columns))
+        if html is not None:
+            typer.echo(f"wrote {html}")
 
 
 def _deployed_sizes(environment: Environment) -> DeployedSizes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -197,12 +198,10 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
         typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)
         if dry_run:
             return
-        with source.holding_lease(f"millrace checkpoint {verb}"):
-            if target is source:
-                source.copy(query, source, name, same_sink=moves)
-            else:
-                with target.holding_lease(f"millrace checkpoint {verb}"):
-                    source.copy(query, target, name, same_sink=moves)
+        what = f"millrace checkpoint {verb}"
+        with source.holding_lease(what):
+            with nullcontext() if target is source else target.holding_lease(what):
+                source.copy(query, target, name, same_sink=moves)
             if moves:
                 archived = source.archive(query, start=None, moment=datetime.now(UTC))
                 typer.echo(f"moved {job}/{query}; its old checkpoint is kept in {archived}", err=True)

@@ -13,6 +13,7 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import load
 from millrace.config.aws.names import Names
+from millrace.config.aws.pages import list_all
 
 if TYPE_CHECKING:
     from millrace.sandbox.programs.history_server import HistoryServer
@@ -107,11 +108,10 @@ def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> 
     """
     folder.mkdir(parents=True, exist_ok=True)
     logs: dict[str, list[dict[str, Any]]] = {}
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-        for item in page.get("Contents", ()):
-            name = flat_name(item["Key"], prefix)
-            if name:
-                logs.setdefault(name.split("/")[0], []).append({**item, "Name": name})
+    for item in list_all(s3, "list_objects_v2", "Contents", Bucket=bucket, Prefix=prefix):
+        name = flat_name(item["Key"], prefix)
+        if name:
+            logs.setdefault(name.split("/")[0], []).append({**item, "Name": name})
     newest = sorted(logs, key=lambda log: max(item["LastModified"] for item in logs[log]), reverse=True)[
         :runs
     ]

@@ -11,7 +11,6 @@ from millrace.config.queries import (
     DeriveQuery,
     LandingQuery,
     Query,
-    SourceQuery,
     WritesSink,
 )
 from millrace.config.sinks import KINDS
@@ -81,6 +80,5 @@ def _dead_letter_findings(path: Path, query: DeriveQuery) -> Iterator[Finding]:
 
 def _read_by(query: Query, landing: Mapping[str, Sequence[LandingQuery]]) -> set[str]:
     """Return the streams whose records reach a query."""
-    if isinstance(query, SourceQuery):
-        return {*query.streams}
-    return {stream for table, _ in query.reads for each in landing.get(table, []) for stream in each.streams}
+    landed = (each for table, _ in query.reads for each in landing.get(table, []))
+    return {*query.streams, *(stream for each in landed for stream in each.streams)}

@@ -9,16 +9,12 @@ from datetime import date
 from pathlib import Path as FilePath
 from typing import Any
 
+from _ruamel_yaml import CParser
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from millrace.config.document.problems import Finding, Path, dotted_path
-
-try:
-    from _ruamel_yaml import CParser
-except ImportError:  # Python implementations without it
-    CParser = None
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _READ_DIFFERENTLY = re.compile(r"[\t\x85\u2028\u2029\ufeff]|[&*]\S*:|[|>]\S*#")
@@ -130,13 +126,15 @@ class DocumentError(ValueError):
         super().__init__(message)
 
 
-def read(path: FilePath) -> Document:
+def read(path: FilePath, text: str | None = None) -> Document:
     """Read one YAML file.
 
     Parameters
     ----------
     path
         An existing file, UTF-8, one document, a mapping at the top.
+    text
+        Text that the file would have; left out, the file is read.
 
     Raises
     ------
@@ -144,8 +142,9 @@ def read(path: FilePath) -> Document:
         The file cannot be read, is not YAML, or is no mapping.
     """
     try:
-        size = path.stat().st_size
-        text = path.read_text(encoding="utf-8") if size <= _MOST_BYTES else ""
+        size = path.stat().st_size if text is None else len(text.encode())
+        fits = text is None and size <= _MOST_BYTES
+        text = path.read_text(encoding="utf-8") if fits else text or ""
     except UnicodeDecodeError as error:
         raise DocumentError(f"not UTF-8 text (byte {error.start})") from error
     except OSError as error:
@@ -178,7 +177,7 @@ def _compose(text: str) -> tuple[Node | None, Any]:
     libyaml is six times as fast. What it refuses ruamel.yaml reads, which says better what is wrong, and what the two read differently.
     """
     yaml: Any = YAML(typ="safe", pure=True)
-    if CParser is not None and not _READ_DIFFERENTLY.search(text):
+    if not _READ_DIFFERENTLY.search(text):
         yaml._parser = CParser(text)
         try:
             return yaml.composer.get_single_node(), yaml

@@ -12,11 +12,8 @@ from millrace.config.base import Slug
 from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
 from millrace.config.sinks.stream_sinks import StreamSink
-from millrace.config.sources.kinesis import KinesisStream
+from millrace.config.sources.kinesis import MIB, KinesisStream
 from millrace.etl.launch import sinks as launch
-
-LARGEST_RECORD = 1024**2
-"""Bytes of the largest record if the stream sets no limit (Kinesis developer guide, "Quotas and limits")."""
 
 
 class KinesisSink(StreamSink):
@@ -45,7 +42,7 @@ class KinesisSink(StreamSink):
                 "a stream of this account: read_role reads another account's, and writes none",
             )
         yield from self.check_size(
-            stream.max_record_size or LARGEST_RECORD,
+            stream.max_record_size or MIB,
             f"the largest record of streams.{self.stream}",
             use,
             f"raise streams.{self.stream}.max_record_size, up to 10MiB",

@@ -242,14 +242,14 @@ class StreamConfig(Model, ABC):
         return False
 
     @property
-    @abstractmethod
     def given_partitions(self) -> int | None:
         """Number of its partitions, if the file pins it."""
+        return getattr(self, self.parts)
 
     @property
-    @abstractmethod
     def belongs_to_others(self) -> bool:
-        """True if somebody else owns it: it is read, and never changed."""
+        """True if the file says that it exists: somebody else owns it, so it is read, and never changed."""
+        return bool(getattr(self, "existing", None))
 
     @property
     def sizing(self) -> str:

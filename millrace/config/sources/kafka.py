@@ -92,16 +92,6 @@ class KafkaTopic(StreamConfig):
         return f"cluster {self.cluster}"
 
     @property
-    def belongs_to_others(self) -> bool:
-        """True if the file says so."""
-        return self.existing
-
-    @property
-    def given_partitions(self) -> int | None:
-        """The topic's partitions."""
-        return self.partitions
-
-    @property
     def cluster_name(self) -> str:
         """Its cluster."""
         return self.cluster

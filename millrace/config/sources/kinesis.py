@@ -137,16 +137,6 @@ class KinesisStream(StreamConfig):
         return self.existing is None
 
     @property
-    def belongs_to_others(self) -> bool:
-        """True if the file names an existing stream."""
-        return self.existing is not None
-
-    @property
-    def given_partitions(self) -> int | None:
-        """Its shards."""
-        return self.shards
-
-    @property
     def sizing(self) -> str:
         """Its capacity mode."""
         return self.mode

@@ -169,11 +169,8 @@ def hours_of(begin: datetime, end: datetime) -> tuple[datetime, ...]:
         Not in the window; rounded up.
     """
     start = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    hours = []
-    while start < end:
-        hours.append(start)
-        start += HOUR
-    return tuple(hours)
+    rounded_up = -((start - end) // HOUR)
+    return tuple(start + number * HOUR for number in range(rounded_up))
 
 
 def missing_offsets(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
@@ -234,14 +231,9 @@ def audit_by_counters(
     if not hours:
         return ()
     begin, end = hours[0] - _AROUND * MINUTE, hours[-1] + HOUR + _AROUND * MINUTE
-    ends: list[datetime] = []
-    behind: list[int] = []
-    difference, minute = 0, begin
-    while minute < end:
-        difference += came.get(minute, 0) - landed.get(minute, 0)
-        minute += MINUTE
-        ends.append(minute)
-        behind.append(difference)
+    minutes = [begin + number * MINUTE for number in range((end - begin) // MINUTE)]
+    ends = [minute + MINUTE for minute in minutes]
+    behind = list(accumulate(came.get(minute, 0) - landed.get(minute, 0) for minute in minutes))
     first = hours[0] if began is None else max(hours[0], began + _AROUND * MINUTE)
     base = max(b for at, b in zip(ends, behind, strict=True) if at <= first)
     # From the last to the first: the minimum from each minute on.

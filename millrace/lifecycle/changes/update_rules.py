@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from millrace.config.sources.kinesis import CHANGES_A_DAY, shard_steps
 from millrace.sizing.msk_clusters import SMALLEST_GROWTH_GIB
 
 Template = Mapping[str, Any]
@@ -23,9 +23,6 @@ RESOURCE_TYPES = Path(__file__).with_name("resource_types.json")
 
 _MANY_OF_A_NAME = ("AWS::EMRServerless::Application",)
 """Types of which several resources may have one name (botocore's model of CreateApplication: no conflict of names)."""
-
-MOST_RESHARDS = 10
-"""Most changes of a stream's shard count in 24 hours (Kinesis API reference, UpdateShardCount)."""
 
 _WITHIN = {"AWS::MSK::Topic": "ClusterArn", "AWS::Kinesis::StreamConsumer": "StreamARN"}
 """The property with the resource inside which a name is used once: in another one, the same name is free."""
@@ -139,10 +136,10 @@ def _refused(was: Mapping[str, Any], will: Mapping[str, Any], changed: list[str]
         yield from _less(before, after, "PartitionCount", "partitions: a topic never loses one")
     elif kind == "AWS::Kinesis::Stream":
         path = shard_counts(before, after)
-        if len(path) > MOST_RESHARDS:
+        if len(path) > CHANGES_A_DAY:
             yield (
-                f"{path[-1]} shards need {len(path)} changes, and Kinesis takes {MOST_RESHARDS} in 24 hours; pin "
-                f"`shards: {path[MOST_RESHARDS - 1]}` today, and deploy the rest tomorrow"
+                f"{path[-1]} shards need {len(path)} changes, and Kinesis takes {CHANGES_A_DAY} in 24 hours; pin "
+                f"`shards: {path[CHANGES_A_DAY - 1]}` today, and deploy the rest tomorrow"
             )
 
 
@@ -222,13 +219,7 @@ def shard_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[in
     [5, 3, 2]
     """
     count, goal = before.get("ShardCount"), after.get("ShardCount")
-    if not isinstance(count, int) or not isinstance(goal, int):
-        return []
-    counts = []
-    while count != goal:
-        count = min(goal, 2 * count) if goal > count else max(goal, math.ceil(count / 2))
-        counts.append(count)
-    return counts
+    return [*shard_steps(count, goal)] if isinstance(count, int) and isinstance(goal, int) else []
 
 
 def stages(old: Template | None, new: Template) -> list[tuple[str, Template]]:

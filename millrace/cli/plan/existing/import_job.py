@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -222,11 +222,7 @@ def import_command(
         typer.echo(f"wrote {shown}")
         if written is not None:
             typer.echo(f"wrote {written.relative_to(root)}")
-        for each in notes:
-            typer.echo(f"note: {each}")
-        if plans:
-            side_by_side(plans)
-        _tell(steps)
+        _tell(notes, plans, steps)
     _exit_if_open(open_ones, shown)
 
 
@@ -238,7 +234,11 @@ def _exit_if_open(open_ones: Mapping[str, str], file: str) -> None:
         raise typer.Exit(1)
 
 
-def _tell(steps: list[str]) -> None:
+def _tell(notes: Sequence[str], plans: Mapping[str, Plan], steps: Sequence[str]) -> None:
+    for each in notes:
+        typer.echo(f"note: {each}")
+    if plans:
+        side_by_side(plans)
     typer.echo("\nsteps of the cut-over:")
     for number, step in enumerate(steps, 1):
         typer.echo(f"{number}. {step}")
@@ -321,11 +321,7 @@ def _update_import(
         changes = [f"{path}: {value}" for path, value in values.items()]
         changes.append(f"{'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}")
         typer.echo(f"{file}: {'; '.join(changes)}{'' if fits else '; nothing else was changed'}")
-        for each in notes:
-            typer.echo(f"note: {each}")
-        if plans:
-            side_by_side(plans)
-        _tell(steps)
+        _tell(notes, plans, steps)
     _exit_if_open(open_ones, file)
 
 

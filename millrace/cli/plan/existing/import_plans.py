@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -61,16 +59,8 @@ def planned(name: str, text: str, root: Path) -> Plan:
     """
     from millrace.sizing import plan
 
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder).resolve() / f"{name}.yaml"
-        file.write_text(text, encoding="utf-8")
-        try:
-            return plan(load(str(file), root))
-        except ConfigurationError as error:
-            shown = f"environments/{name}.yaml"
-            raise ConfigurationError(
-                replace(each, file=shown if each.file == str(file) else each.file) for each in error.problems
-            ) from None
+    file = root.resolve() / "environments" / f"{name}.yaml"
+    return plan(load(file, root, {file: text}))
 
 
 def fitted_plans(
