@@ -244,7 +244,8 @@ class StreamConfig(Model, ABC):
     @property
     def given_partitions(self) -> int | None:
         """Number of its partitions, if the file pins it."""
-        return getattr(self, self.parts)
+        pinned: int | None = getattr(self, self.parts)
+        return pinned
 
     @property
     def belongs_to_others(self) -> bool:
