@@ -93,8 +93,6 @@ class Version:
     ----------
     engine
         Kind, as in the environment file.
-    iceberg
-        None if no document that we read says it.
     """
 
     engine: str
@@ -102,7 +100,7 @@ class Version:
     spark: str
     python: str
     java: str
-    iceberg: str | None
+    iceberg: str
 
     @property
     def spark_line(self) -> SparkLine:
@@ -115,9 +113,10 @@ VERSIONS = (
     Version("glue", "5.1", spark="3.5.6", python="3.11", java="17", iceberg="1.10"),
     Version("glue", "6.0", spark="4.1.1", python="3.13", java="17", iceberg="1.11"),
     # EMR release guide and EMR Serverless user guide, read in November 2026. Python is the one that the launch document names. The
-    # page of 7.14.0 (2026-09-08) has Scala 2.12 and Delta 3.3, which are of Spark 3.5; its patch is taken to be that of 7.13.0.
+    # page of 7.14.0 (2026-09-08) has Scala 2.12 and Delta 3.3, which are of Spark 3.5; its patch is taken to be that of 7.13.0. Its
+    # Iceberg is 1.10.1-amzn-1 ("Iceberg release history").
     Version("emr", "emr-7.13.0", spark="3.5.6", python="3.11", java="17", iceberg="1.10.0"),
-    Version("emr", "emr-7.14.0", spark="3.5.6", python="3.11", java="17", iceberg=None),
+    Version("emr", "emr-7.14.0", spark="3.5.6", python="3.11", java="17", iceberg="1.10.1"),
     Version("emr", "emr-spark-8.0.0", spark="4.0.2", python="3.11", java="17", iceberg="1.10.1"),
     # 2026-09-08, supported to 2029-09 (LTS).
     Version("emr", "emr-spark-8.1.0", spark="4.1.1", python="3.11", java="17", iceberg="1.11.0"),

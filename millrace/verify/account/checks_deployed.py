@@ -17,7 +17,7 @@ from millrace.sizing.prices_and_limits import limits
 from millrace.verify.account.checks import policy_errors, shortened_list
 from millrace.verify.account.claim_context import Answer, Check, ClaimContext, NotAskedError
 
-ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not None}
+ICEBERG = {each.name: each.iceberg for each in VERSIONS}
 """Iceberg version of each engine version whose document has it."""
 
 _NONE = Answer(None, "no such job in the environment")
