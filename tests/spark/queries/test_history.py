@@ -59,8 +59,8 @@ def committed(ledger: Ledger, key: str, at: datetime) -> dict[Any, Any]:
     ("connector", "key", "seed"),
     [
         ("postgresql", "id", 5),
-        pytest.param("postgresql", "k", 6, marks=pytest.mark.slow),
-        pytest.param("mysql", "id", 7, marks=pytest.mark.slow),
+        pytest.param("postgresql", "k", 9, marks=pytest.mark.slow),
+        pytest.param("mysql", "id", 9, marks=pytest.mark.slow),
         pytest.param("dms", "id", 5, marks=pytest.mark.slow),
     ],
 )
