@@ -171,6 +171,8 @@ NAMED = {
     "AWS::Logs::LogGroup": "LogGroupName",
     "AWS::S3::Bucket": "BucketName",
     "AWS::SNS::Topic": "TopicName",
+    "AWS::Chatbot::MicrosoftTeamsChannelConfiguration": "ConfigurationName",
+    "AWS::Chatbot::SlackChannelConfiguration": "ConfigurationName",
     "AWS::CloudWatch::Alarm": "AlarmName",
     "AWS::Kinesis::StreamConsumer": "ConsumerName",
     "AWS::ECR::Repository": "RepositoryName",
