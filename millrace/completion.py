@@ -146,17 +146,17 @@ def candidates(command: Mapping[str, Any], words: list[str], begun: str) -> list
     if begun.startswith("-") and "--" not in words:
         open_ = [each for each in parameters if each["many"] or each["name"] not in given]
         return [(name, each["help"]) for each in open_ for name in each["options"] if name.startswith(begun)]
-    asked = _options(command).get(words[-1]) if words else None
-    if asked is None or asked["flag"]:
+    parameter = _options(command).get(words[-1]) if words else None
+    if parameter is None or parameter["flag"]:
         arguments = [each for each in parameters if not each["options"]]
-        asked = next((each for at, each in enumerate(arguments) if at >= places or each["many"]), None)
-    if asked is None:
+        parameter = next((each for at, each in enumerate(arguments) if at >= places or each["many"]), None)
+    if parameter is None:
         names = command["commands"].items()
         return [(name, each["help"]) for name, each in names if name.startswith(begun)]
-    values = asked["choices"]
-    if "--env" in asked["options"]:
+    values = parameter["choices"]
+    if "--env" in parameter["options"]:
         values = environments(begun)
-    elif asked["name"] == "job":
+    elif parameter["name"] == "job":
         values = jobs(SimpleNamespace(params=given), begun)
     return [(value, "") for value in values if value.startswith(begun)]
 

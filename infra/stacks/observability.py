@@ -99,7 +99,7 @@ class ObservabilityStack(EnvironmentStack):
 
     def _channel(self, channel: str, topic: str) -> None:
         kind, place, *team, number = re.split("[:/]", channel)
-        asked: dict[str, Any] = {
+        properties: dict[str, Any] = {
             "configuration_name": re.sub(r"[^\w-]", "-", f"{self.names.prefix}-{number}")[:128],
             "iam_role_arn": self.names.environment.observability.channel_role,
             # The default lets a channel's members do all that the role may.
@@ -108,7 +108,7 @@ class ObservabilityStack(EnvironmentStack):
         }
         if kind == "slack":
             chatbot.CfnSlackChannelConfiguration(
-                self, f"To-{channel}", slack_workspace_id=place, slack_channel_id=number, **asked
+                self, f"To-{channel}", slack_workspace_id=place, slack_channel_id=number, **properties
             )
         else:
             chatbot.CfnMicrosoftTeamsChannelConfiguration(
@@ -117,7 +117,7 @@ class ObservabilityStack(EnvironmentStack):
                 team_id=place,
                 teams_tenant_id=team[0],
                 teams_channel_id=number,
-                **asked,
+                **properties,
             )
 
     def _workspace(self, logs_key: kms.IKey) -> None:

@@ -250,10 +250,10 @@ def _unpinned(environment: Environment) -> Environment:
         environment = with_choices(environment, "jobs", key, dict.fromkeys(several))
     queries = {
         name: {
-            query: asked.model_copy(update={"records_per_batch": None})
-            if isinstance(asked, SourceQuery) and asked.records_per_batch is not None
-            else asked
-            for query, asked in job.queries.items()
+            query: settings.model_copy(update={"records_per_batch": None})
+            if isinstance(settings, SourceQuery) and settings.records_per_batch is not None
+            else settings
+            for query, settings in job.queries.items()
         }
         for name, job in several.items()
     }
