@@ -53,8 +53,11 @@ def advice_page(
         "effects": [*_effects(twin)] if twin is not None and twin.queries else [],
         "runs": [_run(history, query, twin, document["findings"]) for query in history.queries],
     }
-    name = history.name or history.app_id or "An application"
-    return html_page("advise", f"{name}: advice", {**document, **more})
+    return html_page(
+        "advise",
+        f"{history.name or history.app_id or 'An application'}: advice",
+        {**document, **more},
+    )
 
 
 def _run(
@@ -135,9 +138,14 @@ def _latency(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
         ended - fitted.arrivals.moment(done + 1)
         for ended, done in zip(fitted.ended.tolist(), taken, strict=True)
     ]
-    question = f"{title}: how late are records? Latency, age of a batch's oldest at its commit"
-    times = fitted.ended + (first - query.batches[0].begun)
-    return [curve(question, "seconds", times, {"oldest record": ages})]
+    return [
+        curve(
+            f"{title}: how late are records? Latency, age of a batch's oldest at its commit",
+            "seconds",
+            fitted.ended + (first - query.batches[0].begun),
+            {"oldest record": ages},
+        )
+    ]
 
 
 def _effects(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
@@ -171,12 +179,12 @@ def _what_if_values(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]
     cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
     triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0][:1]
     limits = [each.limit for each in twin.queries.values() if each.limit is not None][:1]
-    return [
+    keys: list[tuple[Key, str, list[float]]] = [
         ("cores", "cores", [float(each) for each in cores]),
         ("traffic", "traffic", [0.5, 1.0, 1.5, 2.0]),
-        *(("trigger", "trigger, s", [each * f for f in (0.5, 1.0, 2.0, 4.0)]) for each in triggers),
-        *(
-            ("limit", "limit of a batch", [math.ceil(each * f) for f in (0.5, 1.0, 2.0, 4.0)])
-            for each in limits
-        ),
     ]
+    keys += [("trigger", "trigger, s", [each * f for f in (0.5, 1.0, 2.0, 4.0)]) for each in triggers]
+    keys += [
+        ("limit", "limit of a batch", [math.ceil(each * f) for f in (0.5, 1.0, 2.0, 4.0)]) for each in limits
+    ]
+    return keys
