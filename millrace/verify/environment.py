@@ -330,7 +330,7 @@ def _cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
                 ("kafka", cluster_names[0]),
                 "a cluster that this environment makes, inside a VPC that nothing from outside reaches",
                 "a cluster that exists already or is external, and whose brokers can be reached from here",
-                "--without-kafka verifies the engines on a Kinesis stream",
+                "--no-kafka verifies the engines on a Kinesis stream",
             )
         ]
     )
