@@ -126,9 +126,14 @@ def _until(watcher: Watcher, count: int, process: Process) -> None:
 
 
 def measure(
-    rival: Rival, broker: Kafka, number: int, templates: list[bytes], given: argparse.Namespace
-) -> dict[str, Any]:
-    """Run one rival once; return its figures."""
+    rival: Rival,
+    broker: Kafka,
+    number: int,
+    templates: list[bytes],
+    given: argparse.Namespace,
+    result: dict[str, Any],
+) -> None:
+    """Run one rival once; its figures are in ``result``, as many as there are, also after an error."""
     table = f"{rival.job.partition('.')[0]}_{number}"
     home = HOME / table
     shutil.rmtree(home, ignore_errors=True)
@@ -152,7 +157,7 @@ def measure(
     try:
         begun = time.time()
         _until(watcher, sender.sent, process)
-        result: dict[str, Any] = {"first_commit": watcher.commits[1].at - begun}
+        result["first_commit"] = watcher.commits[1].at - begun
         time.sleep(2 * SECONDS)
         _signal(process, signal.SIGSTOP)
         sender.send(given.records)
@@ -206,7 +211,6 @@ def measure(
     }  # fmt: skip
     catalog.close()
     shutil.rmtree(home)
-    return result
 
 
 UNITS = {
@@ -215,35 +219,36 @@ UNITS = {
 }  # fmt: skip
 
 
+COUNTS = ("lost", "doubled", "kills")
+
+
 def screen(runs: Sequence[dict[str, Any]]) -> list[str]:
     """One table of all runs: medians, with intervals of ratios to Millrace in the same round."""
-    result = [
-        f"{'':26}" + "".join(f"{unit:>17}" for unit in (*UNITS.values(), "lost", "doubled", "kills", "lines"))
-    ]
+    units = (*UNITS.values(), *COUNTS, "lines")
+    result = [f"{'':26}" + "".join(f"{unit:>17}" for unit in units)]
     by_round = {(run["rival"], run["at_round"]): run for run in runs}
     for name, rival in RIVALS.items():
-        mine = [run for run in runs if run["rival"] == name and "failed" not in run]
-        if not mine:
-            failed = [run["failed"] for run in runs if run["rival"] == name]
-            result.append(f"{rival.name:26}could not run: {failed[-1] if failed else 'not asked for'}")
-            continue
-        cells = [
-            f"{np.median(np.ravel([run[each] for run in mine])):,.{0 if each == 'rate' else 2}f}"
-            for each in UNITS
-        ]
-        cells += [f"{sum(run[each] for run in mine):,}" for each in ("lost", "doubled", "kills")]
+        mine = [run for run in runs if run["rival"] == name]
+        cells = []
+        for each in (*UNITS, *COUNTS):
+            values = np.ravel([run[each] for run in mine if each in run])
+            median = f"{np.median(values):,.{0 if each == 'rate' else 2}f}" if len(values) else "-"
+            cells.append(f"{sum(values):,.0f}" if each in COUNTS and len(values) else median)
         result.append(f"{rival.name:26}" + "".join(f"{cell:>17}" for cell in (*cells, str(rival.lines))))
+        result += [
+            f"{'':26}failed: {line}" for run in mine for line in run.get("failed", "").splitlines()[:1]
+        ]
         for each in ("rate", "cpu"):
             pairs = [
-                (run[each], ours[each])
+                (run[each], by_round.get(("millrace", run["at_round"]), {}).get(each))
                 for run in mine
-                if (ours := by_round.get(("millrace", run["at_round"]))) and "failed" not in ours
+                if each in run
             ]
-            if name != "millrace" and pairs:
-                middle, low, high = interval([ours / theirs for theirs, ours in pairs])
-                result.append(
-                    f"{'':26}Millrace's {each} / this: {middle:.2f} [{low:.2f}, {high:.2f}], {len(pairs)} rounds"
-                )
+            ratios = [ours / theirs for theirs, ours in pairs if ours is not None]
+            if name != "millrace" and ratios:
+                middle, low, high = interval(ratios)
+                words = f"{middle:.2f} [{low:.2f}, {high:.2f}], {len(ratios)} rounds"
+                result.append(f"{'':26}{UNITS[each]} of Millrace to this: {words}")
     return result
 
 
@@ -285,7 +290,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begun = datetime.now(UTC).isoformat(timespec="seconds")
     for number in range(given.rounds if names else 0):
         for name in in_turn(names, number):
-            about = {"rival": name, "at": datetime.now(UTC).isoformat(timespec="seconds"), "load": load()}
+            about: dict[str, Any] = {
+                "rival": name,
+                "at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "load": load(),
+            }
             about |= {
                 "at_round": f"{begun}/{number}",
                 "cores": os.cpu_count(),
@@ -294,9 +303,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
             try:
                 with kafka.running(name="kafka-rivals") as broker:
-                    keep(about | measure(RIVALS[name], broker, number, templates, given))
+                    measure(RIVALS[name], broker, number, templates, given, about)
             except SandboxError as error:
-                keep(about | {"failed": str(error)[-2000:]})
+                about["failed"] = str(error)[:2000]
+            keep(about)
     for name, why in unavailable.items():
         keep({"rival": name, "at": begun, "at_round": f"{begun}/0", "failed": why})
     after = time.time() - 3600 * given.since
