@@ -75,7 +75,7 @@ class EmrJob(JobBase):
 
     engine: Literal["emr"]
     version: Annotated[str, BeforeValidator(version_of("emr"))] = Field(
-        default="emr-7.13.0",
+        default="emr-7.14.0",
         description="Release label of EMR; docs/engines.md lists the contents of each. A later one is a warning.",
         examples=["emr-7.13.0", "emr-7.14.0", "emr-spark-8.1.0"],
     )
