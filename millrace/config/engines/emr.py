@@ -18,7 +18,7 @@ from millrace.config.units import Duration, Size, format_duration
 LONGEST_IDLE = timedelta(days=7)
 _MINUTE = timedelta(minutes=1)
 _SMALLEST_VCPU = 2
-"""Smallest worker that is offered unless the job asks for one core: a driver on one core blocks itself."""
+"""Smallest worker that is offered unless the job asks for one core: nobody measured a driver on one."""
 
 EMR_MEMORY_GIB: dict[int, tuple[int, ...]] = {
     1: tuple(range(2, 9)),
