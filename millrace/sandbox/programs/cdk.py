@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import threading
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -118,25 +118,25 @@ def run(
     """
     environment = program_environment(java=False) if environment is None else environment
     program = find_program("cdklocal" if environment.get("AWS_ENDPOINT_URL") else "cdk", environment)
-    with subprocess.Popen(
-        [program, *arguments],
-        cwd=find_root(),
-        # With CI set, CDK writes its progress to standard output, and errors to standard error.
-        env={**environment, "CI": "1", "NO_COLOR": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as running:
+    # A file and not a pipe: nobody needs to read it meanwhile, and a signal may end this at any time.
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as said,
+        subprocess.Popen(
+            [program, *arguments],
+            cwd=find_root(),
+            # With CI set, CDK writes its progress to standard output, and errors to standard error.
+            env={**environment, "CI": "1", "NO_COLOR": "1"},
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            errors="replace",
+        ) as running,
+    ):
         assert running.stdout is not None
-        assert running.stderr is not None
-        said: list[str] = []
-        reading = threading.Thread(target=said.extend, args=(running.stderr,))
-        reading.start()
         for line in running.stdout:
             if shown:
                 sys.stderr.write(line)
                 sys.stderr.flush()
-        reading.join()
-    if running.returncode != 0:
-        raise DeployError(cdk_failure(arguments[0], running.returncode, "".join(said)))
+        if running.wait() != 0:
+            said.seek(0)
+            raise DeployError(cdk_failure(arguments[0], running.returncode, said.read()))
