@@ -112,12 +112,15 @@ def _written(checked: CheckedPlan, demand: QueryDemand, query: Query) -> list[st
 
 def _troubles(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     """Return the largest risk of each stream and job."""
-    return {
-        f"{section.removesuffix('s')} {name}": (risk.severity, _TROUBLES[risk.kind])
-        for risk in reversed(risks)
-        if risk.kind in _TROUBLES
-        for section, name in (each.split(".")[:2] for each in reversed(risk.concerns))
-    }
+    troubles: dict[str, tuple[Severity, str]] = {}
+    for risk in risks:
+        if risk.kind in _TROUBLES:
+            for each in risk.concerns:
+                section, name = each.split(".")[:2]
+                troubles.setdefault(
+                    f"{section.removesuffix('s')} {name}", (risk.severity, _TROUBLES[risk.kind])
+                )
+    return troubles
 
 
 def _stream(checked: CheckedPlan, name: str) -> dict[str, Any]:

@@ -101,12 +101,14 @@ def worst_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> f
     """
     own = job_demands(environment, job.name)
     factor = choice.executors * choice.vcpu / job.cores.value
+    ages = {}
     planned, fixed = (
         fixed_costs(environment.jobs[job.name], own, cores) for cores in (job.vcpu, choice.vcpu)
     )
-    ages = [
-        (demand.lands, query.trigger_seconds.value + after + (query.batch_seconds.value - before) / factor)
-        for demand, before, after in zip(own, planned, fixed, strict=True)
-        for query in [job.queries[demand.query]]
-    ]
-    return sum(max((age for lands, age in ages if lands is first), default=0.0) for first in (True, False))
+    for demand, before, after in zip(own, planned, fixed, strict=True):
+        query = job.queries[demand.query]
+        work = query.batch_seconds.value - before
+        ages[demand.query] = query.trigger_seconds.value + after + work / factor
+    landed = max((ages[demand.query] for demand in own if demand.lands), default=0.0)
+    derived = max((ages[demand.query] for demand in own if not demand.lands), default=0.0)
+    return landed + derived
