@@ -43,7 +43,9 @@ PORTION = 50
 """Transactions that a session runs between two looks at the clock."""
 
 REPEATS = (*(1 for _ in range(19)), 100)
-CAUGHT_UP_SECONDS = 600.0
+PATIENCE_SECONDS = 900.0
+"""For a step; a busy machine needs minutes for what takes seconds on an idle one."""
+CAUGHT_UP_SECONDS = 900.0
 COLUMNS = ("id", "code", "n", "price", "day", "at", "seen", "raw", "note")
 ROWS = (
     "select id, code, n, price, day, to_char(at, 'YYYY-MM-DD HH24:MI:SS.US'), extract(epoch from seen)::text, encode(raw, 'hex'), "
@@ -183,7 +185,7 @@ class Story:
         goal = share * self.writers.goal
         wait_until(
             lambda: self.writers.done >= goal or bool(self.writers.errors),
-            seconds=300, what=f"{goal:,.0f} transactions", progress=lambda: str(self.writers.done),
+            seconds=PATIENCE_SECONDS, what=f"{goal:,.0f} transactions", progress=lambda: str(self.writers.done),
         )  # fmt: skip
         if self.writers.errors:
             raise SandboxError(self.writers.errors[0])
@@ -194,7 +196,9 @@ class Story:
         code = f"mark-{self.marks}"
         self.database.run(f"insert into orders (id, code) values (-{self.marks}, '{code}')")  # noqa: S608 - a number
         self.stage.until(
-            lambda: any(row["code"] == code for row in self.stage.rows("landed", "code")), 300, code
+            lambda: any(row["code"] == code for row in self.stage.rows("landed", "code")),
+            PATIENCE_SECONDS,
+            code,
         )
 
     def _connector(self, number: int) -> None:
@@ -307,7 +311,6 @@ def main(arguments: list[str] | None = None) -> int:
             writers.goal = 0
             for thread in threads:
                 thread.join()
-        rows, log = database.run(ROWS), changed_orders.logged(database)
         wrong: dict[str, int] = {"stalled": 1}
         if not stalled:
             story.mark()

@@ -126,7 +126,8 @@ class Bench:
     def seed(self) -> None:
         """Make the rows of each key, with and without their order."""
         given = events(self.spark, 0, self.keys, self.keys, max(2, self.keys // 100_000), snapshot=True)
-        rows = given.select(
+        # Between two checkpoints, as between two queries: in one plan Spark repeats each expression in all that read it.
+        rows = given.localCheckpoint().select(
             F.concat_ws("/", F.lit(TOPIC), F.monotonically_increasing_id()).alias("_id"),
             F.lit("events").alias("_source"),
             F.lit("0").alias("_shard"),
@@ -138,7 +139,7 @@ class Bench:
         )
         landed = decoder_of(self.spark, DDL, "postgresql").decode(
             rows.withColumn("_landed_at", F.col("_arrived_at"))
-        )
+        ).localCheckpoint()
         compose = EnrichThenTransform((), lambda out: out, "none", latest_by=LATEST)
         whole = compose(good_records(landed, deletes=True)).drop(DELETED)
         for name, made in (("ours", whole), ("plain", None)):
