@@ -29,7 +29,7 @@ from .stacks.storage import StorageStack
 from .stacks.streams import StreamsStack, owned_streams
 
 
-def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, JobStack]:
+def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, JobStack]:
     """Add an environment's stacks to an app.
 
     Parameters

@@ -139,21 +139,21 @@ def sections(names: Names, plan: Plan) -> tuple[Section, ...]:
         Its triggers and latencies are drawn as limits.
     """
     return (
-        *(Section(f"Job {job.name}", tuple(_job(names, job))) for job in plan.jobs.values()),
+        *(Section(f"Job {job.name}", tuple(_job_panels(names, job))) for job in plan.jobs.values()),
         *(
-            Section(f"Stream {name}", tuple(_stream(names, name, stream.metrics, plan)))
+            Section(f"Stream {name}", tuple(_stream_panels(names, name, stream.metrics, plan)))
             for name, stream in names.environment.streams.items()
             if stream.metrics is not None and stream.cross_account_role is None
         ),
         *(
-            Section(f"Kafka cluster {name}", tuple(_cluster(names, name)))
+            Section(f"Kafka cluster {name}", tuple(_cluster_panels(names, name)))
             for name, cluster in names.environment.kafka.items()
             if isinstance(cluster, MskCluster)
         ),
     )
 
 
-def _job(names: Names, job: JobPlan) -> Iterator[Panel]:
+def _job_panels(names: Names, job: JobPlan) -> Iterator[Panel]:
     queries = list(job.queries.values())
     limits = {
         "": (),
@@ -180,7 +180,7 @@ def _job_series(names: Names, job: JobPlan, metric: str, statistic: str, label: 
         yield Series(f"{query} {label}".rstrip(), space, metric, dimensions | {"query": query}, statistic)
 
 
-def _stream(names: Names, name: str, metrics: StreamMetrics, plan: Plan) -> Iterator[Panel]:
+def _stream_panels(names: Names, name: str, metrics: StreamMetrics, plan: Plan) -> Iterator[Panel]:
     thresholds = {alarm.name: alarm.threshold for alarm in plan.alarms}
     dimensions = {metrics.dimension: names.stream(name)}
     for panel in metrics.panels:
@@ -196,7 +196,7 @@ def _stream(names: Names, name: str, metrics: StreamMetrics, plan: Plan) -> Iter
         )
 
 
-def _cluster(names: Names, name: str) -> Iterator[Panel]:
+def _cluster_panels(names: Names, name: str) -> Iterator[Panel]:
     topics = [
         stream
         for stream, each in names.environment.streams.items()

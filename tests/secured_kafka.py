@@ -88,7 +88,7 @@ def running(folder: Path, *, days: int = 1) -> Iterator[Guarded]:
             f'{module}.plain.PlainLoginModule required user_{USER}="{escaped}";'
         ),
     }
-    with kafka.running(name="kafka-guarded", listeners=listeners, settings=settings) as broker:
+    with kafka.running_broker(name="kafka-guarded", listeners=listeners, settings=settings) as broker:
         guarded = Guarded(broker, {name: f"localhost:{port}" for name, port in ports.items()}, authority)
         guarded.set_password(PASSWORD)
         yield guarded

@@ -7,13 +7,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ..commits.snapshots import added_files, history_of
-from ..record.query import Reached
+from ..record.query import IsEndReached
 from ..record.tables import load_table
 from .checkpoint import Checkpoint
 from .initial_snapshot import all_files, table_streams
 
 
-def fix_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> Reached:
+def determine_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:
     """Fix the end of a bounded run at the current snapshot of each table.
 
     Parameters
@@ -40,7 +40,10 @@ def fix_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> Rea
             if batch and begins == [end for _, end in spans]:
                 return False
         pairs = zip(readings, begins, ends, strict=True)
-        return all(end is None or _covers(load_table(spark, each.table), at, end) for each, at, end in pairs)
+        return all(
+            end is None or _has_read_snapshot(load_table(spark, each.table), at, end)
+            for each, at, end in pairs
+        )
 
     return reached
 
@@ -51,7 +54,7 @@ def _newest_append(metadata: Any) -> Any:
     return next((snapshot for snapshot in known if snapshot.operation() == "append"), None)
 
 
-def _covers(metadata: Any, at: Any, end: Any) -> bool:
+def _has_read_snapshot(metadata: Any, at: Any, end: Any) -> bool:
     """Check that a position, decoded from Spark's log, is at the end of a snapshot or behind it."""
     snapshot = None if at is None else metadata.snapshot(at["snapshot_id"])
     if snapshot is not None and snapshot.snapshotId() == end.snapshotId():

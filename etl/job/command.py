@@ -31,7 +31,7 @@ from ..sources.base import reader_of
 from . import benchmark, lease, lease_fence, log_redaction, maintenance_schedule
 from .lease import Lease
 from .maintenance_schedule import Maintenance
-from .run import build, open_query
+from .run import build_queries, open_query
 from .supervise import Retries, Supervisor
 
 _EXCHANGED = (
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     spark = log_redaction.redacting_session()
     with ExitStack() as ending:
         try:
-            document = _read(spark, options.document)
+            document = _read_text(spark, options.document)
             job = launch.read_document(document, options)
             content = json.loads(document)
             _check_archive(spark, content)
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
                 # AWS clients read these variables; no engine documents that it sets them.
                 os.environ.setdefault("AWS_REGION", region)
                 os.environ.setdefault("AWS_DEFAULT_REGION", region)
-            status = _once(JobRun(spark, job, options.binds, Reporter(job.job)), options)
+            status = _run_once(JobRun(spark, job, options.binds, Reporter(job.job)), options)
             if status is not None:
                 return status
             console = Console(sys.stdout)
@@ -82,13 +82,13 @@ def main(arguments: Sequence[str]) -> int:
             }
             monitor = open_monitor(content.get("name") or job.job, run, console, region, others, followers)
             ending.callback(monitor.close)
-            hold = _lease(run)
+            hold = _open_lease(run)
             unsupervised = ending.enter_context(ExitStack())
             if hold is not None:
                 hold.acquire()
                 unsupervised.callback(hold.release)
             try:
-                queries = build(run)
+                queries = build_queries(run)
             except (OSError, CapturedException, Py4JJavaError) as error:
                 # Not an error of the settings: such as a full disk or a service that does not answer.
                 report.report_failure(error)
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str]) -> int:
         return status
 
 
-def _once(run: JobRun, arguments: ScriptArguments) -> int | None:
+def _run_once(run: JobRun, arguments: ScriptArguments) -> int | None:
     """Run the requested command instead of the job; return None if there is none."""
     work: Callable[[], int]
     if arguments.replay is not None:
@@ -157,7 +157,7 @@ def _backfill(run: JobRun, request: BackfillRequest) -> int:
     return backfill_landing.landing_backfiller(run, request)(run.spark, request)
 
 
-def _lease(run: JobRun) -> Lease | None:
+def _open_lease(run: JobRun) -> Lease | None:
     return lease.lease_of(
         run.job.checkpoints,
         run.spark.sparkContext.applicationId,
@@ -166,7 +166,7 @@ def _lease(run: JobRun) -> Lease | None:
     )
 
 
-def _read(spark: SparkSession, url: str) -> str:
+def _read_text(spark: SparkSession, url: str) -> str:
     try:
         text = hadoop_files.read_text(spark, url)
     except OSError as error:

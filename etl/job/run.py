@@ -30,14 +30,14 @@ from ..queries.query_parts import (
 from ..record import batch_accounts, tables
 from ..record.errors import StartError
 from ..record.job_run import JobRun
-from ..record.query import Query
+from ..record.query import ReadyQuery
 from ..sinks.dead_letters import DeadLetters
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import reader_of
 from .checkpoint_check import CheckpointManifests
 
 
-def build(run: JobRun) -> tuple[Query, ...]:
+def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     """Make tables and queries, so that every error shows before the first record is read.
 
     Raises
@@ -50,37 +50,37 @@ def build(run: JobRun) -> tuple[Query, ...]:
     run = replace(run, job=manifests.check_all())
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
-    queries = tuple(manifests.with_state_check(_with_handlers(run, q, _query(run, q))) for q in order)
-    lacking = [query.name for query in queries if query.fix_end is None]
+    queries = tuple(manifests.with_state_check(_with_handlers(run, q, _build_query(run, q))) for q in order)
+    lacking = [query.name for query in queries if query.determine_end is None]
     if lacking and run.job.run_every_seconds is not None:
         raise StartError(f"query {', '.join(lacking)}: its source cannot tell where a bounded run ends")
     return queries
 
 
-def open_query(run: JobRun, name: str, most: int | None) -> Query:
+def open_query(run: JobRun, name: str, most: int | None) -> ReadyQuery:
     """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
     spark_settings.prepare(run.spark, run.job)
-    return _query(run, next(q for q in run.job.queries if q.name == name), most)
+    return _build_query(run, next(q for q in run.job.queries if q.name == name), most)
 
 
-def _query(run: JobRun, query: QuerySettings, most: int | None = derive.ROWS_PER_BATCH) -> Query:
+def _build_query(run: JobRun, query: QuerySettings, most: int | None = derive.ROWS_PER_BATCH) -> ReadyQuery:
     if isinstance(query, DeriveSettings):
-        return _derive(run, query, most)
-    return _read(run, query)
+        return _build_derive_query(run, query, most)
+    return _build_reading_query(run, query)
 
 
-def _with_handlers(run: JobRun, settings: QuerySettings, query: Query) -> Query:
+def _with_handlers(run: JobRun, settings: QuerySettings, query: ReadyQuery) -> ReadyQuery:
     """Add the batch handlers that the kinds of its sources need."""
     for source in {source.kind: source for source in settings.sources}.values():
         query = reader_of((source,)).with_batch_handlers(run, query, settings)
     return query
 
 
-def _read(run: JobRun, query: LandSettings | DirectSettings) -> Query:
+def _build_reading_query(run: JobRun, query: LandSettings | DirectSettings) -> ReadyQuery:
     decoder = routes.query_decoder(run.spark, query.routes)
     table = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.open_sources(run, query, table)
-    tables.ensure(run.spark, table, table_schema(decoder.schema), report=run.report)
+    tables.create_or_evolve(run.spark, table, table_schema(decoder.schema), report=run.report)
     handler: Lander | DirectBatchWriter
     if isinstance(query, LandSettings):
         handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, run.report, read.guards)
@@ -96,7 +96,7 @@ def _read(run: JobRun, query: LandSettings | DirectSettings) -> Query:
             run.report,
             data_rules.counts(query.routes),
         )
-    return Query(
+    return ReadyQuery(
         query.name,
         read.rows,
         handler,
@@ -104,11 +104,11 @@ def _read(run: JobRun, query: LandSettings | DirectSettings) -> Query:
         query.trigger_seconds,
         read.reopen,
         check=read.watch,
-        fix_end=read.fix_end,
+        determine_end=read.determine_end,
     )
 
 
-def _derive(run: JobRun, query: DeriveSettings, most: int | None) -> Query:
+def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) -> ReadyQuery:
     spark = run.spark
     for table in query.landings:
         await_landing_table(run, query.name, table)
@@ -136,10 +136,10 @@ def _derive(run: JobRun, query: DeriveSettings, most: int | None) -> Query:
         letters.prepare(spark)
     handler = Deriver(query, landing, compose, sink, letters, checkpoint, run.report)
 
-    def rebuild() -> Query | None:
-        return None if schemas() == before else _derive(run, query, most)
+    def rebuild() -> ReadyQuery | None:
+        return None if schemas() == before else _build_derive_query(run, query, most)
 
-    built = Query(
+    built = ReadyQuery(
         query.name,
         rows,
         handler,
@@ -147,7 +147,7 @@ def _derive(run: JobRun, query: DeriveSettings, most: int | None) -> Query:
         query.trigger_seconds,
         rebuild=rebuild,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
-        fix_end=partial(table_ends.fix_end, spark, rows, checkpoint),
+        determine_end=partial(table_ends.determine_end, spark, rows, checkpoint),
         derives=True,
     )
     return with_batch_ends(built, checkpoint, whole_commits=query.state is not None)

@@ -194,7 +194,7 @@ class Expiry(TableTask):
         before = self._expire_before(spark, begun)
         if before is None:
             return
-        needs = {reader: self._needed(spark, reader) for reader in self.readers}
+        needs = {reader: self._last_read_commit_time(spark, reader) for reader in self.readers}
         behind = {reader: at for reader, at in needs.items() if at is not None and at < before}
         for reader, at in behind.items():
             self.report.emit(
@@ -204,7 +204,7 @@ class Expiry(TableTask):
                 since=batch_accounts.iso_text(at),
                 at=batch_accounts.iso_text(begun),
             )
-        before = min([before, *behind.values(), self._beginning(spark) or before])
+        before = min([before, *behind.values(), self._oldest_readable_time(spark) or before])
         limits = {"older_than": sql_timestamp(before), "retain_last": str(FEWEST_SNAPSHOTS)}
         row = first_row(call(spark, self.table, "expire_snapshots", **limits, stream_results="true"))
         files = sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
@@ -229,7 +229,7 @@ class Expiry(TableTask):
             limit = max(limit, committed[MOST_SNAPSHOTS - 1].astimezone(UTC))
         return limit
 
-    def _beginning(self, spark: SparkSession) -> datetime | None:
+    def _oldest_readable_time(self, spark: SparkSession) -> datetime | None:
         """Return the commit time of the snapshot at which a new reader starts; None for a table that no query derives from.
 
         This is the current snapshot, or the one before the last compaction or delete. For a table of results, which every batch
@@ -241,7 +241,7 @@ class Expiry(TableTask):
         first = newest_complete_snapshot(metadata, MOST_SNAPSHOTS)
         return None if first is None else commit_time(first)
 
-    def _needed(self, spark: SparkSession, reader: str) -> datetime | None:
+    def _last_read_commit_time(self, spark: SparkSession, reader: str) -> datetime | None:
         """Return the commit time of the snapshot that a reader has read last; the epoch where it is not known."""
         states = read_states(spark, reader, self.table.metadata(spark))
         return None if states is None else min(map(commit_time, states), default=_EPOCH)

@@ -106,7 +106,7 @@ class TriggerMeter:
         length = parts.get("triggerExecution", 0) / 1000
         values: dict[str, float] = {"Triggers": 1}
         values |= _backlog_records(self.origin, progress)
-        values |= _state(progress, begun)
+        values |= _state_metrics(progress, begun)
         if "addBatch" not in parts:
             return MetricSample(begun + length, self.query, values)
         rows = (
@@ -117,7 +117,7 @@ class TriggerMeter:
         values |= {
             "BatchDuration": length,
             "InputRows": rows,
-            "InputRowsPerSecond": sum(_number(s.get("inputRowsPerSecond")) for s in progress["sources"]),
+            "InputRowsPerSecond": sum(_finite_rate(s.get("inputRowsPerSecond")) for s in progress["sources"]),
             "ProcessedRowsPerSecond": rows / length if length else 0.0,
             "RetriedTasks": retried,
         }
@@ -126,13 +126,13 @@ class TriggerMeter:
                 values[name] = parts[part] / 1000
         values |= _accounts(accounts)
         arrivals = ArrivalTimes.of(progress.get("observedMetrics") or {}) if rows else None
-        values |= self._behind(progress, values, arrivals, begun)
-        values |= self._limited(progress, values, rows)
+        values |= self._backlog_metrics(progress, values, arrivals, begun)
+        values |= self._batch_limit_metrics(progress, values, rows)
         committed = epoch_seconds(accounts["committed_at"]) if accounts else begun + length
-        ages = _ages(arrivals, accounts, committed)
+        ages = _record_ages(arrivals, accounts, committed)
         return MetricSample(committed, self.query, values, int(progress["batchId"]), ages)
 
-    def _behind(
+    def _backlog_metrics(
         self,
         progress: Mapping[str, Any],
         values: Mapping[str, float],
@@ -147,7 +147,7 @@ class TriggerMeter:
             figures["BacklogSeconds"] = max(0.0, begun - arrivals.youngest / 1000)
         if waiting is None:
             return figures
-        newest = sum(_offsets(progress, "latestOffset").values())
+        newest = sum(_offsets_by_partition(progress, "latestOffset").values())
         before, self._before = self._before, (begun, newest)
         if waiting == 0:
             figures["DrainTime"] = 0.0
@@ -159,7 +159,7 @@ class TriggerMeter:
                 figures["DrainTime"] = waiting / spare
         return figures
 
-    def _limited(
+    def _batch_limit_metrics(
         self, progress: Mapping[str, Any], values: Mapping[str, float], rows: int
     ) -> dict[str, float]:
         if self.origin.counted and "BacklogRecords" in values:
@@ -201,7 +201,7 @@ def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
     return figures
 
 
-def _ages(
+def _record_ages(
     arrivals: ArrivalTimes | None, accounts: Mapping[str, Any] | None, committed: float
 ) -> Sketch | None:
     if arrivals is None:
@@ -212,18 +212,18 @@ def _ages(
     ages = arrivals.ages(committed)
     # A partial replay: the written records are younger than the oldest one read.
     most = accounts.get("max_age_seconds") if accounts else None
-    return ages if most is None else ages.capped(max(0.0, float(most)))
+    return ages if most is None else ages.with_maximum(max(0.0, float(most)))
 
 
 def _backlog_records(origin: BacklogSource, progress: Mapping[str, Any]) -> dict[str, float]:
-    newest = _offsets(progress, "latestOffset") if origin.counted else {}
+    newest = _offsets_by_partition(progress, "latestOffset") if origin.counted else {}
     if not newest:
         return {}
-    read = _offsets(progress, "endOffset")
+    read = _offsets_by_partition(progress, "endOffset")
     return {"BacklogRecords": sum(max(0, end - read.get(key, end)) for key, end in newest.items())}
 
 
-def _offsets(progress: Mapping[str, Any], which: str) -> dict[tuple[str, str], int]:
+def _offsets_by_partition(progress: Mapping[str, Any], which: str) -> dict[tuple[str, str], int]:
     """Return the offset of each topic and partition, of all sources."""
     offsets: dict[tuple[str, str], int] = {}
     for source in progress["sources"]:
@@ -240,7 +240,7 @@ def _shards(offset: Any) -> int:
     return sum(key.startswith("shardId-") for key in shards) if isinstance(shards, Mapping) else 0
 
 
-def _state(progress: Mapping[str, Any], begun: float) -> dict[str, float]:
+def _state_metrics(progress: Mapping[str, Any], begun: float) -> dict[str, float]:
     figures: dict[str, float] = {}
     operators = progress.get("stateOperators") or []
     if operators:
@@ -270,7 +270,7 @@ def _event_seconds(moment: str) -> float:
 _LAST = datetime.max.replace(tzinfo=UTC).timestamp()
 
 
-def _number(value: Any) -> float:
+def _finite_rate(value: Any) -> float:
     """Return a rate of Spark's; for a first batch Spark has none and writes NaN, as text or not at all."""
     number = float(value or 0.0)
     return number if number == number and number != float("inf") else 0.0

@@ -41,7 +41,7 @@ class Sketch:
         values = [*(value for value, _ in self.points), self.most]
         return _interpolated([*middles, reached], values, q * reached)
 
-    def capped(self, most: float) -> Sketch:
+    def with_maximum(self, most: float) -> Sketch:
         """Return a copy with no value above ``most``, which becomes the largest value."""
         return Sketch(tuple((min(value, most), weight) for value, weight in self.points), most)
 

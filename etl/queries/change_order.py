@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
 from ..formats.decoding.rows import CHANGE
 from ..record.errors import SinkError
-from ..sinks.base import DELETED, ORDER, ListsOrders, Sink
+from ..sinks.base import DELETED, ORDER, ListsRowOrder, Sink
 from ..sinks.delivery.record_order import POSITION, replaces, with_position
 from ..sinks.delivery.versions import of_every_key
 
@@ -59,7 +59,7 @@ def as_rows(records: DataFrame) -> DataFrame:
     sided = records.where(~_is_truncate()).select(
         "*", F.explode(sides.otherwise(F.array(F.lit(True)))).alias(_AFTER)
     )
-    after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _place()
+    after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _position_struct()
     logged = F.col(CHANGE)["position"].isNotNull()
     removed = ~after | (logged & (F.col(CHANGE)["operation"] == DELETE))
     rank = F.when(removed, F.lit("0")).otherwise(F.lit("1"))
@@ -95,7 +95,7 @@ def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _truncates(records: DataFrame) -> DataFrame:
-    return with_position(records.where(_is_truncate())).select(_place().alias("_position"))
+    return with_position(records.where(_is_truncate())).select(_position_struct().alias("_position"))
 
 
 def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
@@ -115,7 +115,7 @@ def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFra
     """
     if not orders:
         return rows
-    if not isinstance(sink, ListsOrders):
+    if not isinstance(sink, ListsRowOrder):
         raise SinkError(
             "the table was truncated at its source, and a sink of this kind cannot list its rows to delete them: empty it, and "
             "have the connector skip truncates (skipped.operations=t)"
@@ -138,7 +138,7 @@ def _is_truncate() -> Column:
     return F.col(CHANGE)["operation"].eqNullSafe(TRUNCATE)
 
 
-def _place() -> Column:
+def _position_struct() -> Column:
     """Return the place of a change, of the type of ``_position`` (:data:`~etl.sinks.delivery.record_order.POSITION`)."""
     change, own = F.col(CHANGE), F.col("_position")
     # Of two records of the same change, or of a snapshot's row and the change before it.

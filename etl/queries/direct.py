@@ -195,7 +195,7 @@ class DirectBatchWriter:
         """Write a batch of several routes, decoded once and cached for its readers."""
         decoded = self.decoder.decode(with_hash_and_landing_time(letters.batch)).persist()
         try:
-            figures, with_good_records = _counted(decoded, self.rules)
+            figures, with_good_records = _count_batch(decoded, self.rules)
             good = decoded.where("_error IS NULL")
             done = []
             for route, place in zip(self.routes, places, strict=True):
@@ -225,7 +225,7 @@ class _DeadLetterWriter:
         self.append(lambda: in_landing_shape(self.batch, letters, self.decoder))
 
 
-def _counted(decoded: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
+def _count_batch(decoded: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
     """Count a batch, and return its routes with good records; the counting action also fills the cache."""
     bad = F.col("_error").isNotNull()
     aggregates = (F.count(F.lit(1)).alias("n"), F.expr("min(unix_micros(_arrived_at))").alias("oldest"))

@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame
 
 BatchHandler = Callable[[DataFrame, int], None]
 
-Reached = Callable[[int], bool]
+IsEndReached = Callable[[int], bool]
 """Takes the number of a batch, planned or the next one. Returns whether all before it covers the end of a bounded run."""
 
 
 @dataclass(frozen=True)
-class Query:
+class ReadyQuery:
     """Query that is ready to start.
 
     Attributes
@@ -40,8 +40,8 @@ class Query:
     checkpoint: str
     trigger_seconds: float
     reopen: Callable[[], DataFrame] | None = None
-    rebuild: Callable[[], Query | None] | None = None
+    rebuild: Callable[[], ReadyQuery | None] | None = None
     output_mode: Literal["append", "update"] = "append"
     check: Callable[[], None] | None = None
-    fix_end: Callable[[], Reached] | None = None
+    determine_end: Callable[[], IsEndReached] | None = None
     derives: bool = False

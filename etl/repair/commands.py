@@ -38,13 +38,13 @@ def replayer(run: JobRun, name: str) -> Replayer | RefusedRowReplayer:
     have = [q for q in run.job.queries if not isinstance(q, DeriveSettings) or q.dead_letters is not None]
     query = find_query(run, f"--replay {name}", name, "query with dead letters", have)
     if isinstance(query, DeriveSettings):
-        return _refused(run, query)
+        return _refused_row_replayer(run, query)
     decoder = routes.query_decoder(run.spark, query.routes)
     target = query.table if isinstance(query, LandSettings) else query.dead_letters
     table = run.table(target)
     if not table.exists(run.spark):
         raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
-    tables.check(run.spark, table, land.table_schema(decoder.schema))
+    tables.refuse_other_columns(run.spark, table, land.table_schema(decoder.schema))
     onward = None
     if not isinstance(query, LandSettings):
         onward = partial(replay_to_sinks, direct_routes(run, query, table))
@@ -83,11 +83,13 @@ def backfiller(run: JobRun, name: str) -> Backfiller:
     landing = source_table(run, name, query.source_table)
     compose = enrich_then_transform(run, name, query)
     table = run.table(query.sink.lake_table)
-    tables.ensure(run.spark, table, compose.schema(run.spark, landing, query.route), report=run.report)
+    tables.create_or_evolve(
+        run.spark, table, compose.schema(run.spark, landing, query.route), report=run.report
+    )
     return Backfiller(name, landing, compose, IcebergSink(table), run.report, query.route)
 
 
-def _refused(run: JobRun, query: DeriveSettings) -> RefusedRowReplayer:
+def _refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRowReplayer:
     """Make the replay of rows that a derive query's sink refused."""
     assert query.dead_letters is not None, f"{query.name}: no table of dead letters"
     if query.key:
@@ -102,7 +104,7 @@ def _refused(run: JobRun, query: DeriveSettings) -> RefusedRowReplayer:
             f"--replay {query.name}: its sink has refused no row yet, so there is nothing to send again "
             f"(no table {letters})"
         )
-    tables.check(run.spark, letters, LETTER)
+    tables.refuse_other_columns(run.spark, letters, LETTER)
     landing = source_table(run, query.name, query.source_table)
     compose = enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, None)

@@ -12,7 +12,7 @@ from .backoff import START_SECONDS, Backoff
 _DENIED = ("AccessDeniedException", "AccessDenied", "DecryptionFailure")
 
 
-def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, str]:
+def read_secret(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, str]:
     """Return the texts of a secret that is a JSON object.
 
     A busy or unreachable service is called again within limits.
@@ -41,21 +41,23 @@ def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, 
         secret = json.loads(answer["SecretString"])
         values = {str(key): value for key, value in secret.items() if isinstance(value, str) and value}
     except (BotoCoreError, ClientError) as error:
-        raise SinkError(f"secret {arn}: {_reason(error, region)}") from error
+        raise SinkError(f"secret {arn}: {_describe_error(error, region)}") from error
     except (ValueError, KeyError, AttributeError):
         # Without its cause, whose text might contain the secret.
-        raise SinkError(f"secret {arn}: not a JSON object with {_all(needed)}") from None
+        raise SinkError(f"secret {arn}: not a JSON object with {_key_list(needed)}") from None
     missing = [key for key in needed if key not in values]
     if missing:
-        raise SinkError(f"secret {arn}: lacks {_all(missing)}; it is a JSON object with {_all(needed)}")
+        raise SinkError(
+            f"secret {arn}: lacks {_key_list(missing)}; it is a JSON object with {_key_list(needed)}"
+        )
     return values
 
 
-def _all(keys: Sequence[str]) -> str:
+def _key_list(keys: Sequence[str]) -> str:
     return " and ".join(keys)
 
 
-def _reason(error: Exception, region: str) -> str:
+def _describe_error(error: Exception, region: str) -> str:
     code = aws.error_code(error) if hasattr(error, "response") else ""
     if code == "ResourceNotFoundException":
         return (

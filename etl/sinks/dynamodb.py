@@ -74,7 +74,7 @@ class ItemWriter(RequestWriter):
         waiting = [item for _, item in taken]
         try:
             while waiting:
-                waiting = self._put(waiting)
+                waiting = self._put_items(waiting)
             self.written += len(taken)
         except ClientError as error:
             if aws.error_code(error) not in _OF_AN_ITEM:
@@ -84,7 +84,7 @@ class ItemWriter(RequestWriter):
             for record, item in taken:
                 yield from self._put_alone(record, item)
 
-    def _put(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _put_items(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Write items in one request; return those that were not processed."""
         puts = {self.table: [{"PutRequest": {"Item": item}} for item in items]}
         answer = aws.call_until_answered(
@@ -194,7 +194,7 @@ def open_sink(settings: DynamoDbSinkSettings, run: JobRun, _key: tuple[str, ...]
     return DynamoDbSink(settings, run.binds.get("dynamodb.endpoint"))
 
 
-def _writer(
+def _open_writer(
     settings: DynamoDbSinkSettings,
     endpoint: str | None,
     form: ItemForm,
@@ -273,5 +273,5 @@ class DynamoDbSink:
         """
         form, version = ItemForm.of(rows.schema), version_of(rows, place)
         replaces = version is not None or ORDER in rows.columns
-        opening = partial(_writer, self.settings, self.endpoint, form, version, replaces=replaces)
+        opening = partial(_open_writer, self.settings, self.endpoint, form, version, replaces=replaces)
         return python_tasks.send(rows, F.lit(None), opening, refuse)

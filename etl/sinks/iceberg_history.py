@@ -26,7 +26,7 @@ class IcebergHistorySink:
     Parameters
     ----------
     table
-        Table, made or checked by :func:`etl.record.tables.ensure`.
+        Table, made or checked by :func:`etl.record.tables.create_or_evolve`.
     report
         Gets an event for each alteration.
     """
@@ -47,7 +47,7 @@ class IcebergHistorySink:
             raise StartError(
                 f"table {self.table}: it has no history, as it lacks {VALID_FROM}: name another table"
             )
-        tables.ensure(spark, self.table, schema, time=None, report=self.report)
+        tables.create_or_evolve(spark, self.table, schema, time=None, report=self.report)
 
     def write(
         self,

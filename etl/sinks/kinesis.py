@@ -81,12 +81,12 @@ class RecordWriter(RequestWriter):
         waiting = self.take_waiting()
         try:
             while waiting:
-                waiting = self._put(waiting)
+                waiting = self._put_records(waiting)
         except ClientError as error:
             raise SinkError(f"Kinesis stream {self.tail.stream}: {error}") from error
         yield from ()
 
-    def _put(self, waiting: list[Entry]) -> list[Entry]:
+    def _put_records(self, waiting: list[Entry]) -> list[Entry]:
         """Write records in one request; return those that were refused."""
         began = time.monotonic()
         entries = [entry for _, entry in waiting]
@@ -153,7 +153,7 @@ class KinesisSink:
     acts_on_rdd: bool = True
 
     @cached_property
-    def _marks(self) -> EndPositions:
+    def _end_marks(self) -> EndPositions:
         return EndPositions(self.settings.stream)
 
     @property
@@ -201,9 +201,9 @@ class KinesisSink:
             return self._send(rows, refuse)
         assert place is not None
         waits, send = Backoff(f"Kinesis stream {self.settings.stream}"), partial(self._send_lacking, refuse)
-        return self._marks.write(rows, place, reread, waits, self._now, send)
+        return self._end_marks.write(rows, place, reread, waits, self._stream_time, send)
 
-    def _now(self) -> str:
+    def _stream_time(self) -> str:
         with closing(self._tail.client()) as client:
             return self._tail.now(client).isoformat()
 

@@ -126,6 +126,6 @@ def _with_rows_of(look_up: LookUp, more: Sequence[Column | None]) -> LookUp:
     return replace(look_up, rows=any_of([rows for rows in (*more, look_up.rows) if rows is not None]))
 
 
-def union(frames: Sequence[DataFrame]) -> DataFrame:
+def union_of_legs(frames: Sequence[DataFrame]) -> DataFrame:
     """Return the rows of all legs; Spark numbers its sources in this order."""
     return reduce(DataFrame.unionByName, frames)

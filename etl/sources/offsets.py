@@ -92,13 +92,13 @@ def offset_bound(source: str, ranges: Mapping[str, Range]) -> Column:
         By partition, as in the envelope's ``_shard``; at least one.
     """
     if len(ranges) <= MOST_CONDITIONS:
-        rows = [(F.col("_shard") == shard) & _within(range_) for shard, range_ in sorted(ranges.items())]
+        rows = [(F.col("_shard") == shard) & _is_in_range(range_) for shard, range_ in sorted(ranges.items())]
     else:
-        rows = [_within(range_) for range_ in _merged_ranges(ranges.values())]
+        rows = [_is_in_range(range_) for range_ in _merged_ranges(ranges.values())]
     return (F.col("_source") == source) & any_of(rows)
 
 
-def _within(range_: Range) -> Column:
+def _is_in_range(range_: Range) -> Column:
     first, end = (str(offset).zfill(POSITION_DIGITS) for offset in range_)
     return (F.col("_position") >= first) & (F.col("_position") < end)
 

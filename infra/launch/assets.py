@@ -42,15 +42,17 @@ def job_files(scope: Construct, *, environment: Environment, job: Job, root: Pat
     InfrastructureError
         A jar that the job needs has not been resolved.
     """
-    archive = write_archive(root, _staging(scope), boto3_files() if job.carries_libraries else {})
+    archive = write_archive(root, _staging_folder(scope), boto3_files() if job.carries_libraries else {})
     return AssetUrls(
-        entry_script=_published(scope, "EntryScript", (_CORE / "main.py").resolve()),
-        archive=_published(scope, "Archive", archive),
-        jars=tuple(_published(scope, f"Jar-{jar.stem}", jar) for jar in missing_jars(environment, job, root)),
+        entry_script=_publish_file(scope, "EntryScript", (_CORE / "main.py").resolve()),
+        archive=_publish_file(scope, "Archive", archive),
+        jars=tuple(
+            _publish_file(scope, f"Jar-{jar.stem}", jar) for jar in missing_jars(environment, job, root)
+        ),
     )
 
 
-def _published(scope: Construct, construct_id: str, file: Path) -> str:
+def _publish_file(scope: Construct, construct_id: str, file: Path) -> str:
     # The CDK's own fingerprint also covers what a job does not know: with this one it can check what it loads (etl/main.py).
     content_digest = hashlib.sha256(file.read_bytes()).hexdigest()
     return asset_url(Asset(scope, construct_id, path=str(file), asset_hash=content_digest))
@@ -59,9 +61,9 @@ def _published(scope: Construct, construct_id: str, file: Path) -> str:
 def text_asset(scope: Construct, construct_id: str, name: str, text: str) -> str:
     """Write a text into the cloud assembly and make an asset of it; return its S3 URL."""
     assert not Token.is_unresolved(text), f"{name}: a file holds no template expression"
-    path = _staging(scope) / name
+    path = _staging_folder(scope) / name
     path.write_text(text, encoding="utf-8")
-    return _published(scope, construct_id, path)
+    return _publish_file(scope, construct_id, path)
 
 
 def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, ...]:
@@ -157,7 +159,7 @@ def asset_url(asset: Asset) -> str:
     return str(url)
 
 
-def _staging(scope: Construct) -> Path:
+def _staging_folder(scope: Construct) -> Path:
     stage = Stage.of(scope)
     assert stage is not None, "a stack without an app"
     folder = Path(stage.asset_outdir) / "launch"

@@ -35,8 +35,8 @@ def boto3_files() -> Mapping[str, Path]:
     paths: dict[str, Path] = {}
     lock = json.loads(LOCK.read_text(encoding="utf-8"))
     for name in _CARRIED:
-        files = _files(name)
-        here = _described(name, files)
+        files = _files_of_package(name)
+        here = _version_and_digest(name, files)
         if here != lock[name]:
             raise InfrastructureError(
                 f"{name} {here['version']} is not the one that this version of Millrace carries to engines "
@@ -47,7 +47,7 @@ def boto3_files() -> Mapping[str, Path]:
     return paths
 
 
-def _files(name: str) -> dict[str, Path]:
+def _files_of_package(name: str) -> dict[str, Path]:
     try:
         listed = distribution(name).files or ()
     except PackageNotFoundError:
@@ -63,7 +63,7 @@ def _files(name: str) -> dict[str, Path]:
     return files
 
 
-def _described(name: str, files: Mapping[str, Path]) -> dict[str, str]:
+def _version_and_digest(name: str, files: Mapping[str, Path]) -> dict[str, str]:
     """Return the version of a package, and the digest of its files with their names."""
     digest = hashlib.sha256()
     for path, file in sorted(files.items()):
@@ -73,7 +73,7 @@ def _described(name: str, files: Mapping[str, Path]) -> dict[str, str]:
 
 def write_lock() -> None:
     """Write the lock of the packages that are installed here, from the wheels of ``requirements.txt``."""
-    described = {name: _described(name, _files(name)) for name in _CARRIED}
+    described = {name: _version_and_digest(name, _files_of_package(name)) for name in _CARRIED}
     LOCK.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 

@@ -51,7 +51,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
     InfrastructureError
         A setting that cannot be passed on, such as one with a blank in Glue's ``--conf``.
     """
-    settings = _session(plan) | _catalog(names)
+    settings = _session_settings(plan) | _catalog_settings(names)
     engine = engines.engine_of(job.engine)
     read = sources(environment, job).values()
     jars = (jar for stream in read for jar in stream.engine_jars.get(job.engine, ()))
@@ -63,7 +63,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
     return dict(sorted(settings.items()))
 
 
-def _session(plan: JobPlan) -> dict[str, str]:
+def _session_settings(plan: JobPlan) -> dict[str, str]:
     return {
         # Without it each batch with a shuffle has as many tasks and files as the engine's default, 200 on EMR Serverless.
         # A checkpoint with state keeps the number of its first start (Spark structured streaming guide, "Recovery
@@ -92,7 +92,7 @@ def _session(plan: JobPlan) -> dict[str, str]:
     }
 
 
-def _catalog(names: Names) -> dict[str, str]:
+def _catalog_settings(names: Names) -> dict[str, str]:
     prefix = f"spark.sql.catalog.{CATALOG}"
     return {
         prefix: f"{_ICEBERG}.spark.SparkCatalog",

@@ -64,10 +64,10 @@ class JobPermissions:
             *source_grants(self.names, self.plan.name),
             *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
             *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
-            *self._tables(),
-            *self._objects(),
+            *self._table_grants(),
+            *self._object_grants(),
             *self._keys(),
-            *self._telemetry(),
+            *self._telemetry_grants(),
             allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace] if self.workspace else []),
             *deny_versions(self.names),
         ]
@@ -110,7 +110,7 @@ class JobPermissions:
         named = [e.table for query in queries for end in query.ends.values() for e in end.enrich]
         return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
 
-    def _tables(self) -> list[Grant]:
+    def _table_grants(self) -> list[Grant]:
         database = self.names.database
         catalog = [self.names.arn("glue", "catalog"), self.names.arn("glue", f"database/{database}")]
 
@@ -143,7 +143,7 @@ class JobPermissions:
             allow("ReadGivenTables", ["glue:GetTable"], list(arns)),
         ]
 
-    def _objects(self) -> list[Grant]:
+    def _object_grants(self) -> list[Grant]:
         lake, location = self._bucket("lake"), database_location(self.names).split("/", 3)[3]
         checkpoints, logs = self._bucket("checkpoints"), self._bucket("event-logs")
         written = [f"{location}/{table}" for table in (*self.written_tables, *self.measured_tables)]
@@ -157,7 +157,7 @@ class JobPermissions:
             allow("Erasures", ["s3:GetObject", "s3:PutObject"], [f"{lake}/{erasures}/*"], why=FILES),
             allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{folder}/*"], why=FILES),
             list_prefixes("ListCheckpoints", checkpoints, [folder]),
-            *self._readers(checkpoints),
+            *self._reader_checkpoint_grants(checkpoints),
             allow("EventLogs", _READ_WRITE, [f"{logs}/{log_prefix}/*"], why=FILES),
             list_prefixes("ListEventLogs", logs, [log_prefix]),
             allow(
@@ -170,7 +170,7 @@ class JobPermissions:
             *self._given_files(),
         ]
 
-    def _readers(self, checkpoints: str) -> list[Grant]:
+    def _reader_checkpoint_grants(self, checkpoints: str) -> list[Grant]:
         """Return the grants with which upkeep finds how far other jobs' queries have read before it expires snapshots."""
         environment, job = self.names.environment, self.plan.name
         if environment.storage.upkeep is None:
@@ -223,7 +223,7 @@ class JobPermissions:
                 "DecryptFiles",
                 ["kms:Decrypt"],
                 [] if assets is None else [assets],
-                {"StringEquals": {"kms:ViaService": self._through("s3")}},
+                {"StringEquals": {"kms:ViaService": self._via_service("s3")}},
             ),
             allow("DecryptStreams", ["kms:Decrypt"], owned[:1]),
             allow("DecryptGiven", ["kms:Decrypt"], [key for key in dict.fromkeys(keys) if key is not None]),
@@ -232,7 +232,7 @@ class JobPermissions:
                     "DecryptExistingStreams",
                     ["kms:Decrypt"],
                     [self.names.arn("kms", "key/*")],
-                    {"StringEquals": {"kms:ViaService": self._through(service)}},
+                    {"StringEquals": {"kms:ViaService": self._via_service(service)}},
                     why=f"The key of a stream that is not ours is not known; it is used through {service.title()} only",
                 )
                 for service in dict.fromkeys(stream.service_of_unknown_key for stream in read)
@@ -240,14 +240,14 @@ class JobPermissions:
             ),
         ]
 
-    def _through(self, service: str) -> str | list[str]:
+    def _via_service(self, service: str) -> str | list[str]:
         """Return the name of a service in the condition ``kms:ViaService``."""
         region = self.names.environment.region
         # No document says which of the two names is used in China.
         via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
         return via if len(via) > 1 else via[0]
 
-    def _telemetry(self) -> list[Grant]:
+    def _telemetry_grants(self) -> list[Grant]:
         # Not `GROUP*`: that also matches the group of a job whose name begins with this one's.
         endings = ["", ":*"]
         job, name = self.names.environment.jobs[self.plan.name], self.names.job(self.plan.name)
@@ -267,10 +267,10 @@ class JobPermissions:
                 why="Streams, and on Glue groups below the job's own, have names that are made at run time",
             ),
             allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
-            self._metrics(),
+            self._metric_grant(),
         ]
 
-    def _metrics(self) -> Grant:
+    def _metric_grant(self) -> Grant:
         """Return the grant for metrics of this job only, as other jobs' alarms use theirs. Glue writes its own with this role."""
         own = [namespace(self.names.job(self.plan.name))]
         own += self.names.environment.jobs[self.plan.name].metric_namespaces

@@ -48,7 +48,7 @@ def split_into_policies(grants: Sequence[Grant], size: Size) -> list[list[Grant]
     """
     policies: list[list[Grant]] = []
     for grant in grants:
-        for piece in _pieces(grant, size):
+        for piece in _split_grant(grant, size):
             fitting = (policy for policy in policies if length([*policy, piece], size) <= MANAGED)
             policy = next(fitting, None)
             if policy is None:
@@ -73,41 +73,44 @@ def characters(resolved: Any) -> int:
     >>> characters({"Ref": "Key"}) == len('""') + _UNKNOWN
     True
     """
-    return len(json.dumps(_filled(resolved), separators=(",", ":")))
+    return len(json.dumps(_with_placeholder_values(resolved), separators=(",", ":")))
 
 
-def _filled(value: Any) -> Any:
+def _with_placeholder_values(value: Any) -> Any:
     if isinstance(value, list):
-        return [_filled(each) for each in value]
+        return [_with_placeholder_values(each) for each in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
         ((name, inner),) = value.items()
         if name == "Fn::Join":
-            return inner[0].join(str(_filled(part)) for part in inner[1])
+            return inner[0].join(str(_with_placeholder_values(part)) for part in inner[1])
         if name == "Ref" or name.startswith("Fn::"):
             return "x" * _UNKNOWN
-    return {key: _filled(each) for key, each in value.items()}
+    return {key: _with_placeholder_values(each) for key, each in value.items()}
 
 
-def _pieces(grant: Grant, size: Size) -> list[Grant]:
+def _split_grant(grant: Grant, size: Size) -> list[Grant]:
     grants: list[Grant] = []
-    rest = _values(grant)
+    rest = _divisible_values(grant)
     while rest:
         # At least one: a statement with one value is always short enough.
-        most = bisect_right(range(2, len(rest) + 1), MANAGED, key=partial(_cut, grant, rest, size)) + 1
-        grants.append(_with(grant, rest[:most]))
+        most = (
+            bisect_right(range(2, len(rest) + 1), MANAGED, key=partial(_length_of_first, grant, rest, size))
+            + 1
+        )
+        grants.append(_with_values(grant, rest[:most]))
         rest = rest[most:]
     if len(grants) == 1:
         return [grant]
     return [replace(piece, sid=f"{grant.sid}{number}") for number, piece in enumerate(grants, start=1)]
 
 
-def _cut(grant: Grant, values: Sequence[str], size: Size, count: int) -> int:
-    return length([_with(grant, values[:count])], size)
+def _length_of_first(grant: Grant, values: Sequence[str], size: Size, count: int) -> int:
+    return length([_with_values(grant, values[:count])], size)
 
 
-def _values(grant: Grant) -> Sequence[str]:
+def _divisible_values(grant: Grant) -> Sequence[str]:
     """Return the values at which a statement may be split: resources, or the listed prefixes of one bucket."""
     if len(grant.resources) == 1 and "s3:prefix" in grant.conditions.get("StringLike", {}):
         prefixes: list[str] = grant.conditions["StringLike"]["s3:prefix"]
@@ -115,7 +118,7 @@ def _values(grant: Grant) -> Sequence[str]:
     return grant.resources
 
 
-def _with(grant: Grant, values: Sequence[str]) -> Grant:
+def _with_values(grant: Grant, values: Sequence[str]) -> Grant:
     if values and values[0] in grant.resources:
         return replace(grant, resources=tuple(values))
     like = {**grant.conditions["StringLike"], "s3:prefix": list(values)}

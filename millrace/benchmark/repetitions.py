@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from millrace.benchmark.measurements import Measurements, Point, Run, point
+from millrace.benchmark.measurements import Measurements, Point, Run, to_point
 from millrace.benchmark.warmup import LEAST, warmup_batches
 
 _DISTURBED = 0.25
@@ -66,7 +66,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
 
     A run with fewer than ten batches after the cut (a derive query takes landed rows in its own steps) is left out
     where another repetition has enough. This is not random: a run that something slowed has fewer batches. So the runs that are
-    left out are compared with the others (:func:`disturbances`); at most half of their batches count as warm-up.
+    left out are compared with the others (:func:`find_disturbances`); at most half of their batches count as warm-up.
 
     Raises
     ------
@@ -84,18 +84,20 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
             durations = [batch.duration for batch in run.batches]
             first = warmup_batches(durations)
             if len(run.batches) - first >= LEAST:
-                points += [point(batch, run, session.cores, group) for batch in run.batches[first:]]
+                points += [to_point(batch, run, session.cores, group) for batch in run.batches[first:]]
                 cut += first
             else:
                 first = (
                     warmup_batches(durations, len(durations) // 2) if len(durations) > 1 else len(durations)
                 )
                 short += [
-                    point(batch, run, session.cores, group) for batch in run.batches[first:] if batch.records
+                    to_point(batch, run, session.cores, group)
+                    for batch in run.batches[first:]
+                    if batch.records
                 ]
                 left_out += 1
             group += 1
-    enough, groups = _groups(points), _groups([*points, *short])
+    enough, groups = _points_by_cell_and_run(points), _points_by_cell_and_run([*points, *short])
     for cell, repetitions in runs.items():
         limit, partitions, _ = cell
         what = f"{query} with {limit:,} records a batch over {partitions} partitions"
@@ -113,7 +115,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
     return SettledPoints(points, cut, short, left_out)
 
 
-def _groups(points: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:
+def _points_by_cell_and_run(points: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:
     """Return the points by cell and run."""
     cells: dict[_Cell, dict[int, list[Point]]] = {}
     for each in points:
@@ -122,10 +124,10 @@ def _groups(points: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:
     return cells
 
 
-def disturbances(points: Iterable[Point]) -> list[Disturbance]:
+def find_disturbances(points: Iterable[Point]) -> list[Disturbance]:
     """Return the settings whose repetitions differ in task time per record by more than a quarter."""
     result = []
-    for (limit, partitions, _), runs in sorted(_groups(points).items()):
+    for (limit, partitions, _), runs in sorted(_points_by_cell_and_run(points).items()):
         costs = tuple(float(np.median([p.work / p.records for p in run])) for run in runs.values())
         if len(costs) < 2 or min(costs) <= 0:
             continue

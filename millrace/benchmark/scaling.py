@@ -17,7 +17,7 @@ _LEVELS_FOR_COHERENCE = 4
 """Minimum number of levels that separate contention and coherence (the sizing model: Amdahl)."""
 
 
-def curve(points: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
+def fit_scaling_curve(points: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
     """Fit X(c) = γc / (1 + α(c - 1) + βc(c - 1)) to the throughput of full cores.
 
     Parameters

@@ -49,11 +49,11 @@ def check_run(
     for query_name, query in job.queries.items():
         here = (*path, "queries", query_name)
         if job.in_turns:
-            yield from _in_turns(environment, here, query)
-        yield from _landed_by_others(environment, here, query, job, landing)
+            yield from _check_query_of_bounded_run(environment, here, query)
+        yield from _check_landed_by_others(environment, here, query, job, landing)
 
 
-def _in_turns(environment: Environment, path: Path, query: Query) -> Iterator[Finding]:
+def _check_query_of_bounded_run(environment: Environment, path: Path, query: Query) -> Iterator[Finding]:
     if query.trigger is not None:
         allowed = "nothing with bounded runs, whose period says when batches begin"
         yield Finding((*path, "trigger"), format_duration(query.trigger), allowed)
@@ -68,7 +68,7 @@ def _in_turns(environment: Environment, path: Path, query: Query) -> Iterator[Fi
             yield Finding((*path, "start"), "latest", allowed)
 
 
-def _landed_by_others(
+def _check_landed_by_others(
     environment: Environment,
     path: Path,
     query: Query,

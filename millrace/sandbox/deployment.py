@@ -70,8 +70,8 @@ def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafk
         stack.enter_context(only_one())
         delete_local_catalog()
         yield (
-            stack.enter_context(localstack.running(keep=keep)),
-            stack.enter_context(kafka.running(keep=keep)),
+            stack.enter_context(localstack.running_localstack(keep=keep)),
+            stack.enter_context(kafka.running_broker(keep=keep)),
         )
 
 

@@ -164,7 +164,7 @@ class ScalingPlan:
     allocation_ratio: Figure[float] | None
     idle_timeout_seconds: Figure[int] | None
     shuffle_timeout_seconds: Figure[int] | None
-    held: bool = False
+    fixed: bool = False
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from millrace.sizing.model import Plan
 from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.removals.removal import admin_client
 from millrace.verify.removals.removal_scope import all_stacks
-from millrace.verify.verification_cost import Run, billed_by, quantities
-from millrace.verify.verification_target import ExpectedSeconds, Place
+from millrace.verify.verification_cost import Run, billed_by, billed_quantities
+from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
 
 POLL_SECONDS = 5.0
 
@@ -49,7 +49,7 @@ EXPECTED = ExpectedSeconds(deploy=600, start=150, recover=240, reshard=60, remov
 
 
 @dataclass
-class AwsAccount(Place):
+class AwsAccount(VerificationTarget):
     """An account, with the caller's credentials.
 
     Attributes
@@ -284,22 +284,24 @@ def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
 
 
 def _glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> Run:
-    seconds = float(run.get("ExecutionTime") or 0) or _between(run, "StartedOn", "CompletedOn")
+    seconds = float(run.get("ExecutionTime") or 0) or _run_seconds(run, "StartedOn", "CompletedOn")
     counted = run.get("DPUSeconds")
-    hours = {billed_by(settings)[0]: counted / 3600} if counted else quantities(settings, workers, seconds)
+    hours = (
+        {billed_by(settings)[0]: counted / 3600} if counted else billed_quantities(settings, workers, seconds)
+    )
     return Run(job, run["Id"], seconds, hours, counted=bool(counted))
 
 
 def _emr_run(job: str, settings: EmrJob, workers: int, run: Mapping[str, Any]) -> Run:
-    seconds = _between(run, "createdAt", "updatedAt")
-    counted, hours = run.get("billedResourceUtilization"), quantities(settings, workers, seconds)
+    seconds = _run_seconds(run, "createdAt", "updatedAt")
+    counted, hours = run.get("billedResourceUtilization"), billed_quantities(settings, workers, seconds)
     if counted:
         vcpu, gib, *_ = billed_by(settings)
         hours = {vcpu: float(counted["vCPUHour"]), gib: float(counted["memoryGBHour"])}
     return Run(job, run["jobRunId"], seconds, hours, counted=bool(counted))
 
 
-def _between(run: Mapping[str, Any], begin: str, end: str) -> float:
+def _run_seconds(run: Mapping[str, Any], begin: str, end: str) -> float:
     begun, ended = run.get(begin), run.get(end)
     if not isinstance(begun, datetime) or not isinstance(ended, datetime):
         return 0.0

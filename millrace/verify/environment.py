@@ -133,7 +133,7 @@ def new_name() -> str:
     return f"verify-{secrets.token_hex(2)}"
 
 
-def derive(
+def write_verification_environment(
     environment: Environment,
     name: str,
     *,
@@ -175,15 +175,15 @@ def derive(
         It is not possible: no schema for generated records, a cluster that cannot be used, or a name that is too long.
     """
     streams = _first_streams(environment, root)
-    kinds = _kinds(environment, streams, without_kafka=without_kafka)
+    kinds = _stream_kinds_by_engine(environment, streams, without_kafka=without_kafka)
     used = tuple(dict.fromkeys(kind for own in kinds.values() for kind in own))
     document: dict[str, Any] = {
-        "project": _short(environment, name, account),
+        "project": _short_project_name(environment, name, account),
         "account": account,
         "region": environment.region,
         "removal": "destroy",
         "tags": {**environment.tags, TAG: environment_mark(environment)},
-        "network": _network(environment),
+        "network": _network_section(environment),
         "storage": {"disposable": list(get_args(Disposable))},
         "governance": environment.governance.model_dump(mode="json", exclude_none=True),
         "streams": {},
@@ -201,7 +201,7 @@ def derive(
             "traffic": traffic,
         }
     if "kafka" in used:
-        cluster = _cluster(environment, clusters)
+        cluster = _reachable_cluster(environment, clusters)
         document["kafka"] = {cluster: dict(clusters[cluster])}
         if clusters[cluster]["kind"] == "external":
             document["tags"][CLUSTER_TAG] = cluster
@@ -225,9 +225,9 @@ def derive(
         for kind in own:
             leg = StreamPath(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
             legs.append(leg)
-            queries |= _queries(leg, _payload_of(streams, kind)[0])
+            queries |= _query_sections(leg, _payload_of(streams, kind)[0])
         document["jobs"][engine] = {
-            **_job(job),
+            **_job_section(job),
             **({"network": "none"} if outside else {}),
             "queries": queries,
         }
@@ -266,7 +266,7 @@ def _payload_of(streams: _Streams, kind: str) -> tuple[Payload, Payloads]:
     return streams[kind] if kind in streams else next(iter(streams.values()))
 
 
-def _readings(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
+def _formats_read(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
     """Yield the engine, the kind of the stream, and the format there, of all that queries of the environment read."""
     for job in environment.jobs.values():
         for query in job.queries.values():
@@ -278,7 +278,7 @@ def _first_streams(environment: Environment, root: Path) -> _Streams:
     """Return, for each kind of stream, the first payloads for which records can be generated."""
     streams: dict[str, tuple[Payload, Payloads]] = {}
     refused: list[str] = []
-    for _, kind, payload in _readings(environment):
+    for _, kind, payload in _formats_read(environment):
         if kind in streams:
             continue
         try:
@@ -292,16 +292,18 @@ def _first_streams(environment: Environment, root: Path) -> _Streams:
     return streams
 
 
-def _kinds(environment: Environment, streams: _Streams, *, without_kafka: bool) -> dict[str, tuple[str, ...]]:
+def _stream_kinds_by_engine(
+    environment: Environment, streams: _Streams, *, without_kafka: bool
+) -> dict[str, tuple[str, ...]]:
     """Return the kinds of streams that each engine in use reads."""
     engines: dict[str, list[str]] = {job.engine: [] for job in environment.jobs.values()}
-    for engine, kind, _ in _readings(environment):
+    for engine, kind, _ in _formats_read(environment):
         if kind in streams and kind not in engines[engine] and not (without_kafka and kind == "kafka"):
             engines[engine].append(kind)
     return {engine: tuple(sorted(kinds)) or ("kinesis",) for engine, kinds in engines.items()}
 
 
-def _short(environment: Environment, name: str, account: str) -> str:
+def _short_project_name(environment: Environment, name: str, account: str) -> str:
     """Return the project's name, cut where buckets with it would have too long names."""
     longest = max(map(len, get_args(Bucket)))
     company = environment.governance.name_prefix
@@ -309,7 +311,7 @@ def _short(environment: Environment, name: str, account: str) -> str:
     return environment.project[: max(2, _BUCKET_LIMIT - length)].rstrip("-")
 
 
-def _network(environment: Environment) -> dict[str, Any]:
+def _network_section(environment: Environment) -> dict[str, Any]:
     if not network_reasons(environment):
         return {}
     section: dict[str, Any] = environment.network.model_dump(mode="json", exclude_none=True)
@@ -318,7 +320,7 @@ def _network(environment: Environment) -> dict[str, Any]:
     return {key: value for key, value in section.items() if value not in ([], {})}
 
 
-def _cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
+def _reachable_cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
     """Return the first cluster with a topic that can be used from here."""
     cluster_names = [s.cluster for s in environment.streams.values() if isinstance(s, KafkaTopic)]
     for cluster in cluster_names:
@@ -345,7 +347,7 @@ def cluster_section(environment: Environment, name: str) -> dict[str, Any]:
     return section
 
 
-def _queries(leg: StreamPath, payload: Payload) -> dict[str, Any]:
+def _query_sections(leg: StreamPath, payload: Payload) -> dict[str, Any]:
     section = payload.format.model_dump(mode="json", exclude_none=True)
     trigger = f"{TRIGGER_SECONDS}s"
     land: dict[str, Any] = {
@@ -365,7 +367,7 @@ def _queries(leg: StreamPath, payload: Payload) -> dict[str, Any]:
     return {f"land-{leg.stream}": land, f"derive-{leg.stream}": derive}
 
 
-def _job(job: Job) -> dict[str, Any]:
+def _job_section(job: Job) -> dict[str, Any]:
     section: dict[str, Any] = {
         "engine": job.engine,
         "version": job.version,

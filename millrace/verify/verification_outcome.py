@@ -109,5 +109,5 @@ class VerificationOutcome:
             "kept": self.kept,
             "left_out": list(self.left_out),
             "trouble": list(self.trouble),
-            "claims": run_claims.document(self.claims) if self.claims else None,
+            "claims": run_claims.answers_document(self.claims) if self.claims else None,
         }

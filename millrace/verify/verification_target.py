@@ -26,7 +26,7 @@ class ExpectedSeconds:
     remove: float
 
 
-class Place(JobRuns):
+class VerificationTarget(JobRuns):
     """A place where environments are deployed and their jobs run."""
 
     paid: bool

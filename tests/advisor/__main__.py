@@ -100,7 +100,7 @@ def _make(runs: Sequence[Run], spark: str, seconds: float, work: float) -> None:
     with ExitStack() as stack:
         broker = None
         if any(run.reads_kafka for run in runs):
-            broker = stack.enter_context(kafka.running())
+            broker = stack.enter_context(kafka.running_broker())
         for run in runs:
             _say(f"Spark {spark}, {run.name}: {seconds:g} s")
             play(spark, run, seconds, broker, work)

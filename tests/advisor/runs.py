@@ -127,7 +127,7 @@ def play(spark: str, run: Run, seconds: float, broker: kafka.Kafka | None, work:
         topic = f"{run.name}-{time.time_ns()}"
         broker.create_topic(topic, 2)
         command += ["--kafka", broker.bootstrap, "--topic", topic]
-        command += ["--jars", ",".join(map(str, jars.files("kafka-client", LINES[spark])))]
+        command += ["--jars", ",".join(map(str, jars.jar_files("kafka-client", LINES[spark])))]
     environment = {
         **{key: value for key, value in os.environ.items() if key != "SPARK_HOME"},
         "JAVA_HOME": str(java_home()),

@@ -270,7 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Play, compare, print."""
     options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
-    jars.fetch(["debezium"])
+    jars.fetch_jars(["debezium"])
     begun, choose, stalled = time.monotonic(), random.Random(options.seed), ""
 
     def say(line: str) -> None:

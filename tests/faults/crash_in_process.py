@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with servers() as given:
         # The lease is not cut: it is renewed by the clock.
         os.environ |= {k: v for k, v in given.stack.environment().items() if k.startswith("AWS_")}
-        files = [path for name in JAR_SETS for path in jars.files(name)]
+        files = [path for name in JAR_SETS for path in jars.jar_files(name)]
         with session.open_session(files, spark_settings(given), warehouse=HOME / "lake") as spark:
             for number, kind in enumerate(asked.kind):
                 done = []

@@ -72,9 +72,9 @@ class Servers:
 def servers() -> Iterator[Servers]:
     """Start them, with proxies before those that a job changes."""
     with ExitStack() as ending:
-        stack = ending.enter_context(localstack.running(name="faults-crash-points-s3"))
+        stack = ending.enter_context(localstack.running_localstack(name="faults-crash-points-s3"))
         stack.client("s3").create_bucket(Bucket=BUCKET)
-        broker = ending.enter_context(kafka.running())
+        broker = ending.enter_context(kafka.running_broker())
         kinesis = ending.enter_context(kinesalite.running(name="faults-crash-points-kinesis"))
         database = ending.enter_context(postgres.running())
         database.run(CATALOG)
@@ -240,7 +240,7 @@ class Crashed:
             "spark.master": "local[2,4]",
             # Not as spark.jars, of which each start would make a copy of 400 MB.
             "spark.driver.extraClassPath": ":".join(
-                str(path) for name in JAR_SETS for path in jars.files(name)
+                str(path) for name in JAR_SETS for path in jars.jar_files(name)
             ),
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": f"{local_driver.LOCAL['spark.driver.extraJavaOptions']} {quick}",

@@ -116,7 +116,7 @@ class Theirs:
         """Submit the program."""
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "logs").mkdir(exist_ok=True)
-        shipped = [path for name in ("sandbox", "kafka-client") for path in jars.files(name)]
+        shipped = [path for name in ("sandbox", "kafka-client") for path in jars.jar_files(name)]
         settings = {
             **local_driver.LOCAL,
             **self.spark.file_system(),

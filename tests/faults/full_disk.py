@@ -165,9 +165,9 @@ def main() -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     with ExitStack() as ending:
         tables = ending.enter_context(disk(HOME / "lake"))
-        broker = ending.enter_context(kafka.running())
+        broker = ending.enter_context(kafka.running_broker())
         os.environ["SPARK_LOCAL_DIRS"] = str(HOME / "local")
-        files = [*jars.files("sandbox"), *jars.files("kafka-client")]
+        files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
         spark = ending.enter_context(session.open_session(files, warehouse=HOME / "lake"))
         # Only where blocks and shuffles lie; libraries are beside it.
         (blocks,) = (HOME / "local").rglob("blockmgr-*")

@@ -27,7 +27,7 @@ from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError, describe
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
+from millrace.etl.record.query import ReadyQuery
 from millrace.sandbox.programs import kafka
 from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults import jobs
@@ -113,7 +113,7 @@ class Job:
         try:
             if held is not None:
                 held.acquire()
-            queries = run.build(JobRun(self._spark, settings.parse(self._job()), self.binds, report))
+            queries = run.build_queries(JobRun(self._spark, settings.parse(self._job()), self.binds, report))
         except StartError as error:
             back()
             return RunResult(2, str(error))
@@ -246,7 +246,7 @@ class KilledError(Exception):
     """Ends a batch whose data are committed."""
 
 
-def _dying(query: Query) -> Query:
+def _dying(query: ReadyQuery) -> ReadyQuery:
     def handle(batch: DataFrame, number: int) -> None:
         query.handle(batch, number)
         raise KilledError("killed")
@@ -254,7 +254,7 @@ def _dying(query: Query) -> Query:
     return replace(query, handle=handle)
 
 
-def _disturbed(query: Query, disturb: Callable[[], None]) -> Query:
+def _disturbed(query: ReadyQuery, disturb: Callable[[], None]) -> ReadyQuery:
     def handle(batch: DataFrame, number: int) -> None:
         disturb()
         query.handle(batch, number)

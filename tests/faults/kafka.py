@@ -21,7 +21,7 @@ class KafkaStage(Stage):
     partitions: int = 2
 
     def create_stream(self, shards: int) -> None:
-        self.broker = self.ending.enter_context(kafka.running())
+        self.broker = self.ending.enter_context(kafka.running_broker())
         self.bootstrap = self.broker.bootstrap
         self.broker.create_topic(self.stream, self.partitions)
 

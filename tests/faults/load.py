@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     choose = random.Random(options.seed)
-    with kafka.running() as broker:
+    with kafka.running_broker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         preload(broker.bootstrap, options.events)
         sys.stderr.write(f"{options.events:,} records sent\n")

@@ -30,7 +30,7 @@ from millrace.config.engines.versions import stands_for
 from millrace.lifecycle.deploy import document_of
 from millrace.lifecycle.jobs.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, execute
-from millrace.lifecycle.versions import UpgradeError, current
+from millrace.lifecycle.versions import UpgradeError, current_version
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.running_sandbox import save_endpoints
 from tests.faults.project import ENVIRONMENT, millrace, synthesise
@@ -110,7 +110,7 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
         assembly = HOME / f"of-{job}"
         synthesise(scene.project, assembly)
         scene.cdk_deploy(assembly, places[job].names.stack(f"job-{job}"))
-    scene.engines.glue_document = lambda _: current(places["on-glue"], "on-glue").document_url
+    scene.engines.glue_document = lambda _: current_version(places["on-glue"], "on-glue").document_url
     save_endpoints(scene.shop.sandbox)
     ran(places, here, "start", scene)
     for number in range(1, times + 1):

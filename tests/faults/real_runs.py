@@ -89,7 +89,7 @@ def beside_localstack(engines: RealRuns) -> Iterator[LocalStack]:
         delete_local_catalog()
         ending.enter_context(serving(engines))
         settings = {"ENGINES_URL": engines.url}
-        stack = ending.enter_context(localstack.running(settings=settings, script=script))
+        stack = ending.enter_context(localstack.running_localstack(settings=settings, script=script))
         engines.spark = SandboxSpark(stack=stack, kafka="")
         ending.callback(engines.end)
         yield stack

@@ -65,7 +65,7 @@ class RoutedStage(Stage):
 
     def create_stream(self, shards: int) -> None:
         super().create_stream(shards)
-        broker = self.ending.enter_context(kafka.running())
+        broker = self.ending.enter_context(kafka.running_broker())
         self.bootstrap = broker.bootstrap
         producers = dict[str, Producer]()
         for topic in (AIR, SEA, CLICKS, NEW):

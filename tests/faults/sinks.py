@@ -230,7 +230,7 @@ def _letters(query: str, _what: str = "letters") -> str:
 def direct(ending: ExitStack) -> Round:
     """Start the servers of a job of direct queries, and make what sinks expect to find."""
     aws, database = ending.enter_context(moto()), ending.enter_context(postgres.running())
-    broker, kinesis = ending.enter_context(kafka.running()), ending.enter_context(kinesalite.running())
+    broker, kinesis = ending.enter_context(kafka.running_broker()), ending.enter_context(kinesalite.running())
     domain, streams = ending.enter_context(opensearch.running()), kinesis.client()
     domain.create(INDEX)
     (HOME / "schema.ddl").write_text("n BIGINT NOT NULL, text STRING")

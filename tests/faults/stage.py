@@ -86,7 +86,7 @@ def start(
         **iceberg_catalog("lake", lake_home / "catalog.db", f"file://{lake_home}/lake"),
         "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
         "spark.sql.shuffle.partitions": "2",
-        **({"spark.jars": ",".join(str(path) for each in jar_sets for path in jars.files(each, line))} if jar_sets else {}),
+        **({"spark.jars": ",".join(str(path) for each in jar_sets for path in jars.jar_files(each, line))} if jar_sets else {}),
         **spark,
     }  # fmt: skip
     arguments = ["--launch-document", document.as_uri()]

@@ -38,7 +38,7 @@ ENDS_SECONDS = lease.LIVE_SECONDS + 60
 """A job whose lease is gone must have ended by then; the storage is well again afterwards, so that no story hangs."""
 
 
-def some(kind: str, share: float, job: Job, faults: Faults) -> str:
+def fail_a_share(kind: str, share: float, job: Job, faults: Faults) -> str:
     """Let a share of all requests fare badly, from before the start to the end."""
     faults.set(kind, share=share)
     job.retries = RETRIES
@@ -50,7 +50,7 @@ def some(kind: str, share: float, job: Job, faults: Faults) -> str:
     return _outlasted(job, faults)
 
 
-def for_a_while(kind: str, seconds: float, job: Job, faults: Faults) -> str:
+def fail_for_seconds(kind: str, seconds: float, job: Job, faults: Faults) -> str:
     """Let all requests fare badly for a while, from the middle of a batch."""
     job.send()
     job.run()
@@ -65,7 +65,7 @@ def for_a_while(kind: str, seconds: float, job: Job, faults: Faults) -> str:
     return _outlasted(job, faults)
 
 
-def at_a_start(kind: str, job: Job, faults: Faults) -> str:
+def refuse_at_start(kind: str, job: Job, faults: Faults) -> str:
     """Refuse everything before the job has begun."""
     job.send()
     faults.set(kind)
@@ -76,7 +76,7 @@ def at_a_start(kind: str, job: Job, faults: Faults) -> str:
     return f"told with status {ended.status}: {ended.message.splitlines()[-1]}"
 
 
-def in_a_batch(kind: str, job: Job, faults: Faults) -> str:
+def refuse_in_batch(kind: str, job: Job, faults: Faults) -> str:
     """Refuse everything from the middle of a batch, with no retries left: the batch fails, and says why."""
     job.send()
     job.run()
@@ -90,7 +90,7 @@ def in_a_batch(kind: str, job: Job, faults: Faults) -> str:
     return f"told with status {ended.status}: {ended.message.splitlines()[-1]}"
 
 
-def beyond_the_lease(job: Job, faults: Faults) -> str:
+def fail_longer_than_the_lease(job: Job, faults: Faults) -> str:
     """Cut all connections for longer than the lease lives: the job ends before another may take it."""
     job.send()
     job.run()
@@ -137,21 +137,22 @@ Story = Callable[[Job, Faults], str]
 
 STORIES: Mapping[str, Story] = {
     **{
-        f"a fifth of all requests {kind}": partial(some, kind, 0.2) for kind in ("slow_down", "failed", "cut")
+        f"a fifth of all requests {kind}": partial(fail_a_share, kind, 0.2)
+        for kind in ("slow_down", "failed", "cut")
     },
-    "throttled for 15 s": partial(for_a_while, "slow_down", 15.0),
-    "away for 15 s": partial(for_a_while, "cut", 15.0),
-    "credentials expired for 10 s": partial(for_a_while, "expired", 10.0),
-    "credentials expired at a start": partial(at_a_start, "expired"),
-    "no permission at a start": partial(at_a_start, "denied"),
-    "credentials expired in a batch": partial(in_a_batch, "expired"),
-    "permission taken in a batch": partial(in_a_batch, "denied"),
-    "away for longer than the lease": beyond_the_lease,
+    "throttled for 15 s": partial(fail_for_seconds, "slow_down", 15.0),
+    "away for 15 s": partial(fail_for_seconds, "cut", 15.0),
+    "credentials expired for 10 s": partial(fail_for_seconds, "expired", 10.0),
+    "credentials expired at a start": partial(refuse_at_start, "expired"),
+    "no permission at a start": partial(refuse_at_start, "denied"),
+    "credentials expired in a batch": partial(refuse_in_batch, "expired"),
+    "permission taken in a batch": partial(refuse_in_batch, "denied"),
+    "away for longer than the lease": fail_longer_than_the_lease,
 }
 KINDS = ("land", "direct", "derive")
 
 
-def play(
+def run_story(
     spark: SparkSession, broker: kafka.Kafka, faults: Faults, number: int, kind: str, story: Story
 ) -> tuple[bool, str]:
     """Play one story; whether all held, and what it came to."""
@@ -177,9 +178,9 @@ def main() -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     with ExitStack() as ending:
-        stack = ending.enter_context(localstack.running(name="faults-storage"))
+        stack = ending.enter_context(localstack.running_localstack(name="faults-storage"))
         stack.client("s3").create_bucket(Bucket=BUCKET)
-        broker = ending.enter_context(kafka.running())
+        broker = ending.enter_context(kafka.running_broker())
         faults = ending.enter_context(bucket.before(stack.endpoint))
         failing = LocalStack(faults.endpoint, stack.region, None)
         # Of the session's JVM, and of boto3 in this process: the lease is its own.
@@ -188,12 +189,12 @@ def main() -> int:
         SqlCatalog("lake", uri=f"sqlite:///{database}", warehouse=f"s3a://{BUCKET}/lake").close()
         settings = iceberg_catalog("lake", database, f"s3a://{BUCKET}/lake")
         settings |= SandboxSpark(failing, broker.bootstrap).file_system()
-        files = [*jars.files("sandbox"), *jars.files("kafka-client")]
+        files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
         spark = ending.enter_context(session.open_session(files, settings, warehouse=HOME / "lake"))
         kinds = [KINDS[number % len(KINDS)] for number in range(len(options.only))]
         stories = enumerate(zip(kinds, options.only, strict=True))
         return report_results(
-            ((f"{kind}, {name}", play(spark, broker, faults, n, kind, STORIES[name])) for n, (kind, name) in stories),
+            ((f"{kind}, {name}", run_story(spark, broker, faults, n, kind, STORIES[name])) for n, (kind, name) in stories),
             "faults of S3 and credentials",
         )  # fmt: skip
 

@@ -117,7 +117,7 @@ def topic(broker: Kafka) -> Iterator[Case]:
 
 def _quota(broker: Kafka, rate: int) -> None:
     """Set what every producer may send in a second, by Kafka's own tool."""
-    class_path = ":".join(map(str, jars.files("kafka-broker")))
+    class_path = ":".join(map(str, jars.jar_files("kafka-broker")))
     command = [
         str(java_home() / "bin" / "java"), "-cp", class_path, "kafka.admin.ConfigCommand", "--bootstrap-server",
         broker.bootstrap, "--alter", "--add-config", f"producer_byte_rate={rate}", "--entity-type", "clients",
@@ -241,9 +241,9 @@ def main() -> int:
         played = ending.enter_context(moto())
         os.environ.update(CREDENTIALS)
         settings = {"spark.master": "local[6]"}
-        spark = ending.enter_context(session.open_session(jars.files("kafka-client"), settings))
+        spark = ending.enter_context(session.open_session(jars.jar_files("kafka-client"), settings))
         ways: dict[str, Callable[[], AbstractContextManager[Case]]] = {
-            "kafka": lambda: topic(ending.enter_context(kafka.running())),
+            "kafka": lambda: topic(ending.enter_context(kafka.running_broker())),
             "kinesis": stream,
             "dynamodb": lambda: table(played.endpoint),
             "opensearch": index,

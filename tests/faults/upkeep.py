@@ -118,7 +118,7 @@ def main() -> int:
     minutes = parser().parse_args().minutes
     shutil.rmtree(HOME, ignore_errors=True)
     table_services.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
-    files = [*jars.files("sandbox"), *jars.files("kafka-client")]
+    files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
     with session.open_session(files, warehouse=HOME / "lake") as spark:
         return kept_up(spark, minutes)
 
@@ -128,7 +128,10 @@ def kept_up(spark: SparkSession, minutes: float) -> int:
     pipe = Pipeline(spark, lambda name: Table("lake", "tests", name), HOME / "reader")
     events = Events()
     start_with_all_files(
-        spark, derive.read(spark, pipe.landing), Checkpoint(str(pipe.checkpoint)), "derive-flights"
+        spark,
+        derive.read_landing_table(spark, pipe.landing),
+        Checkpoint(str(pipe.checkpoint)),
+        "derive-flights",
     )
     writer, housekeeping = Writer(pipe), chores(spark, pipe, events)
     writer.land()

@@ -37,7 +37,7 @@ def main() -> int:
     if not wanted:
         sys.stderr.write(f"{etl.__version__} is there: it is what the release of that version has written\n")
         return 2
-    files = [*jars.files("sandbox"), *jars.files("kafka-client")]
+    files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
     extensions = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
     with session.open_session(files, extensions) as spark, release.place():
         release.open_catalog(spark)
@@ -64,7 +64,7 @@ def _routes(spark: SparkSession) -> None:
 
 
 def _jobs(spark: SparkSession, made: Callable[[SparkSession, Kafka], Iterable[Job]]) -> None:
-    with kafka.running() as broker:
+    with kafka.running_broker() as broker:
         for job in made(spark, broker):
             result = job.run()
             if result.status or job.wrong():

@@ -23,7 +23,7 @@ from millrace.etl.job import run
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
+from millrace.etl.record.query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.kafka import Kafka
 from tests.documents import with_route
@@ -151,7 +151,7 @@ def settings() -> JobSettings:
 
 def derive(spark: SparkSession, events: Events) -> None:
     """Run the queries over what is there, then end."""
-    for query in run.build(JobRun(spark, settings(), {}, events.reporter)):
+    for query in run.build_queries(JobRun(spark, settings(), {}, events.reporter)):
         _all_available(query)
 
 
@@ -194,5 +194,5 @@ def _sink(table: str) -> dict[str, str]:
     return {"kind": "iceberg", "table": f"release.{table}"}
 
 
-def _all_available(query: Query) -> None:
+def _all_available(query: ReadyQuery) -> None:
     drained(query.rows, query.handle, query.checkpoint, query.output_mode)

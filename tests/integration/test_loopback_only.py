@@ -45,10 +45,10 @@ def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
     for module in (history_server, kafka, kinesalite, localstack, opensearch):
         monkeypatch.setattr(module, "RUN", tmp_path)
     with ExitStack() as stack:
-        cloud = stack.enter_context(localstack.running())
+        cloud = stack.enter_context(localstack.running_localstack())
         cloud.client("kinesis").create_stream(StreamName="s", ShardCount=1)
         cloud.client("s3").create_bucket(Bucket="bucket")
-        stack.enter_context(kafka.running())
+        stack.enter_context(kafka.running_broker())
         stack.enter_context(kinesalite.running())
         stack.enter_context(postgres.running())
         stack.enter_context(opensearch.running())

@@ -35,7 +35,7 @@ from millrace.etl.queries.derive import EnrichThenTransform, good_records
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
+from millrace.etl.record.query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import DELETED, ORDER
 from millrace.etl.sinks.delivery.result_keys import result_identity
@@ -143,17 +143,17 @@ class Bench:
         whole = compose(good_records(landed, deletes=True)).drop(DELETED)
         for name, made in (("ours", whole), ("plain", None)):
             stored = self.spark.table(str(self.table("ours"))).drop(ORDER) if made is None else made
-            tables.ensure(self.spark, self.table(name), stored.schema, time=None)
+            tables.create_or_evolve(self.spark, self.table(name), stored.schema, time=None)
             stored.writeTo(str(self.table(name))).append()
 
     def copy(self, name: str, of: str) -> Table:
         """A table with the files of another one."""
         made, lender = self.table(f"{name}_{self.number}"), self.table(of)
-        tables.ensure(self.spark, made, self.spark.table(str(lender)).schema, time=None)
+        tables.create_or_evolve(self.spark, made, self.spark.table(str(lender)).schema, time=None)
         borrowed(self.spark, made, lender, self.keys, {})
         return made
 
-    def queries(self, out: Table) -> list[Query]:
+    def queries(self, out: Table) -> list[ReadyQuery]:
         """The core's land and derive query, built from settings as a launch document has them."""
         schema = HOME / "orders.ddl"
         schema.write_text(DDL)
@@ -169,7 +169,7 @@ class Bench:
         job = settings.parse(
             jobs.settings("bench", [with_route(each) for each in (land, derive)], checkpoints, self.bootstrap)
         )
-        return list(run.build(JobRun(self.spark, job, {}, Reporter("bench", io.StringIO()))))
+        return list(run.build_queries(JobRun(self.spark, job, {}, Reporter("bench", io.StringIO()))))
 
 
 def drained(rows: DataFrame, handle: Callable[[DataFrame, int], None], checkpoint: str) -> None:
@@ -203,7 +203,7 @@ def by_hand(bench: Bench, name: str, out: Table, landed: Table | None) -> None:
         "timestamp",
     )
     if landed is not None:
-        tables.ensure(bench.spark, landed, parsed.schema, time=None)
+        tables.create_or_evolve(bench.spark, landed, parsed.schema, time=None)
     stored = ("_id", *names, "_written_at")
 
     def merge(batch: DataFrame, _number: int) -> None:
@@ -284,7 +284,7 @@ def main(arguments: Sequence[str]) -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     wrong = 0
-    with kafka.running() as broker, spark_session(given.cores) as spark:
+    with kafka.running_broker() as broker, spark_session(given.cores) as spark:
         for keys in given.keys:
             bench = Bench(spark, broker.bootstrap, keys, given.events, given.per_batch)
             bench.seed()

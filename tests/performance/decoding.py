@@ -79,7 +79,7 @@ def prepare(records: int) -> None:
 def steps(spark: SparkSession) -> Mapping[str, Step]:
     """The plans, each with what the one before it has."""
     schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
-    plain, as_text = nullable(schema), nullable(json_values.parsed_types(schema))
+    plain, as_text = nullable(schema), nullable(json_values.parser_schema(schema))
     decoder = JsonDecoder(schema)
 
     def records() -> DataFrame:

@@ -60,7 +60,7 @@ def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: 
     parsed = F.from_json(F.col("data").cast("string"), schema).alias("r")
     rows = records.select(parsed, F.col("approximateArrivalTimestamp").alias("_arrived_at"))
     rows = rows.select("r.*", "_arrived_at")
-    tables.ensure(spark, Table("lake", "bench", name), rows.schema)
+    tables.create_or_evolve(spark, Table("lake", "bench", name), rows.schema)
     written = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
     return written.toTable(f"lake.bench.{name}")
 
@@ -96,7 +96,7 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
     job |= {"erase_share": 0.1, "run_every_seconds": None}
     job |= {"connections": {}, "queries": [with_route(query)]}
     binds = {"kinesis.endpoint": endpoint}
-    built = run.build(JobRun(spark, settings.parse(job), binds, Reporter("flights", log)))[0]
+    built = run.build_queries(JobRun(spark, settings.parse(job), binds, Reporter("flights", log)))[0]
     return (
         built.rows.writeStream.foreachBatch(built.handle)
         .option("checkpointLocation", built.checkpoint)

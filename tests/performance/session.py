@@ -37,7 +37,7 @@ def spark_session(
         Folder of the catalog's warehouse.
     """
     os.environ.update(program_environment())
-    found = [path for name in jar_sets for path in jars.files(name)]
+    found = [path for name in jar_sets for path in jars.jar_files(name)]
     settings = {
         "spark.jars": ",".join(map(str, found)),
         "spark.driver.host": "127.0.0.1",

@@ -197,7 +197,7 @@ def _job(kind: SourceKind, cell: Cell, bootstrap: str) -> dict[str, Any]:
 @contextmanager
 def _running(spark: SparkSession, job: dict[str, Any], endpoint: str, log: TextIO) -> Iterator[None]:
     report = Reporter(job["job"], log)
-    built = run.build(JobRun(spark, settings.parse(job), {"kinesis.endpoint": endpoint}, report))
+    built = run.build_queries(JobRun(spark, settings.parse(job), {"kinesis.endpoint": endpoint}, report))
     supervisor = Supervisor(spark, report)
     thread = threading.Thread(target=supervisor.run, args=(built,))
     thread.start()
@@ -224,7 +224,7 @@ def _fill(server: Kinesalite, cells: Sequence[Cell]) -> None:
 def _servers(kind: SourceKind, cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
     """Run the source with what the cells read; yield Kinesis's endpoint and Kafka's address."""
     if kind == "kafka":
-        with kafka.running() as broker:
+        with kafka.running_broker() as broker:
             broker.create_topic(TOPIC, PARTITIONS)
             preload(broker.bootstrap, max(each.records * (each.bursts + each.warm_up + 1) for each in cells))
             yield "", broker.bootstrap

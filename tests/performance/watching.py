@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _make_calls(name: str, samples: Sequence[MetricSample]) -> None:
-    for _ in cloudwatch.calls(name, samples):
+    for _ in cloudwatch.put_metric_data_calls(name, samples):
         pass
 
 

@@ -39,9 +39,9 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     # Those of the Spark line that this interpreter has; no Kinesis source is built for Scala 2.13.
-    brought = [jar for name in ("kafka-client", "postgresql", "avro") for jar in jars.files(name)]
+    brought = [jar for name in ("kafka-client", "postgresql", "avro") for jar in jars.jar_files(name)]
     brought += [
-        jar for jar in jars.files("sandbox") if jar.name.startswith(("iceberg-", "spark-sql-kinesis_"))
+        jar for jar in jars.jar_files("sandbox") if jar.name.startswith(("iceberg-", "spark-sql-kinesis_"))
     ]
     settings = {
         # Two cores, and three attempts at a task.
@@ -77,7 +77,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
 @pytest.fixture(scope="session")
 def broker() -> Iterator[kafka.Kafka]:
     """One broker for all tests here, whose topics each have names of their own."""
-    with kafka.running() as running:
+    with kafka.running_broker() as running:
         yield running
 
 

@@ -150,5 +150,5 @@ def registered(
 
 def ran(spark: SparkSession, job: JobSettings, events: Events) -> None:
     """Run the job's query over what is there, then end."""
-    (query,) = run.build(JobRun(spark, job, {}, events.reporter))
+    (query,) = run.build_queries(JobRun(spark, job, {}, events.reporter))
     drained(query.rows, query.handle, query.checkpoint)

@@ -154,10 +154,10 @@ def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
                 assert digest.rstrip(b"=").decode() == file.hash.value, path
     changed = tmp_path / "session.py"
     changed.write_bytes(files["carried/boto3/session.py"].read_bytes() + b"import os\n")
-    real = carried._files
+    real = carried._files_of_package
     monkeypatch.setattr(
         carried,
-        "_files",
+        "_files_of_package",
         lambda name: real(name) | ({"carried/boto3/session.py": changed} if name == "boto3" else {}),
     )
     with pytest.raises(InfrastructureError, match=r"boto3 .* is not the one .* pip install --require-hashes"):

@@ -13,7 +13,7 @@ import pytest
 
 from millrace.config import load
 from millrace.etl.metrics import catalogue
-from millrace.infra.dashboards import boards, cloudwatch_body, grafana
+from millrace.infra.dashboards import cloudwatch_body, grafana, split_into_dashboards
 from millrace.infra.panels import sections
 from millrace.sizing.alarms.metrics import BY_NAME, METRICS, namespace
 from tests.template.conftest import ROOT, Synthesis, Synthesise
@@ -196,7 +196,7 @@ def test_what_grows_with_topics_and_queries_is_as_long_as_aws_takes_it(synthesis
 def test_no_dashboard_holds_more_than_cloudwatch_shows(each: Synthesis) -> None:
     shown = sections(each.names, each.plan) * 40
     arns = tuple(f"arn:{n}" for n in range(250))
-    parts = boards(shown, len(arns))
+    parts = split_into_dashboards(shown, len(arns))
     assert len(parts) > 1
     assert tuple(section for part in parts for section in part) == shown
     for part in parts:

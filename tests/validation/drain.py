@@ -123,7 +123,7 @@ def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
     results = []
     shutil.rmtree(by_hand.HOME, ignore_errors=True)
     by_hand.HOME.mkdir(parents=True)
-    with only_one(), kafka.running() as broker, spark_session(CORES) as spark:
+    with only_one(), kafka.running_broker() as broker, spark_session(CORES) as spark:
         for number, setting in enumerate(SETTINGS):
             topic = f"{preloaded.TOPIC}-{number}"
             broker.create_topic(topic, PARTITIONS)

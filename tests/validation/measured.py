@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from millrace.benchmark.fit import Fit, fit_model
-from millrace.benchmark.measurements import Measurements, Point, Run, point
-from millrace.benchmark.repetitions import Disturbance, disturbances
+from millrace.benchmark.measurements import Measurements, Point, Run, to_point
+from millrace.benchmark.repetitions import Disturbance, find_disturbances
 from millrace.benchmark.schedule import WARM_UP, PlannedRun
 from millrace.benchmark.warmup import warmup_batches
 from millrace.config import load
@@ -67,10 +67,10 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
     ]
     runs = schedule(repetitions, batches, seed=1)
     subject = benchmark.MeasuredQuery(launch, (QUERY,), {})
-    with only_one(), kafka.running() as broker:
-        held = benchmark.per_partition(runs)
+    with only_one(), kafka.running_broker() as broker:
+        held = benchmark.records_per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(held))
-        said(f"{benchmark.fill(broker.bootstrap, payloads, held):,} records sent")
+        said(f"{benchmark.fill_topic(broker.bootstrap, payloads, held):,} records sent")
         return [
             benchmark.run_schedule(
                 subject,
@@ -105,7 +105,7 @@ class Validation:
 
 def _settled(run: Run, cores: int, group: int) -> list[Point]:
     first = warmup_batches([batch.duration for batch in run.batches])
-    return [point(batch, run, cores, group) for batch in run.batches[first:]]
+    return [to_point(batch, run, cores, group) for batch in run.batches[first:]]
 
 
 def validate(measured: Sequence[Measurements]) -> Validation:
@@ -140,7 +140,7 @@ def validate(measured: Sequence[Measurements]) -> Validation:
     moved = {
         (one.limit, one.partitions, cores)
         for cores in CORES
-        for one in disturbances([p for p in every if p.cores == cores])
+        for one in find_disturbances([p for p in every if p.cores == cores])
     }
     quiet = [p for p in everything if (p.limit, p.partitions, p.cores) not in moved]
     groups = {**asked, "all": everything, "all but the disturbed": quiet}
@@ -149,7 +149,7 @@ def validate(measured: Sequence[Measurements]) -> Validation:
         fit_model(training),
         scores,
         _repeated(everything),
-        disturbances(every),
+        find_disturbances(every),
         len(training),
         len(everything),
     )

@@ -71,16 +71,16 @@ def holds_for_all(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
         found = leaf(kind, value)
         for part, taken in ((kind.keyType, F.map_keys), (kind.valueType, F.map_values)):
             if holds_for_all(part, value, leaf) is not None:
-                found = _both(found, F.forall(taken(value), _element_condition(part, leaf)))
+                found = _and_if_any(found, F.forall(taken(value), _element_condition(part, leaf)))
     elif isinstance(kind, StructType):
         for field in kind.fields:
-            found = _both(found, holds_for_all(field.dataType, value.getField(field.name), leaf))
+            found = _and_if_any(found, holds_for_all(field.dataType, value.getField(field.name), leaf))
     else:
         found = leaf(kind, value)
     return None if found is None else value.isNull() | found
 
 
-def _both(one: Column | None, other: Column | None) -> Column | None:
+def _and_if_any(one: Column | None, other: Column | None) -> Column | None:
     return other if one is None else one if other is None else one & other
 
 
@@ -229,17 +229,17 @@ def check_names(schema: StructType, where: str) -> StructType:
     ------
     StartError
         The schema has a name that begins with ``_`` (reserved), or at any depth a struct that no file can hold: see
-        :func:`misfits`.
+        :func:`reasons_against_type`.
     """
     taken = sorted(n for n in schema.fieldNames() if n.startswith("_"))
     problems = [f"names that begin with _ are reserved: {', '.join(taken)}"] if taken else []
-    problems += misfits(schema)
+    problems += reasons_against_type(schema)
     if problems:
         raise StartError(f"{where}: {'; '.join(problems)}")
     return schema
 
 
-def misfits(kind: DataType, *, top: bool = True) -> Iterator[str]:
+def reasons_against_type(kind: DataType, *, top: bool = True) -> Iterator[str]:
     """Yield why no table can hold a type: a struct without fields, an empty name, names that differ in case only.
 
     At the top level also a name with a backtick: Spark's names of columns are quoted with it.
@@ -257,4 +257,4 @@ def misfits(kind: DataType, *, top: bool = True) -> Iterator[str]:
     else:
         parts = [p for p in (getattr(kind, n, None) for n in ("elementType", "keyType", "valueType")) if p]
     for part in parts:
-        yield from misfits(part, top=False)
+        yield from reasons_against_type(part, top=False)

@@ -59,38 +59,40 @@ def run_in_portions(
         return work(rows)
     if by_arrow and rows.sparkSession.conf.get(ARROW_BYTES, None) is None:
         rows.sparkSession.conf.set(ARROW_BYTES, UNCOUNTED)
-    size = _bytes(F.lit(0), handed) if handed is not None else _size(rows)
+    size = _bytes_of_value(F.lit(0), handed) if handed is not None else _bytes_of_rows(rows)
     more = F.floor(size / max(MOST_BYTES // most, FEWEST_BYTES)).cast("int")
     one = F.array(F.lit(0))
     places = F.when(more > 0, F.sequence(F.lit(0), more)).otherwise(one)
     first = F.col(_PLACE) == 0
     spread = rows.select("*", F.explode(places).alias(_PLACE))
     emptied = (
-        F.when(first, F.col(f"`{f.name}`")).alias(f.name) if _is_weighed(f) else F.col(f"`{f.name}`")
+        F.when(first, F.col(f"`{f.name}`")).alias(f.name) if _is_counted_column(f) else F.col(f"`{f.name}`")
         for f in rows.schema
     )
     return work(spread.select(*emptied, _PLACE)).where(first).drop(_PLACE)
 
 
-def _size(rows: DataFrame) -> Column:
+def _bytes_of_rows(rows: DataFrame) -> Column:
     """Return the bytes of the columns that a record's producer fills."""
     size = F.lit(0)
     for each in rows.schema:
         value = F.col(f"`{each.name}`")
         if _holds_headers(each.dataType):
             # Computed per header, and only if there are headers.
-            of_all = F.aggregate(value, F.lit(0), lambda n, h: n + _bytes(F.length(h["key"]), h["value"]))
+            of_all = F.aggregate(
+                value, F.lit(0), lambda n, h: n + _bytes_of_value(F.length(h["key"]), h["value"])
+            )
             size = size + F.when(F.size(value) > 0, of_all).otherwise(0)
         elif isinstance(each.dataType, BinaryType):
-            size = _bytes(size, value)
+            size = _bytes_of_value(size, value)
     return size
 
 
-def _bytes(size: Column, value: Column) -> Column:
+def _bytes_of_value(size: Column, value: Column) -> Column:
     return size + F.coalesce(F.length(value), F.lit(0))
 
 
-def _is_weighed(each: StructField) -> bool:
+def _is_counted_column(each: StructField) -> bool:
     return isinstance(each.dataType, BinaryType) or _holds_headers(each.dataType)
 
 

@@ -97,13 +97,13 @@ class EndPositions:
         begun, self._begun = self._begun, (place.run, place.batch)
         first = begun is None or begun[0] != place.run
         if first:
-            self._mark = self._read(spark, place)
+            self._mark = self._read_mark(spark, place)
         if self._mark is not None and (begun is None or first or place.batch <= begun[1]):
             return self._mark
         now = self.clock()
         if self._mark is None or now - self._taken_at >= self.every:
             self._mark, self._taken_at = StreamEnd(self.stream, place.run, place.batch, end()), now
-            self._write(spark, f"{place.notes}/{FOLDER}", self._mark)
+            self._write_mark(spark, f"{place.notes}/{FOLDER}", self._mark)
         return None
 
     def write(
@@ -140,7 +140,7 @@ class EndPositions:
                 mark, rows = self._mark, reread()
 
     @staticmethod
-    def _write(spark: SparkSession, folder: str, mark: StreamEnd) -> None:
+    def _write_mark(spark: SparkSession, folder: str, mark: StreamEnd) -> None:
         # Removed first: a driver that ends in between has written nothing of the batch, and makes a new mark.
         for other in hadoop_files.list_names(spark, folder):
             hadoop_files.delete(spark, f"{folder}/{other}")
@@ -148,7 +148,7 @@ class EndPositions:
             spark, f"{folder}/{name_of(mark.run, mark.batch)}.json", json.dumps(asdict(mark))
         )
 
-    def _read(self, spark: SparkSession, place: BatchPlace) -> StreamEnd | None:
+    def _read_mark(self, spark: SparkSession, place: BatchPlace) -> StreamEnd | None:
         folder = f"{place.notes}/{FOLDER}"
         # The names of a run's files are in the order of its batches.
         mine = [

@@ -29,8 +29,8 @@ from ..base import (
     WriteCounts,
     identity_and_times,
     is_delete,
+    reason_not_storable,
     text_of,
-    unstorable,
 )
 
 _TIMES = ("_arrived_at", "_landed_at")
@@ -179,11 +179,11 @@ def send(
         "_text": text_of(rows),
         "_deleted": is_delete(rows),
         ORDER: F.col(ORDER) if ORDER in rows.columns else F.lit(None).cast("string"),
-        "_unstorable": unstorable(rows),
+        "_unstorable": reason_not_storable(rows),
     }
     whole = rows.select(*identity_and_times(rows), *(column.alias(name) for name, column in more.items()))
     sent = whole.select("_id", "_source", *micros, *more)
-    outcome = spark.createDataFrame(sent.rdd.mapPartitions(partial(_deliver, open_writer)), _OUTCOME)
+    outcome = spark.createDataFrame(sent.rdd.mapPartitions(partial(_send_partition, open_writer)), _OUTCOME)
     # Two readers: the accounts, and the dead letters if there are some. It has one row for each partition
     # and for each refused row; a lost block is sent again, which is idempotent.
     outcome.persist()
@@ -219,7 +219,9 @@ def _dead_letters(outcome: DataFrame) -> DataFrame:
     )
 
 
-def _deliver(open_writer: Callable[[], RequestWriter], rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+def _send_partition(
+    open_writer: Callable[[], RequestWriter], rows: Iterable[Any]
+) -> Iterator[tuple[Any, ...]]:
     """Send one partition: yield its refused rows, then one row with its counts."""
     writer: RequestWriter | None = None
     offered = 0
@@ -230,18 +232,18 @@ def _deliver(open_writer: Callable[[], RequestWriter], rows: Iterable[Any]) -> I
             offered += 1
             record = Record(*fields)
             for refused in writer.add(record) if why is None else ((record, why),):
-                yield _refused(refused)
+                yield _refused_row(refused)
         if writer is None:
             return
         for refused in writer.finish():
-            yield _refused(refused)
+            yield _refused_row(refused)
         yield (None, None, None, None, None, None, offered, writer.written, writer.unordered)
     finally:
         if writer is not None:
             writer.close()
 
 
-def _refused(refused: Refused) -> tuple[Any, ...]:
+def _refused_row(refused: Refused) -> tuple[Any, ...]:
     record, why = refused
     return (record.id, record.source, record.arrived_at, record.landed_at, record.text, why, 0, 0, 0)
 

@@ -42,7 +42,7 @@ def versions(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
     Parameters
     ----------
     rows, key, name
-        As in :func:`etl.sinks.delivery.result_keys.newest`.
+        As in :func:`etl.sinks.delivery.result_keys.newest_of_each_key`.
 
     Returns
     -------

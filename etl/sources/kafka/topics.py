@@ -16,7 +16,7 @@ from ...record import envelope
 from .connection import connection_options
 
 
-def read(
+def read_topics(
     spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, *, partitions: int | None
 ) -> DataFrame:
     """Open the topics of a leg as one streaming DataFrame in the envelope's shape.
@@ -70,10 +70,10 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
     """
     return {
         **connection_options(connection),
-        **_topics(source.topic, source.read_as),
-        **_start(source, source.read_as),
+        **_topic_option(source.topic, source.read_as),
+        **_start_options(source, source.read_as),
         "maxOffsetsPerTrigger": str(source.records_per_batch),
-        **_waiting(source.read_as),
+        **_minimum_options(source.read_as),
         **batch_options(source, partitions),
     }
 
@@ -95,7 +95,7 @@ def batch_options(source: KafkaSource, partitions: int | None = None) -> dict[st
     return chosen
 
 
-def _topics(topic: str, reading: KafkaReading) -> dict[str, str]:
+def _topic_option(topic: str, reading: KafkaReading) -> dict[str, str]:
     if reading.pattern:
         return {"subscribePattern": topic}
     if reading.partitions is not None:
@@ -103,7 +103,7 @@ def _topics(topic: str, reading: KafkaReading) -> dict[str, str]:
     return {"subscribe": topic}
 
 
-def _waiting(reading: KafkaReading) -> dict[str, str]:
+def _minimum_options(reading: KafkaReading) -> dict[str, str]:
     if reading.min_records_per_batch is None:
         return {}
     chosen = {"minOffsetsPerTrigger": str(reading.min_records_per_batch)}
@@ -112,7 +112,7 @@ def _waiting(reading: KafkaReading) -> dict[str, str]:
     return chosen
 
 
-def _start(source: KafkaSource, reading: KafkaReading) -> dict[str, str]:
+def _start_options(source: KafkaSource, reading: KafkaReading) -> dict[str, str]:
     if reading.start_offsets is not None:
         return {"startingOffsets": json.dumps({source.topic: dict(reading.start_offsets)})}
     moment = start_time(source.start)

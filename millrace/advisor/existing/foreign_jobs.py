@@ -225,11 +225,11 @@ def log_of(logs: Sequence[EventLog], run: str) -> EventLog | None:
     whole = re.compile(rf"(?<![0-9a-z]){re.escape(run)}(?![0-9a-z_])")
     named = (each for each in logs if whole.search(each.name))
     return next(named, None) or next(
-        (each for each in logs[:LOOKED] if run in _settings(each).values()), None
+        (each for each in logs[:LOOKED] if run in _spark_settings_of_log(each).values()), None
     )
 
 
-def _settings(log: EventLog) -> Mapping[str, str]:
+def _spark_settings_of_log(log: EventLog) -> Mapping[str, str]:
     """Return Spark's settings, which are among a log's first events."""
     for line in itertools.islice(LogLines(log), _FIRST):
         with suppress(ValueError, TypeError):  # a damaged line costs only itself

@@ -100,7 +100,7 @@ class AdvisedJob:
             key, said = self._spark(history, setting)
             return (Change("argument", place, f"--conf {key}", said, new),)
         if setting == "cores":
-            return self._cores(place, history, new) if isinstance(new, int) else ()
+            return self._core_changes(place, history, new) if isinstance(new, int) else ()
         if query is None:
             return ()
         name = f"query {query.name}" + (f" of {self.where}" if self.where else "")
@@ -116,7 +116,9 @@ class AdvisedJob:
         if setting == "trigger":
             key = "windowSize" if engine == "glue" else "trigger(processingTime)"
             return (
-                Change("argument", name, key, old, f"{_plain(new)} seconds" if new is not None else None),
+                Change(
+                    "argument", name, key, old, f"{_plain_value(new)} seconds" if new is not None else None
+                ),
             )
         if setting == "checkpoint":
             return (Change("argument", name, "checkpointLocation", old, new),)
@@ -142,7 +144,7 @@ class AdvisedJob:
             )
         return key, settings.get(key)
 
-    def _cores(self, place: str, history: History, new: int) -> tuple[Change, ...]:
+    def _core_changes(self, place: str, history: History, new: int) -> tuple[Change, ...]:
         """Return the change of task slots in the service's unit: Glue's workers, with the driver's; executors for most others."""
         each, engine = history.executor_cores, history.engine
         settings = {**history.properties, **self.arguments}
@@ -152,7 +154,7 @@ class AdvisedJob:
         if engine == "local":
             return (Change("argument", place, "--master", master, f"local[{new}]"),)
         if engine == "spark" and not master.startswith(("yarn", "k8s")):
-            now = _count(settings.get(_MOST_CORES))
+            now = _setting_as_count(settings.get(_MOST_CORES))
             return (
                 Change(
                     "argument", place, f"--conf {_MOST_CORES}", history.cores if now is None else now, new
@@ -165,10 +167,10 @@ class AdvisedJob:
             scales = settings.get("--enable-auto-scaling", "false")
         else:
             key = f"--conf {_MOST_EXECUTORS if scales == 'true' else 'spark.executor.instances'}"
-        most = _count(settings.get(key.removeprefix("--conf ")))
+        most = _setting_as_count(settings.get(key.removeprefix("--conf ")))
         if scales == "true" and wanted > had and (most is None or most >= wanted):
             # It may have as many and used fewer: the minimum has to rise, which Glue does not have.
-            least = _count(settings.get(_LEAST_EXECUTORS))
+            least = _setting_as_count(settings.get(_LEAST_EXECUTORS))
             return (
                 ()
                 if engine == "glue"
@@ -220,7 +222,15 @@ class EnvironmentJob(AdvisedJob):
             return super().changes_for(query, history, setting, old, new)
         base = f"{root}.queries.{query.name if query else ''}"
         if setting == "trigger":
-            return (Change("environment", file, f"{base}.trigger", _text(said.trigger), f"{_plain(new)}s"),)
+            return (
+                Change(
+                    "environment",
+                    file,
+                    f"{base}.trigger",
+                    _duration_text(said.trigger),
+                    f"{_plain_value(new)}s",
+                ),
+            )
         if setting == "limit" and isinstance(said, SourceQuery):
             return (Change("environment", file, f"{base}.records_per_batch", said.records_per_batch, new),)
         if setting in {"partitions", "least"} and isinstance(said, StreamQuery):
@@ -253,7 +263,7 @@ class EnvironmentJob(AdvisedJob):
         return None if planned is None else planned.latency_seconds.value
 
 
-def _count(text: str | None) -> int | None:
+def _setting_as_count(text: str | None) -> int | None:
     """Return the number of a setting; none where it is not set, or without a bound (``infinity``)."""
     return int(text) if text is not None and text.isdecimal() else None
 
@@ -270,9 +280,9 @@ def environment_job(environment: Environment, plan: Plan, job: str) -> Environme
     return EnvironmentJob(f"job {job}", cost, {}, environment.jobs[job].engine, environment, plan, job)
 
 
-def _plain(value: Value) -> str:
+def _plain_value(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _text(duration: timedelta | None) -> str | None:
+def _duration_text(duration: timedelta | None) -> str | None:
     return None if duration is None else f"{duration.total_seconds():g}s"

@@ -21,7 +21,7 @@ _MOST = 2**63
 """Spark counts microseconds in a long."""
 
 
-def interval_seconds(text: str | None) -> float | None:
+def trigger_interval_seconds(text: str | None) -> float | None:
     """Return the seconds of an interval; None for an invalid one."""
     rest = (text or "").strip().lower()
     rest = re.sub(r"^interval\s+", "", rest)

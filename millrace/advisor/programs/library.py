@@ -21,8 +21,8 @@ from millrace.advisor.programs.values import (
     Table,
     Values,
     known_value,
-    lift,
-    plain,
+    to_program_value,
+    to_python_value,
     unknown_value,
 )
 
@@ -128,12 +128,12 @@ def text_method(name: str) -> Callable[..., Any]:
     return format_text if name == "format" else getattr(str, name)
 
 
-def _groups(match: re.Match[str] | None) -> Any:
+def _match_groups(match: re.Match[str] | None) -> Any:
     """Return a match as a list of its groups, the complete match first."""
     return None if match is None else [match[0], *match.groups()]
 
 
-def _pattern(pattern: str, text: str) -> re.Pattern[str]:
+def _safe_pattern(pattern: str, text: str) -> re.Pattern[str]:
     """Compile a pattern that cannot take long on a short text."""
     if len(_QUANTIFIER.findall(pattern)) > 6 or re.search(r"\)[*+{]", pattern) or len(text) > 256:
         raise ValueError("a pattern that may take long")
@@ -160,11 +160,11 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "os.path.join": posixpath.join,
     "os.path.basename": os.path.basename,
     "os.path.dirname": os.path.dirname,
-    "re.match": lambda pattern, text: _groups(_pattern(pattern, text).match(text)),
-    "re.fullmatch": lambda pattern, text: _groups(_pattern(pattern, text).fullmatch(text)),
-    "re.search": lambda pattern, text: _groups(_pattern(pattern, text).search(text)),
-    "re.sub": lambda pattern, by, text: _pattern(pattern, text).sub(by, text),
-    "re.split": lambda pattern, text: _pattern(pattern, text).split(text),
+    "re.match": lambda pattern, text: _match_groups(_safe_pattern(pattern, text).match(text)),
+    "re.fullmatch": lambda pattern, text: _match_groups(_safe_pattern(pattern, text).fullmatch(text)),
+    "re.search": lambda pattern, text: _match_groups(_safe_pattern(pattern, text).search(text)),
+    "re.sub": lambda pattern, by, text: _safe_pattern(pattern, text).sub(by, text),
+    "re.split": lambda pattern, text: _safe_pattern(pattern, text).split(text),
     "getopt.getopt": lambda words, short, long=(): getopt.getopt(words, short, list(long)),
 }
 """Functions that are computed, by their place in Python's library."""
@@ -229,17 +229,17 @@ def parse_arguments(declared: Sequence[tuple[list[Any], Mapping[str, Values]]], 
     namespace, _ = parser.parse_known_args(list(launch.words))
     return Table(
         {
-            name: value.values if isinstance(value, _Default) else known_value(lift(value, 0), 0)
+            name: value.values if isinstance(value, _Default) else known_value(to_program_value(value, 0), 0)
             for name, value in vars(namespace).items()
         }
     )
 
 
-def variable(launch: Launch, name: Values, default: Values | None, line: int) -> Values:
+def environment_variable(launch: Launch, name: Values, default: Values | None, line: int) -> Values:
     """Return an environment variable: as the job's settings name it, else the program's default."""
     try:
         [only] = name
-        wanted = plain(only.value)
+        wanted = to_python_value(only.value)
     except (ValueError, NotPlainError):
         return unknown_value("an environment variable", line)
     if wanted in launch.variables:

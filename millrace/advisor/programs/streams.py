@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millrace.advisor.programs.expressions import StepLimitError, member
+from millrace.advisor.programs.expressions import StepLimitError, find_member
 from millrace.advisor.programs.interpreter import Interpreter
 from millrace.advisor.programs.library import Launch
 from millrace.advisor.programs.values import (
@@ -132,7 +132,7 @@ class Program:
     doubtful: bool = False
 
 
-def read(text: str, launch: Launch) -> Program:
+def read_program(text: str, launch: Launch) -> Program:
     """Read a program.
 
     Parameters
@@ -149,7 +149,7 @@ def read(text: str, launch: Launch) -> Program:
             tree = ast.parse(text)
     except SyntaxError as error:
         python = f"no Python {sys.version_info.major}.{sys.version_info.minor}"
-        return Program(why_not=_language(text) or f"{python}: line {error.lineno}: {error.msg}")
+        return Program(why_not=_other_language(text) or f"{python}: line {error.lineno}: {error.msg}")
     except (ValueError, RecursionError, MemoryError):  # CPython's errors for code that is nested too deep
         return Program(why_not="code that is nested too deep")
     reader = _Reader(launch)
@@ -165,7 +165,7 @@ def read(text: str, launch: Launch) -> Program:
     return reader.program(why_not)
 
 
-def _language(text: str) -> str:
+def _other_language(text: str) -> str:
     """Return the other language that a text is written in."""
     if re.search(r"^\s*(object|class)\s+\w+.*\{|^\s*import\s+[\w.]+\.(_|\{)", text, re.MULTILINE):
         return "a program in Scala, and only Python is read"
@@ -207,8 +207,8 @@ class _Reader(Interpreter):
 
     def program(self, why_not: str) -> Program:
         """Return what was found, each source and query once however often its line was evaluated."""
-        same = {_likeness(each): each for each in reversed(self.sources)}
-        sources = [same[_likeness(each)] for each in self.sources]
+        same = {_identity_of_call(each): each for each in reversed(self.sources)}
+        sources = [same[_identity_of_call(each)] for each in self.sources]
         queries: list[Query] = []
         for each in self._started:
             sinks = each.options.values.get(SINK, ())
@@ -224,7 +224,7 @@ class _Reader(Interpreter):
         doubtful = self._branched or any(each.frame.doubtful for each in self._started)
         return Program(tuple(ordered), tuple(queries), why_not, doubtful)
 
-    def _either(self, ways: Sequence[Callable[[], int]]) -> int:
+    def _evaluate_alternatives(self, ways: Sequence[Callable[[], int]]) -> int:
         reading: list[bool] = []
 
         def counted(way: Callable[[], int]) -> int:
@@ -233,7 +233,7 @@ class _Reader(Interpreter):
             reading.append(len(self.sources) > before)
             return ended
 
-        ended = super()._either([lambda way=way: counted(way) for way in ways])  # type: ignore[misc]
+        ended = super()._evaluate_alternatives([lambda way=way: counted(way) for way in ways])  # type: ignore[misc]
         self._branched |= sum(reading) > 1
         return ended
 
@@ -241,7 +241,7 @@ class _Reader(Interpreter):
         if name == "readStream":
             return known_value(Stream(line), line)
         if name == "writeStream":
-            return known_value(Stream(line, frame=_frames(values) or Frame()), line)
+            return known_value(Stream(line, frame=_frames_in(values) or Frame()), line)
         if name == "create_data_frame":
             return known_value(Library("create_data_frame"), line)
         return None
@@ -258,7 +258,7 @@ class _Reader(Interpreter):
             return self._of_glue(glue, arguments, named, line)
         if name == "forEachBatch":
             return self._for_each_batch(arguments, named, line)
-        frame = _frames(of)
+        frame = _frames_in(of)
         if frame is not None:
             return self._of_frame(frame, name, arguments, named, line)
         if name in ("sql", "table") and arguments:
@@ -270,12 +270,12 @@ class _Reader(Interpreter):
     ) -> Values | None:
         first = streams[0]
         if first.frame is None and name in ("load", "table", "json", "parquet", "csv", "text", "orc"):
-            options = _merged(streams).joined(_lowered(named))
+            options = _merge_options(streams).joined(_with_lower_case_names(named))
             if name != "load":
                 options = options.joined(Table({FORMAT: known_value(name, line)}))
-            return known_value(Frame(frozenset([self._add(options, line)])), line)
+            return known_value(Frame(frozenset([self._add_source(options, line)])), line)
         if first.frame is not None and name in _STARTS:
-            options = _merged(streams).joined(_lowered(named))
+            options = _merge_options(streams).joined(_with_lower_case_names(named))
             if name != "start":
                 options = options.joined(
                     Table({"table": arguments[0] if arguments else unknown_value("a table", line)})
@@ -292,25 +292,29 @@ class _Reader(Interpreter):
         options = Table(dict(zip(names, arguments, strict=False))).joined(named).values
         if call == "from_catalog":
             table = {each: options[each] for each in names[:2] if each in options}
-            inner = _lowered(as_table(options.get("additional_options", known_value(Table(), line))))
+            inner = _with_lower_case_names(
+                as_table(options.get("additional_options", known_value(Table(), line)))
+            )
             glue_options = inner.joined(Table({CATALOG: known_value(True, line), **table}))
         else:
-            glue_options = _lowered(as_table(options.get("connection_options", known_value(Table(), line))))
+            glue_options = _with_lower_case_names(
+                as_table(options.get("connection_options", known_value(Table(), line)))
+            )
             glue_options = glue_options.joined(
                 Table({FORMAT: options.get("connection_type", unknown_value("no type", line))})
             )
         glue_options = glue_options.joined(Table({GLUE: known_value(True, line)}))
-        return known_value(Frame(frozenset([self._add(glue_options, line)])), line)
+        return known_value(Frame(frozenset([self._add_source(glue_options, line)])), line)
 
     def _for_each_batch(self, arguments: Sequence[Values], named: Table, line: int) -> Values:
         values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
             named.values
         )
-        options = _lowered(as_table(values.get("options", known_value(Table(), line))))
+        options = _with_lower_case_names(as_table(values.get("options", known_value(Table(), line))))
         more = {TRIGGER: options.values["windowsize"]} if "windowsize" in options.values else {}
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
-        frame = _frames(values.get("frame", ())) or Frame()
+        frame = _frames_in(values.get("frame", ())) or Frame()
         self._started.append(_Started(line, frame, options.joined(Table(more))))
         return known_value(None, line)
 
@@ -333,7 +337,7 @@ class _Reader(Interpreter):
                     for each in arguments[0]
                 )
             )
-        others = [_frames(each) for each in (*arguments, *named.values.values())]
+        others = [_frames_in(each) for each in (*arguments, *named.values.values())]
         joined = all_of([frame, *(each for each in others if each is not None)])
         return known_value(joined if name in _PLAIN else replace(joined, shaped=True), line)
 
@@ -353,7 +357,7 @@ class _Reader(Interpreter):
             frames = list(self._views.values())
         return known_value(replace(all_of(frames), shaped=True), line) if frames else None
 
-    def _add(self, options: Table, line: int) -> int:
+    def _add_source(self, options: Table, line: int) -> int:
         self.sources.append(
             Source(line, {key: in_text(value) for key, value in options.values.items()}, options.more)
         )
@@ -363,24 +367,24 @@ class _Reader(Interpreter):
 def _function_of(value: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
     """Return the function that a sink is; of an object the one that a call of it runs."""
     if isinstance(value, Instance):
-        return next((_function_of(each.value) for each in member(value.of, "__call__") or ()), None)
+        return next((_function_of(each.value) for each in find_member(value.of, "__call__") or ()), None)
     return value.node if isinstance(value, Function) else None
 
 
-def _frames(values: Values) -> Frame | None:
+def _frames_in(values: Values) -> Frame | None:
     """Return the streaming frames among values as one."""
     frames = [each.value for each in values if isinstance(each.value, Frame)]
     return one_of(frames) if frames else None
 
 
-def _lowered(options: Table) -> Table:
+def _with_lower_case_names(options: Table) -> Table:
     return Table(
         {str(key).lower(): value for key, value in options.values.items()},
         options.more,
     )
 
 
-def _merged(streams: Sequence[Stream]) -> Table:
+def _merge_options(streams: Sequence[Stream]) -> Table:
     """Return the options that a reader or writer has after different branches."""
     options = streams[0].options
     for each in streams[1:]:
@@ -399,7 +403,7 @@ def _with_option(of: Stream, name: str, arguments: Sequence[Values], named: Tabl
         else:
             options = Table({str(key[0].value).lower(): value})
     elif name == "options":
-        options = _lowered(named.joined(as_table(arguments[0])) if arguments else named)
+        options = _with_lower_case_names(named.joined(as_table(arguments[0])) if arguments else named)
     elif name == "format":
         options = Table({FORMAT: arguments[0] if arguments else named.values.get("source", ())})
     elif name == "trigger":
@@ -419,7 +423,7 @@ def _with_option(of: Stream, name: str, arguments: Sequence[Values], named: Tabl
     return Stream(of.line, of.options.joined(options), of.frame)
 
 
-def _likeness(source: Source) -> Any:
+def _identity_of_call(source: Source) -> Any:
     """Return what two evaluations of the same call have in common."""
     values = ((key, frozenset(str(one.value) for one in value)) for key, value in source.options.items())
     return source.line, frozenset(values), source.more

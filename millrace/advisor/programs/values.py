@@ -208,7 +208,7 @@ def first_unknown(values: Values) -> Alternative | None:
     return next((each for each in values if isinstance(each.value, Unknown)), None)
 
 
-def plain(value: Any) -> Any:
+def to_python_value(value: Any) -> Any:
     """Return a value as Python's own.
 
     Raises
@@ -219,19 +219,19 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Items):
-        return [plain(_single(each)) for each in value.values]
+        return [to_python_value(_single_or_raise(each)) for each in value.values]
     if isinstance(value, Table) and not value.more:
-        return {key: plain(_single(each)) for key, each in value.values.items()}
+        return {key: to_python_value(_single_or_raise(each)) for key, each in value.values.items()}
     raise NotPlainError
 
 
-def _single(values: Values) -> Any:
+def _single_or_raise(values: Values) -> Any:
     if len(values) != 1:
         raise NotPlainError
     return values[0].value
 
 
-def lift(value: Any, line: int) -> Any:
+def to_program_value(value: Any, line: int) -> Any:
     """Return one of Python's values as a value of the program; an unknown one if it is too large or of another kind."""
     if value is None or isinstance(value, bool | float):
         return value
@@ -240,9 +240,9 @@ def lift(value: Any, line: int) -> Any:
     if isinstance(value, str):
         return value if len(value) <= LONGEST_TEXT else Unknown("a text that is too long")
     if isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:
-        return Items(tuple(known_value(lift(each, line), line) for each in value))
+        return Items(tuple(known_value(to_program_value(each, line), line) for each in value))
     if isinstance(value, Mapping) and len(value) <= MOST_ITEMS:
-        return Table({key: known_value(lift(each, line), line) for key, each in value.items()})
+        return Table({key: known_value(to_program_value(each, line), line) for key, each in value.items()})
     return Unknown("a value of another kind")
 
 
@@ -274,20 +274,20 @@ def compute(function: Callable[..., Any], operands: Iterable[Values], line: int,
             continue
         at = max((each.line for each in choice), default=line) or line
         try:
-            result = function(*(plain(each.value) for each in choice))
+            result = function(*(to_python_value(each.value) for each in choice))
         except Exception:  # the value is not plain, or the program's Python raises it too
             alternatives.append(Alternative(Unknown(origin), line))
         else:
-            alternatives.append(Alternative(lift(result, at), at))
+            alternatives.append(Alternative(to_program_value(result, at), at))
     return union(alternatives)
 
 
-def truth(values: Values) -> bool | None:
+def condition_value(values: Values) -> bool | None:
     """Return whether a condition holds; None if that is unknown."""
     truths = set()
     for each in values:
         try:
-            truths.add(bool(plain(each.value)))
+            truths.add(bool(to_python_value(each.value)))
         except NotPlainError:
             return None
     return truths.pop() if len(truths) == 1 else None

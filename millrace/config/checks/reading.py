@@ -37,8 +37,8 @@ def check_reading(
             "dead_letter, or a land query and a derive query with latest_by: what is deleted is found by its key, "
             "and rows of this query are known by their place in the topic",
         )
-    yield from _limits(here, job, query, reading)
-    yield from _partitions(here, source, stream, query, reading)
+    yield from _check_limits(here, job, query, reading)
+    yield from _check_partitions(here, source, stream, query, reading)
     if (
         reading.min_partitions is not None
         and stream.given_partitions
@@ -51,7 +51,7 @@ def check_reading(
         )
 
 
-def _limits(path: Path, job: Job, query: StreamQuery, reading: KafkaReading) -> Iterator[Finding]:
+def _check_limits(path: Path, job: Job, query: StreamQuery, reading: KafkaReading) -> Iterator[Finding]:
     least, delay = reading.min_records_per_batch, reading.max_delay
     if least is not None and query.records_per_batch is not None and least > query.records_per_batch:
         yield Finding(
@@ -78,7 +78,7 @@ def _limits(path: Path, job: Job, query: StreamQuery, reading: KafkaReading) -> 
         )
 
 
-def _partitions(
+def _check_partitions(
     path: Path, source: str, stream: Stream, query: StreamQuery, reading: KafkaReading
 ) -> Iterator[Finding]:
     listed, offsets = reading.partitions, reading.start_offsets

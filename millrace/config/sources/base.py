@@ -312,7 +312,7 @@ class StreamConfig(Model, ABC):
         return ()
 
     @abstractmethod
-    def own_name(self, name: str, prefix: str) -> str:
+    def physical_name(self, name: str, prefix: str) -> str:
         """Return its deployed name; the pattern, for a stream of several topics.
 
         Parameters

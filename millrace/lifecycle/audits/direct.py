@@ -36,7 +36,7 @@ class SinkRecords(LandedRecords):
 
     _all: dict[datetime, Mapping[Place, set[int]]] = field(default_factory=dict, repr=False, compare=False)
 
-    def since(self, moment: datetime) -> Mapping[Place, set[int]]:
+    def offsets_written_since(self, moment: datetime) -> Mapping[Place, set[int]]:
         """Return the offsets of all records written since a time, whatever their own time; the result is cached."""
         if moment not in self._all:
             rows = where.GreaterThanOrEqual("_landed_at", (moment - _SLACK).isoformat())
@@ -70,7 +70,9 @@ class RecordTable:
     def offsets_between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
         """Return the offsets of a partition in a range, whatever the records' own time."""
         offsets = self.letters.offsets_between(topic, partition, first, last)
-        written = self.sink.since(self.begin).get((topic, partition), set()) if self.sink else set()
+        written = (
+            self.sink.offsets_written_since(self.begin).get((topic, partition), set()) if self.sink else set()
+        )
         return offsets | {offset for offset in written if first <= offset <= last}
 
 
@@ -105,10 +107,10 @@ def claimed_ranges(
             start = offsets["start"].get(partition, 0 if earliest else end)
             if partition in places:
                 claimed.setdefault(places[partition], []).append((start, end))
-    return {place: list(_joined(ranges)) for place, ranges in claimed.items()}
+    return {place: list(_join_ranges(ranges)) for place, ranges in claimed.items()}
 
 
-def _joined(ranges: Sequence[Range]) -> Iterator[Range]:
+def _join_ranges(ranges: Sequence[Range]) -> Iterator[Range]:
     begin, reached = sorted(ranges)[0]
     for start, end in sorted(ranges):
         if start > reached:

@@ -200,7 +200,7 @@ def missing_offsets(landed: Iterable[int], first: int, end: int) -> list[tuple[i
 
 def audit_by_counters(
     hours: Sequence[datetime],
-    came: Mapping[datetime, int],
+    arrived: Mapping[datetime, int],
     landed: Mapping[datetime, int],
     *,
     began: datetime | None = None,
@@ -233,19 +233,24 @@ def audit_by_counters(
     begin, end = hours[0] - _AROUND * MINUTE, hours[-1] + HOUR + _AROUND * MINUTE
     minutes = [begin + number * MINUTE for number in range((end - begin) // MINUTE)]
     ends = [minute + MINUTE for minute in minutes]
-    behind = list(accumulate(came.get(minute, 0) - landed.get(minute, 0) for minute in minutes))
+    behind = list(accumulate(arrived.get(minute, 0) - landed.get(minute, 0) for minute in minutes))
     first = hours[0] if began is None else max(hours[0], began + _AROUND * MINUTE)
     base = max(b for at, b in zip(ends, behind, strict=True) if at <= first)
     # From the last to the first: the minimum from each minute on.
     least = list(accumulate(reversed(behind), min))[::-1]
     lost = {at: max(0, n - base) for at, n in zip(ends, least, strict=True)}
     return tuple(
-        HourlyCounts(start, _sum(came, start), _sum(landed, start), missing=lost[start + HOUR] - lost[start])
+        HourlyCounts(
+            start,
+            _sum_of_hour(arrived, start),
+            _sum_of_hour(landed, start),
+            missing=lost[start + HOUR] - lost[start],
+        )
         for start in hours
     )
 
 
-def _sum(counts: Mapping[datetime, int], start: datetime) -> int:
+def _sum_of_hour(counts: Mapping[datetime, int], start: datetime) -> int:
     return sum(counts.get(start + n * MINUTE, 0) for n in range(60))
 
 
@@ -306,21 +311,21 @@ def audit_by_records(
             came[hour] += 1
             if arrival.sequence in landed:
                 there[hour] += 1
-                holes += _hole(shard, run)
+                holes += _missing_ranges(shard, run)
                 run = []
             elif number > newest:
                 waiting[hour] += 1
             elif own is None or arrival.at >= own:
                 missing[hour] += 1
                 run.append(arrival)
-        holes += _hole(shard, run)
+        holes += _missing_ranges(shard, run)
     hourly = tuple(
         HourlyCounts(start, came[start], there[start], missing[start], waiting[start]) for start in hours
     )
     return hourly, tuple(holes)
 
 
-def _hole(shard: str, run: Sequence[ShardRecord]) -> list[MissingRange]:
+def _missing_ranges(shard: str, run: Sequence[ShardRecord]) -> list[MissingRange]:
     if not run:
         return []
     return [MissingRange(shard, run[0].sequence, run[-1].sequence, len(run), "lost", run[0].at, run[-1].at)]

@@ -174,7 +174,7 @@ class _Window:
             return NotAudited(self.query, name, why)
         kinesis, read, whole = (
             self.place.client("kinesis"),
-            self._positions(query, stream),
+            self._committed_positions(query, stream),
             query.start == "earliest",
         )
         if self.read or not self.place.counts:
@@ -194,7 +194,7 @@ class _Window:
                 f"CloudWatch keeps counts per minute for only {audit_kinesis.COUNTED.days} days; choose a smaller "
                 "--hours"
             )
-        hours = _ended(self.hours, self.end)
+        hours = _ended_hours(self.hours, self.end)
         return audit_kinesis.compare_counts(
             self.place.client("cloudwatch"),
             landed,
@@ -202,7 +202,7 @@ class _Window:
             query=self.query,
             stream=name,
             table=table,
-            unread=audit_kinesis.unread(kinesis, name, read),
+            unread=audit_kinesis.lagging_shards(kinesis, name, read),
             whole=whole,
         )
 
@@ -221,7 +221,7 @@ class _Window:
         result, holes = self._by_offsets(query, stream, route.topic, kept, route)
         return Audit(route.name, name, f"{table} and {names.table(letters)}", "offsets", result, holes)
 
-    def _positions(self, query: SourceQuery, stream: str) -> dict[str, Any]:
+    def _committed_positions(self, query: SourceQuery, stream: str) -> dict[str, Any]:
         """Return the positions at which the query continues after its last committed batch.
 
         Returns
@@ -256,7 +256,7 @@ class _Window:
         names = self.place.names
         stream, reading = names.environment.streams[name], query.kafka_reading or KafkaReading()
         assert stream.cluster_name is not None, f"{name} has no cluster"
-        read = self._positions(query, name)
+        read = self._committed_positions(query, name)
         topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
         holes: list[MissingRange] = []
         sums = {start: HourlyCounts(start, 0, 0, 0) for start in self.hours}
@@ -269,14 +269,16 @@ class _Window:
                 only=reading.partitions,
                 read=next_,
                 whole=query.start == "earliest" and reading.start_offsets is None,
-                claims=None if route is None else _claims(query, records, route, stream, each, next_),
+                claims=None
+                if route is None
+                else _claimed_ranges_if_filtered(query, records, route, stream, each, next_),
             )
             sums = {hour.start: sums[hour.start] + hour for hour in result}
             holes += (replace(h, shard=f"{each}/{h.shard}") if len(topics) > 1 else h for h in lacking)
         return tuple(sums.values()), tuple(holes)
 
 
-def _claims(
+def _claimed_ranges_if_filtered(
     query: SourceQuery,
     records: LandedRecords | RecordTable,
     route: DirectRoute,
@@ -310,7 +312,7 @@ def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
     return sorted(set(legs.values())).index(legs[stream])
 
 
-def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
+def _ended_hours(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
     """Return the hours that are over, with the minutes that CloudWatch may need to count them."""
     done = [hour for hour in hours if hour + timedelta(hours=1, minutes=5) <= datetime.now(UTC)]
     if not done:

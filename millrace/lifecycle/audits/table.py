@@ -76,7 +76,7 @@ class LandedRecords:
 
     def offsets_by_time(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
         """Return the offsets of Kafka records by topic and partition, of a window and an hour around it."""
-        return self._offsets(_window(begin - _APART, end + _APART))
+        return self._offsets(_time_window_condition(begin - _APART, end + _APART))
 
     def _offsets(self, rows: expressions.BooleanExpression) -> dict[tuple[str, int], set[int]]:
         offsets: dict[tuple[str, int], set[int]] = {}
@@ -120,7 +120,7 @@ class LandedRecords:
             # An hour at a time: the number of each of its records is held in memory.
             upto = min(begin + _AT_ONCE, end)
             by_minute: dict[str, datetime] = {}
-            for batch in self._scan(_window(begin, upto), "_id", "_arrived_at"):
+            for batch in self._scan(_time_window_condition(begin, upto), "_id", "_arrived_at"):
                 minutes = pc.floor_temporal(batch["_arrived_at"], unit="minute").to_pylist()
                 for identity, minute in zip(batch["_id"].to_pylist(), minutes, strict=True):
                     if _REPLAYED not in identity:
@@ -140,7 +140,7 @@ class LandedRecords:
 
     def rows(self, begin: datetime, end: datetime) -> int:
         """Return the number of good records, of all streams in the table, that arrived in a window."""
-        good = where.And(_window(begin, end), where.IsNull("_error"))
+        good = where.And(_time_window_condition(begin, end), where.IsNull("_error"))
         with aws_errors(self._name):
             return int(self.table.refresh().scan(row_filter=good).count())
 
@@ -155,7 +155,7 @@ class LandedRecords:
         return ".".join(self.table.name())
 
 
-def _window(begin: datetime, end: datetime) -> expressions.BooleanExpression:
+def _time_window_condition(begin: datetime, end: datetime) -> expressions.BooleanExpression:
     window: expressions.BooleanExpression = where.And(
         where.GreaterThanOrEqual("_arrived_at", begin.isoformat()),
         where.LessThan("_arrived_at", end.isoformat()),

@@ -65,7 +65,7 @@ class Erasures:
         """Write a request for every job; it replaces an earlier one."""
         body = json.dumps(asdict(request)).encode()
         for job in self.jobs:
-            bucket, key = self._place(job, "request")
+            bucket, key = self._bucket_and_key(job, "request")
             with translate_aws_errors(f"writing s3://{bucket}/{key}"):
                 done = self.s3.put_object(Bucket=bucket, Key=key, Body=body)
             if "VersionId" in done:
@@ -74,14 +74,14 @@ class Erasures:
     def current_request(self) -> dict[str, Any] | None:
         """Return the request that is being applied; None without one."""
         for job in self.jobs:
-            request = self._read(job, "request")
+            request = self._read_json(job, "request")
             if request is not None and request["apply"]:
                 return request
         return None
 
     def read_answers(self, erasure: str) -> Answers:
         """Return the jobs' answers, without those that have not answered."""
-        answers = {job: self._read(job, erasure) for job in self.jobs}
+        answers = {job: self._read_json(job, erasure) for job in self.jobs}
         return {job: answer for job, answer in answers.items() if answer is not None}
 
     def wait(
@@ -131,7 +131,7 @@ class Erasures:
         """Delete the requests and answers of an erasure that is over, was only a preview, or is not wanted."""
         for job in self.jobs:
             for name in ("request", erasure):
-                bucket, key = self._place(job, name)
+                bucket, key = self._bucket_and_key(job, name)
                 with translate_aws_errors(f"deleting s3://{bucket}/{key}"):
                     self.s3.delete_object(Bucket=bucket, Key=key)
         for bucket, key, version in self._versions:
@@ -140,18 +140,18 @@ class Erasures:
                 self.s3.delete_object(Bucket=bucket, Key=key, VersionId=version)
         self._versions.clear()
 
-    def _read(self, job: str, name: str) -> dict[str, Any] | None:
-        bucket, key = self._place(job, name)
+    def _read_json(self, job: str, name: str) -> dict[str, Any] | None:
+        bucket, key = self._bucket_and_key(job, name)
         with translate_aws_errors(f"reading s3://{bucket}/{key}"), ignore_missing(*MISSING_OBJECT):
             return dict(json.loads(self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         return None
 
-    def _place(self, job: str, name: str) -> tuple[str, str]:
+    def _bucket_and_key(self, job: str, name: str) -> tuple[str, str]:
         bucket, prefix = split_url(self.names.checkpoints(job))
         return bucket, f"{prefix}/{FOLDER}/{name}.json"
 
 
-def beyond_reach(environment: Environment, names: Names, where: str) -> Iterator[str]:
+def places_not_erased(environment: Environment, names: Names, where: str) -> Iterator[str]:
     """Yield what an erasure does not reach, a sentence each, with what a person can do there.
 
     Parameters

@@ -38,7 +38,7 @@ PHRASES = {
     "SwitchOffAlarms": "switching off its no-data alarms",
     "SwitchOnAlarms": "switching on its no-data alarms",
     "Measure": "measuring the slowest batch of the last hours",
-    "KeepWish": "keeping the desired state running",
+    "KeepDesiredState": "keeping the desired state running",
     "StopRun": "asking the run to end",
     "WaitForEnd": "waiting until the run has ended",
     "Revoked": "the job was stopped in the meantime: stopping the new run",

@@ -84,7 +84,7 @@ def bucket_history_server(bucket: EventLogBucket) -> HistoryServer:
     JarError
         The jars that read S3 are missing.
     """
-    return start(bucket.settings(), bucket.credentials, jars.files("sandbox"))
+    return start(bucket.settings(), bucket.credentials, jars.jar_files("sandbox"))
 
 
 def start(

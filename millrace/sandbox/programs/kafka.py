@@ -61,7 +61,7 @@ def broker_count(bootstrap: str) -> int:
 
 
 @contextmanager
-def running(
+def running_broker(
     *,
     keep: bool = False,
     name: str = "kafka",
@@ -134,9 +134,9 @@ def format_broker(
         "message.max.bytes": 10485880,
         **more,
     }
-    file = _properties(home, number)
+    file = _broker_properties(home, number)
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    command = [*_java(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", file]
+    command = [*_java_command(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", file]
     formatting = Process.start(
         "kafka-format", command, environment=program_environment(), log=home / "format.log"
     )
@@ -146,15 +146,15 @@ def format_broker(
 
 def run_broker(home: Path, number: int, name: str, log: Path) -> Process:
     """Start a broker whose settings are written."""
-    command = [*_java(), "kafka.Kafka", _properties(home, number)]
+    command = [*_java_command(), "kafka.Kafka", _broker_properties(home, number)]
     return Process.start(name, command, environment=program_environment(), log=log)
 
 
-def _properties(home: Path, number: int) -> Path:
+def _broker_properties(home: Path, number: int) -> Path:
     return home / f"broker-{number}.properties"
 
 
-def _java() -> list[str | Path]:
-    class_path = ":".join(str(path) for path in jars.files("kafka-broker"))
+def _java_command() -> list[str | Path]:
+    class_path = ":".join(str(path) for path in jars.jar_files("kafka-broker"))
     # Plain HotSpot flags: a broker of one node needs neither a large heap nor parallel collection.
     return [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path]

@@ -180,7 +180,7 @@ class SandboxSpark:
         archive = self._download(document["archive"], home / document["archive"].rpartition("/")[2])
         own = [self._download(url, home / url.rpartition("/")[2]) for url in document["jars"]]
         shipped = ("sandbox", "kafka-client", "postgresql") if document["engine"] == "glue" else ("sandbox",)
-        engine = [path for jar_set in shipped for path in jars.files(jar_set, line)]
+        engine = [path for jar_set in shipped for path in jars.jar_files(jar_set, line)]
         settings = self.settings(document)
         settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
         settings["spark.eventLog.dir"] = event_logs.as_uri()

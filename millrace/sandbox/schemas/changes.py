@@ -86,18 +86,18 @@ def from_changes(
         if row is None:
             continue
         rows[table].append(json.dumps(row).encode())
-        if wrapped and (kind := _row(event["schema"])) is not None:
+        if wrapped and (kind := _row_type(event["schema"])) is not None:
             schemas[table] = kind
     if not rows:
         raise InferenceError(f"no record of the sample is a change of a row in format {form}")
     result = {}
     for table, some in sorted(rows.items()):
         guessed = from_json(some, required=required, narrow=narrow)
-        result[table] = _typed(guessed, schemas.get(table), guess=form == "debezium")
+        result[table] = _with_declared_types(guessed, schemas.get(table), guess=form == "debezium")
     return result
 
 
-def files(tables: Sequence[str]) -> dict[str, str]:
+def schema_file_names(tables: Sequence[str]) -> dict[str, str]:
     """Return the name of a schema file for each table: that of the table, with its schema if two have the same."""
     short = [each.rpartition(".")[2] for each in tables]
     return {
@@ -122,14 +122,14 @@ def _of_dms(event: Any) -> tuple[str, Mapping[str, Any] | None]:
     return f"{metadata.get('schema-name')}.{metadata.get('table-name')}", row
 
 
-def _row(envelope: Mapping[str, Any]) -> StructType | None:
+def _row_type(envelope: Mapping[str, Any]) -> StructType | None:
     """Return the type of the row after a change, from the schema of an event."""
     fields = {each.get("field"): each for each in envelope.get("fields", ())}
-    kind = _kind(fields["after"]) if "after" in fields else None
+    kind = _type_of_part(fields["after"]) if "after" in fields else None
     return kind if isinstance(kind, StructType) else None
 
 
-def _kind(part: Mapping[str, Any]) -> DataType:
+def _type_of_part(part: Mapping[str, Any]) -> DataType:
     name, kind = str(part.get("name")), part.get("type")
     if name == "org.apache.kafka.connect.data.Decimal":
         more = part.get("parameters") or {}
@@ -140,22 +140,22 @@ def _kind(part: Mapping[str, Any]) -> DataType:
     if name in _NAMED:
         return _NAMED[name]
     if kind == "array":
-        return ArrayType(_kind(part["items"]))
+        return ArrayType(_type_of_part(part["items"]))
     if kind == "map":
-        return MapType(StringType(), _kind(part["values"]))
+        return MapType(StringType(), _type_of_part(part["values"]))
     if kind == "struct":
-        return StructType([_field(each) for each in part.get("fields", ())])
+        return StructType([_struct_field(each) for each in part.get("fields", ())])
     return _PLAIN.get(str(kind), StringType())
 
 
-def _field(part: Mapping[str, Any]) -> StructField:
+def _struct_field(part: Mapping[str, Any]) -> StructField:
     inner = part["items"] if part.get("type") == "array" else part
     unit = _UNITS.get(str(inner.get("name")))
     comment = {"comment": f"epoch {unit}"} if unit else None
-    return StructField(str(part.get("field")), _kind(part), bool(part.get("optional")), comment)
+    return StructField(str(part.get("field")), _type_of_part(part), bool(part.get("optional")), comment)
 
 
-def _typed(guessed: Inferred, schema: StructType | None, *, guess: bool) -> Inferred:
+def _with_declared_types(guessed: Inferred, schema: StructType | None, *, guess: bool) -> Inferred:
     if schema is None:
         for each in guessed.fields if guess else ():
             each.conflicts.append(_GUESSED)

@@ -20,7 +20,7 @@ _LARGEST = 64 << 20
 _WAIT_SECONDS = 10.0
 
 
-def of_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]:
+def sample_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]:
     """Read the last records of a topic, as many from each partition; no group's offsets change.
 
     Parameters
@@ -65,7 +65,7 @@ def of_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]
         consumer.close()
 
 
-def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
+def sample_stream(client: Any, stream: str, count: int) -> list[bytes]:
     """Read records of a Kinesis stream, as many from each shard, from the oldest on.
 
     Parameters
@@ -117,7 +117,7 @@ def read_lines(path: Path, count: int) -> list[bytes]:
         return list(islice((line.rstrip(b"\r\n") for line in file if line.strip()), count))
 
 
-def header(path: Path, delimiter: str) -> list[str]:
+def csv_header(path: Path, delimiter: str) -> list[str]:
     """Read the first record of a CSV file as names.
 
     Parameters

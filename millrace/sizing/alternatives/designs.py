@@ -13,10 +13,10 @@ from millrace.config.model import Environment
 from millrace.sizing.cost import CENT, HOURS, stream_cost
 from millrace.sizing.jobs.core_spreads import shared_batches
 from millrace.sizing.jobs.job import plan_job
-from millrace.sizing.jobs.sharing import Batch, divide, fewest_shared_cores
+from millrace.sizing.jobs.sharing import Batch, divide_into_tasks, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.model import Figure, JobPlan
-from millrace.sizing.prices_and_limits import PriceTable, limits
+from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import by_driver
 from millrace.sizing.queries.query import Source
@@ -115,7 +115,7 @@ class JobPlanner:
         sized, _ = self.plan(job, partitions)
         if sized is None:
             return math.inf
-        own = (_usd(self, readings[name], partitions[name]) for name in streams)
+        own = (_stream_usd(self, readings[name], partitions[name]) for name in streams)
         return sum(own) + sum(line.usd for line in sized.cost)
 
 
@@ -157,24 +157,24 @@ def cheapest_partitions(
             shared.sort(key=lambda one: -one.cores)
             different = {tuple(one.partitions.values()): one for one in shared}
             lowered: list[tuple[float, int, dict[str, int]]] = []
-            for candidate in _cheapest(planner, job, chosen, [*different.values()]):
+            for candidate in _cheapest_candidates(planner, job, chosen, [*different.values()]):
                 fewer = {**chosen, **candidate.partitions}
                 for stream in streams:
-                    fewer[stream.name] = _fewest(planner, job, stream, fewer, candidate.cores)
+                    fewer[stream.name] = _fewest_partitions(planner, job, stream, fewer, candidate.cores)
                 usd = planner.usd(job, readings, [*own], fewer)
                 lowered.append((round(usd, 6), len(lowered), fewer))
             chosen |= min(lowered)[-1]
             continue
         costs = {
-            (name, number): _usd(planner, readings[name], number)
+            (name, number): _stream_usd(planner, readings[name], number)
             for name, numbers in own.items()
             for number in numbers.values()
         }
-        chosen |= _cheapest(planner, job, chosen, _candidates(own, costs))[0].partitions
+        chosen |= _cheapest_candidates(planner, job, chosen, _combined_candidates(own, costs))[0].partitions
     return chosen
 
 
-def _usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
+def _stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
     """Return the dollars a month of a stream with so many partitions."""
     stream, prices = reading.stream, planner.prices
     shared = sum(not demand.fan_out for demand in reading.readers)
@@ -184,7 +184,7 @@ def _usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
     lines = stream_cost(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
     usd = sum(line.usd for line in lines)
     if stream.has_shard_metrics:
-        usd += number * limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")
+        usd += number * service_limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")
     return usd
 
 
@@ -204,22 +204,22 @@ def _shared_candidates(
     for least in _read_in_waves(planner, demands, readings, chosen):
         batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
         free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
-        lowest = sum(_usd(planner, streams[name], number) for name, number in least.items())
+        lowest = sum(_stream_usd(planner, streams[name], number) for name, number in least.items())
         most = fewest_shared_cores(batches)
         yield Candidate(most, lowest, least)
         for cores in range(fewest_shared_cores(batches, free=free), most + 1):
             workers = _workers_usd(planner, job, cores)
             if lowest + workers > best + CENT:  # more cores never cost less
                 break
-            for may in _choices(batches, cores, free):
-                tasks = divide(batches, cores, free=may)
+            for may in _partition_choices(batches, cores, free):
+                tasks = divide_into_tasks(batches, cores, free=may)
                 if tasks is None:
                     continue
                 number = dict(least)
                 for demand, own, more in zip(demands, tasks, may, strict=True):
                     for name, part in demand.streams.items() if more else ():
                         number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
-                usd = sum(_usd(planner, streams[name], each) for name, each in number.items())
+                usd = sum(_stream_usd(planner, streams[name], each) for name, each in number.items())
                 best = min(best, usd + workers)
                 yield Candidate(cores, usd, number)
 
@@ -250,9 +250,9 @@ def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
         yield from (members[:size] for size in range(len(members) + 1))
 
 
-def _choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iterator[list[bool]]:
+def _partition_choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iterator[list[bool]]:
     """Yield which batches may get more partitions: each choice among those that would take some, or, of many, the largest ones."""
-    tasks = divide(batches, cores, free=free)
+    tasks = divide_into_tasks(batches, cores, free=free)
     assert tasks is not None
     contested = [
         place
@@ -264,7 +264,7 @@ def _choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iter
         yield [may and place not in gone for place, may in enumerate(free)]
 
 
-def _candidates(
+def _combined_candidates(
     options: Mapping[str, Mapping[int, int]], usd: Mapping[tuple[str, int], float]
 ) -> list[Candidate]:
     """Return the cheapest partitions of several streams for each number of cores of all together."""
@@ -280,7 +280,7 @@ def _candidates(
     return [*found.values()]
 
 
-def _cheapest(
+def _cheapest_candidates(
     planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[Candidate]
 ) -> list[Candidate]:
     """Return the candidates with which streams and job cost the least, the best first, then those that pins refuse."""
@@ -304,7 +304,7 @@ def _cheapest(
     return [*cheapest[:_LOWERED], *refused[:_LOWERED]]
 
 
-def _fewest(
+def _fewest_partitions(
     planner: JobPlanner, job: str, reading: StreamWithReaders, chosen: Mapping[str, int], cores: int
 ) -> int:
     """Return the fewest partitions of a stream with which it and the job cost less, while other streams keep theirs.
@@ -312,19 +312,22 @@ def _fewest(
     The search divides the batches of all streams together, which gives some of them more than they need beside the others.
     """
     least, most = reading.fewest(one_wave=False), chosen[reading.name]
-    if _usd(planner, reading, least) == _usd(planner, reading, most):
+    if _stream_usd(planner, reading, least) == _stream_usd(planner, reading, most):
         return most
     now, _ = planner.plan(job, chosen)
     usd = math.inf
     if now is not None:
-        usd = _usd(planner, reading, most) + sum(line.usd for line in now.cost)
+        usd = _stream_usd(planner, reading, most) + sum(line.usd for line in now.cost)
         cores = now.executors.value * now.vcpu
     paid, demands = planner.environment.jobs[job].cores or cores, planner.demands[job]
     for number in range(least, most):
         fewer = {**chosen, reading.name: number}
-        if divide(shared_batches(demands, planner.sources(demands, fewer)), paid) is not None:
+        if divide_into_tasks(shared_batches(demands, planner.sources(demands, fewer)), paid) is not None:
             sized, _ = planner.plan(job, fewer)
-            if sized and _usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - CENT:
+            if (
+                sized
+                and _stream_usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - CENT
+            ):
                 return number
     return most
 

@@ -10,7 +10,7 @@ from millrace.config.aws.accounts import named_hosts
 from millrace.config.job_networks import network_reasons, vpc_reason
 from millrace.config.kafka.login import secret_of
 from millrace.config.model import Environment, Job, MskCluster, Stream
-from millrace.sizing.cost import GB, HOURS, SECONDS, by_tier, item
+from millrace.sizing.cost import GB, HOURS, SECONDS, cost_by_tier, cost_item
 from millrace.sizing.model import CostItem, Figure, Input, NetworkPlan, pinned
 from millrace.sizing.prices_and_limits import PriceTable
 from millrace.sizing.text_format import count
@@ -99,7 +99,7 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
         why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
         return NetworkPlan(pinned("existing", "egress", why, ("network", "vpc")), called, 0), ()
     zones, asked = environment.zones, environment.network.egress
-    costs = _costs(environment, called, prices)
+    costs = _costs_by_egress(environment, called, prices)
     usd = {way: sum(line.usd for line in cost) for way, cost in costs.items()}
     chosen = min(costs, key=usd.__getitem__) if asked == "cheapest" else asked
     other: Egress = "nat" if chosen == "endpoints" else "endpoints"
@@ -120,25 +120,25 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     return NetworkPlan(figure, called, zones), (first, *rest)
 
 
-def _volume(environment: Environment) -> tuple[float, bool]:
+def _monthly_gb(environment: Environment) -> tuple[float, bool]:
     """Return the GB a month that jobs read from services, and whether that is assumed; S3 traffic uses its gateway."""
     read = [stream.traffic for stream in _streams_inside(environment) if stream.services]
     gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB
     return gigabytes, any(t.basis == "assumed" for t in read)
 
 
-def _costs(
+def _costs_by_egress(
     environment: Environment, called: tuple[str, ...], prices: PriceTable
 ) -> dict[Egress, tuple[CostItem, ...]]:
     zones = environment.zones
-    volume, guess = _volume(environment)
+    volume, guess = _monthly_gb(environment)
     data = f"{volume:,.0f} GB"
     endpoints = f"{', '.join(called)} in {zones} zones"
     # One in each zone: the failure of a zone affects only its own gateway.
     gateways = f"{count(zones, 'gateway')}, one in each zone, for {HOURS} h"
     return {
         "endpoints": (
-            item(
+            cost_item(
                 "endpoints",
                 len(called) * zones,
                 "network.endpoint_month",
@@ -147,15 +147,15 @@ def _costs(
                 assumed=False,
             ),
             *(
-                item(
+                cost_item(
                     "endpoint data", gb, f"network.{tier}endpoint_gb", prices, f"{gb:,.0f} GB", assumed=guess
                 )
-                for _, tier, gb in by_tier(volume, _DATA_TIERS) or [(0, "", 0.0)]
+                for _, tier, gb in cost_by_tier(volume, _DATA_TIERS) or [(0, "", 0.0)]
             ),
         ),
         "nat": (
-            item("NAT gateways", zones * HOURS, "network.nat_hour", prices, gateways, assumed=False),
-            item("NAT data", volume, "network.nat_gb", prices, data, assumed=guess),
+            cost_item("NAT gateways", zones * HOURS, "network.nat_hour", prices, gateways, assumed=False),
+            cost_item("NAT data", volume, "network.nat_gb", prices, data, assumed=guess),
         ),
     }
 
@@ -182,8 +182,8 @@ def dns_cost(environment: Environment, workers: int, prices: PriceTable) -> tupl
     domains = len(resolved_domains(environment)) + 1
     why = f"{count(workers, 'worker')} ask for {count(names, 'name')} {_LOOKUPS_HOUR} times an hour"
     return (
-        item("DNS queries", queries, "network.dns_million_queries", prices, why, assumed=True),
-        item(
+        cost_item("DNS queries", queries, "network.dns_million_queries", prices, why, assumed=True),
+        cost_item(
             "DNS domains",
             domains,
             "network.dns_domain_month",

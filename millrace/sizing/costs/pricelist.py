@@ -61,7 +61,7 @@ def price_list_region(region: str) -> str:
     return "cn-northwest-1" if region.startswith("cn-") else "us-east-1"
 
 
-def renew(pricing: Any, region: str, current: Mapping[str, Price], today: date) -> Renewal:
+def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today: date) -> Renewal:
     """Update every price that has a product.
 
     Parameters
@@ -88,7 +88,7 @@ def renew(pricing: Any, region: str, current: Mapping[str, Price], today: date) 
         if product is None:
             continue
         try:
-            usd = _price(product, list(_answers(pricing, product, region)), region)
+            usd = _price_of_product(product, list(_matching_products(pricing, product, region)), region)
             if not old.usd / _FAR <= usd <= old.usd * _FAR:
                 raise _UnclearError(
                     f"the new price, ${usd:g}, is far from the old one, ${old.usd:g}; its unit may have changed"
@@ -122,7 +122,7 @@ class _UnclearError(Exception):
     """There is no price, or no certain one; the message is the reason."""
 
 
-def _answers(pricing: Any, product: Product, region: str) -> Iterator[Mapping[str, Any]]:
+def _matching_products(pricing: Any, product: Product, region: str) -> Iterator[Mapping[str, Any]]:
     """Yield the products that the API finds, over all pages; its filter of usage types matches substrings."""
     wanted = {**product.attributes, **({} if product.worldwide else {"regionCode": region})}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
@@ -141,7 +141,7 @@ def _answers(pricing: Any, product: Product, region: str) -> Iterator[Mapping[st
                 raise _UnclearError("the answer is not JSON") from None
 
 
-def _price(product: Product, answers: list[Mapping[str, Any]], region: str) -> float:
+def _price_of_product(product: Product, answers: list[Mapping[str, Any]], region: str) -> float:
     """Return the price of the one product that fits, in our unit.
 
     Regions' prefixes are such as ``EUW1-`` and ``EU-``, for keys the region itself; us-east-1 often has none.
@@ -157,12 +157,12 @@ def _price(product: Product, answers: list[Mapping[str, Any]], region: str) -> f
         terms = list(fitting[0]["terms"]["OnDemand"].values())
         if len(terms) != 1:
             raise _UnclearError(f"the product has {len(terms)} on-demand terms, so its price is ambiguous")
-        return _amount(product, _tier(product, list(terms[0]["priceDimensions"].values())))
+        return _amount_in_unit(product, _select_tier(product, list(terms[0]["priceDimensions"].values())))
     except (KeyError, TypeError, AttributeError, InvalidOperation) as error:
         raise _UnclearError(f"the answer has an unexpected shape: {error!r}") from error
 
 
-def _tier(product: Product, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _select_tier(product: Product, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     begins = {Decimal(each.get("beginRange", "0")): each for each in tiers}
     if len(begins) != len(tiers) or (len(tiers) > 1 and not product.tiers):
         at = ", ".join(each.get("beginRange", "0") for each in tiers)
@@ -172,7 +172,7 @@ def _tier(product: Product, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]
     return ours
 
 
-def _amount(product: Product, tier: Mapping[str, Any]) -> float:
+def _amount_in_unit(product: Product, tier: Mapping[str, Any]) -> float:
     unit = re.sub(r"[^a-z0-9]", "", tier["unit"].lower())
     if unit not in product.units:
         raise _UnclearError(f"the unit is {tier['unit']}, not {' or '.join(product.units)}")

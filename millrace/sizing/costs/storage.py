@@ -8,7 +8,7 @@ from millrace.config.job_networks import network_reasons
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import DeriveQuery, DirectRouteQuery, LandingQuery, Query, WritesSink
 from millrace.sizing.cost import GB
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 
 
@@ -27,7 +27,7 @@ def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, ic
     if isinstance(query, DirectRouteQuery):
         streams = {route.source for route in query.routes.values() if _writes_to_lake(route, iceberg=iceberg)}
     elif not isinstance(query, LandingQuery) and not (
-        _writes_to_lake(query, iceberg=iceberg) and _follows(query)
+        _writes_to_lake(query, iceberg=iceberg) and _adds_a_row_per_record(query)
     ):
         return 0.0
     size = sum(
@@ -35,10 +35,10 @@ def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, ic
         for name, part in demand.streams.items()
         if name in streams
     )
-    return demand.work.rate * demand.average * size * limits()["usage.stored_share"] / GB
+    return demand.work.rate * demand.average * size * service_limits()["usage.stored_share"] / GB
 
 
-def kept_days(environment: Environment) -> float:
+def retention_days(environment: Environment) -> float:
     """Return how long a file is paid for after compaction has replaced it, in days; 0 without upkeep.
 
     It is kept as long as a snapshot names it, then as long as a bucket of ours keeps replaced versions.
@@ -46,7 +46,7 @@ def kept_days(environment: Environment) -> float:
     storage = environment.storage
     if storage.upkeep is None:
         return 0.0
-    versions = 0.0 if "lake" in storage.buckets else limits()["usage.replaced_days"]
+    versions = 0.0 if "lake" in storage.buckets else service_limits()["usage.replaced_days"]
     return storage.upkeep.snapshots.total_seconds() / 86_400 + versions
 
 
@@ -62,7 +62,7 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
     ]
     rates: dict[str, list[str]] = {}
     for job, name, query in environment.queries:
-        for what in _unknown(query):
+        for what in _unknown_costs(query):
             rates.setdefault(what, []).append(f"{job}/{name}")
     found += [f"{what} of {', '.join(queries)}" for what, queries in rates.items()]
     if environment.history is not None:
@@ -74,13 +74,13 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _unknown(query: Query) -> Iterator[str]:
+def _unknown_costs(query: Query) -> Iterator[str]:
     if isinstance(query, DeriveQuery) and query.state is not None:
         yield "requests of the state store"
     for each in query.ends.values():
         if not each.sink.in_lake:
             yield f"the {each.sink.kind} sink"
-        elif not _follows(each):
+        elif not _adds_a_row_per_record(each):
             yield "storage of the result"
 
 
@@ -89,7 +89,7 @@ def _writes_to_lake(query: WritesSink, *, iceberg: bool) -> bool:
     return query.sink.in_catalog if iceberg else query.sink.in_lake
 
 
-def _follows(query: WritesSink) -> bool:
+def _adds_a_row_per_record(query: WritesSink) -> bool:
     """Return whether a query adds a row for each record."""
     if not isinstance(query, DeriveQuery) or not query.key:
         return not isinstance(query, DeriveQuery) or query.state is None

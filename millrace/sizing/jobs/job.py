@@ -13,12 +13,12 @@ from millrace.config.model import Environment, Job
 from millrace.sizing.cost import job_cost
 from millrace.sizing.jobs.advice import job_advice
 from millrace.sizing.jobs.core_spreads import cores_why, job_spreads, source_of
-from millrace.sizing.jobs.memory import Memory, of_job, records_that_fit
+from millrace.sizing.jobs.memory import Memory, memory_of_job, records_that_fit
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
 from millrace.sizing.jobs.usage_costs import usage_cost
-from millrace.sizing.jobs.worker_choices import choices, worker_usd_hour
+from millrace.sizing.jobs.worker_choices import worker_choices, worker_usd_hour
 from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
-from millrace.sizing.prices_and_limits import PriceTable, limits
+from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.capacity import (
     CoreSpread,
 )
@@ -82,7 +82,7 @@ def plan_job(
         # More executors share the driver's cost, but each is billed for the start.
         if made.run is None or job.max_workers or job.cores or _least_usd(demands, made, paid) > least:
             break
-    cores = _cores(name, job, demands, number)
+    cores = _core_figure(name, job, demands, number)
     problems, queries, memory, run, ways, sized = made
 
     def worker() -> Input:
@@ -94,7 +94,7 @@ def plan_job(
             else Input("worker", value, why, f"worker types of {job.title}")
         )
 
-    executors, workers, wrong = _workers(name, sized, cores, worker)
+    executors, workers, wrong = _executors_and_workers(name, sized, cores, worker)
     problems += wrong
     ratio = allocation_ratio(
         demands, spreads, [source_of(each, sources).partitions for each in demands], cores.value
@@ -130,11 +130,11 @@ def plan_job(
             inputs=lambda: (
                 *(f"{demand.key}.cores" for demand in demands),
                 worker(),
-                *limits().as_inputs("memory."),
+                *service_limits().as_inputs("memory."),
             ),
         ),
         scaling=scaling,
-        network=_network(environment, name),
+        network=_network_figure(environment, name),
         worker_usd_hour=worker_usd_hour(sized.bills, prices),
         choices=ways,
         run=run,
@@ -146,7 +146,7 @@ def plan_job(
 
 def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -> float:
     """Return the dollars a month below which no bounded run of a job stays on so many cores."""
-    known, way = limits(), made.ways[0]
+    known, way = service_limits(), made.ways[0]
     assert made.run is not None
     stages = [[each.work for each in demands if each.lands is lands] for lands in (True, False)]
     seconds = sum(
@@ -188,15 +188,15 @@ def _with_workers(
         query, wrong = plan_query(demand, job, spread_, source, held)
         problems += wrong
         queries[demand.query] = query
-    memory = _memory(environment, job, demands, spreads, sources, queries)
+    memory = _memory_of_job(environment, job, demands, spreads, sources, queries)
     partitions = [source_of(demand, sources).partitions for demand in demands]
     run = plan_run(name, job, demands, spreads, partitions)
-    ways, sized = choices(job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores)
-    problems += _too_small(name, job, ways[0], memory)
+    ways, sized = worker_choices(job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores)
+    problems += _too_small_worker(name, job, ways[0], memory)
     return _WithWorkers(problems, queries, memory, run, ways, sized)
 
 
-def _network(environment: Environment, name: str) -> Figure[str]:
+def _network_figure(environment: Environment, name: str) -> Figure[str]:
     why = vpc_reason(environment, name)
     given = getattr(environment.jobs[name], "network", None)
     if given is not None:
@@ -209,11 +209,11 @@ def with_all_workers(plan: JobPlan, why: str) -> JobPlan:
     """Return the plan of a job with all executors all the time."""
     every = replace(plan.executors, why=why, origin="computed")
     return replace(
-        plan, scaling=replace(plan.scaling, min_executors=every, initial_executors=every, held=True)
+        plan, scaling=replace(plan.scaling, min_executors=every, initial_executors=every, fixed=True)
     )
 
 
-def _cores(name: str, job: Job, demands: Sequence[QueryDemand], number: int) -> Figure[int]:
+def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: int) -> Figure[int]:
     needed = sum(demand.least_cores for demand in demands)
     if job.cores is not None:
         why = f"pinned; the queries need {needed:.2f}"
@@ -232,7 +232,7 @@ def _cores(name: str, job: Job, demands: Sequence[QueryDemand], number: int) -> 
     )
 
 
-def _workers(
+def _executors_and_workers(
     name: str, job: Job, cores: Figure[int], worker: Callable[[], Input]
 ) -> tuple[Figure[int], Figure[int], list[Finding]]:
     """Return executors and workers of a job whose worker is chosen."""
@@ -272,7 +272,7 @@ def _workers(
     )
 
 
-def _memory(
+def _memory_of_job(
     environment: Environment,
     job: Job,
     demands: Sequence[QueryDemand],
@@ -293,10 +293,10 @@ def _memory(
             records,
             max(1, source_of(demand, sources).partitions if demand.lands else spread_.cores),
         )
-    return of_job(environment, job, list(demands), batches)
+    return memory_of_job(environment, job, list(demands), batches)
 
 
-def _too_small(name: str, job: Job, choice: WorkerChoice, memory: Memory) -> list[Finding]:
+def _too_small_worker(name: str, job: Job, choice: WorkerChoice, memory: Memory) -> list[Finding]:
     if choice.refused is None:
         return []
     path: tuple[str, ...] = ("jobs", name, "worker")

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import CoreSpread, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
 
@@ -66,7 +66,7 @@ class Batch:
         """Divide it into tasks."""
         if not self.partitions:
             return Tasks(number, self.work / number, self.work)
-        extra = 1 + limits()["spark.repartition.overhead"] if shuffled else 1.0
+        extra = 1 + service_limits()["spark.repartition.overhead"] if shuffled else 1.0
         even = self.evenly if number == self.partitions and not shuffled else float(number)
         # Those of the source are read before a shuffle, in waves over as many cores.
         read = self.evenly / math.ceil(self.evenly / number) if shuffled else even
@@ -76,7 +76,7 @@ class Batch:
         )
 
     @property
-    def _end(self) -> float:
+    def _seconds_until_end(self) -> float:
         # Shards that are as full as AWS takes them are read in a whole part of the time: rounding must not decide.
         return self.room * (1 + 1e-9)
 
@@ -87,11 +87,12 @@ class Batch:
             return self.in_tasks(least)
         plain = self.in_tasks(max(self.partitions, least) if free else self.partitions)
         shuffled = self.in_tasks(
-            whole_cores(self.work * (1 + limits()["spark.repartition.overhead"]) / self.room), shuffled=True
+            whole_cores(self.work * (1 + service_limits()["spark.repartition.overhead"]) / self.room),
+            shuffled=True,
         )
-        while shuffled.seconds >= self._end and shuffled.number <= self.partitions:
+        while shuffled.seconds >= self._seconds_until_end and shuffled.number <= self.partitions:
             shuffled = self.in_tasks(shuffled.number + 1, shuffled=True)
-        possible = [each for each in (plain, shuffled) if each.seconds < self._end]
+        possible = [each for each in (plain, shuffled) if each.seconds < self._seconds_until_end]
         return min(possible, key=lambda each: each.number, default=plain)
 
 
@@ -116,14 +117,17 @@ def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Batch:
 def fewest_shared_cores(batches: Sequence[Batch], *, free: Sequence[bool] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
     most = sum(
-        each.on_own_cores(free=own).number for each, own in zip(batches, _each(free, batches), strict=True)
+        each.on_own_cores(free=own).number
+        for each, own in zip(batches, _choice_per_batch(free, batches), strict=True)
     )
     return bisect_left(
-        range(most), True, lo=1, key=lambda cores: divide(batches, cores, free=free) is not None
+        range(most), True, lo=1, key=lambda cores: divide_into_tasks(batches, cores, free=free) is not None
     )
 
 
-def divide(batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()) -> list[Tasks] | None:
+def divide_into_tasks(
+    batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()
+) -> list[Tasks] | None:
     """Divide all batches into tasks that end in time on a number of cores; None if they do not.
 
     Either there is a core for each task, or the work of all bounds when each task begins (:func:`_max_task_seconds`). Less traffic or a
@@ -134,7 +138,7 @@ def divide(batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()) -
     free
         For each batch, whether its source may get more partitions.
     """
-    may = _each(free, batches)
+    may = _choice_per_batch(free, batches)
     own = [each.on_own_cores(free=more) for each, more in zip(batches, may, strict=True)]
     if sum(each.number for each in own) <= cores:
         return own
@@ -142,7 +146,7 @@ def divide(batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()) -
     while True:
         found = []
         for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
-            most = _max_task_seconds(batch, _waiting(batches, plain, place), cores)
+            most = _max_task_seconds(batch, _waiting_core_seconds(batches, plain, place), cores)
             if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
                 tasks = batch.in_tasks(max(batch.partitions, math.floor(batch.work / max(most, 1e-9)) + 1))
             elif not batch.partitions:
@@ -162,7 +166,7 @@ def divide(batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()) -
 
 def divide_run(batches: Sequence[Batch], cores: int) -> tuple[list[Tasks], list[Tasks]]:
     """Divide all batches of a bounded run into tasks with a core for each, and into those that end soonest one batch after the other."""
-    used = limits()["spark.sharing.share"] * cores
+    used = service_limits()["spark.sharing.share"] * cores
     tables = sum(not each.partitions for each in batches)
     rest = max(1, (cores - sum(each.partitions for each in batches)) // max(1, tables))
     one_each, all_cores = [], []
@@ -175,25 +179,25 @@ def divide_run(batches: Sequence[Batch], cores: int) -> tuple[list[Tasks], list[
     return one_each, all_cores
 
 
-def headroom(batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int) -> float:
+def load_headroom(batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int) -> float:
     """Return how many times larger all batches could be at once on so many cores."""
     found = []
     if sum(each.number for each in tasks) <= cores:
         found.append(min(each.room / own.seconds for each, own in zip(batches, tasks, strict=True)))
-    used = limits()["spark.sharing.share"] * cores
+    used = service_limits()["spark.sharing.share"] * cores
     ends = [
         (waiting - own.seconds) / used + own.seconds if used > 1 else waiting / used
         for place, own in enumerate(tasks)
-        for waiting in (_waiting(batches, tasks, place),)
+        for waiting in (_waiting_core_seconds(batches, tasks, place),)
     ]
     return max(*found, min(each.room / end for each, end in zip(batches, ends, strict=True)), 0.0)
 
 
-def _each(free: Sequence[bool], batches: Sequence[Batch]) -> Sequence[bool]:
+def _choice_per_batch(free: Sequence[bool], batches: Sequence[Batch]) -> Sequence[bool]:
     return free or [False] * len(batches)
 
 
-def _waiting(batches: Sequence[Batch], tasks: Sequence[Tasks], place: int) -> float:
+def _waiting_core_seconds(batches: Sequence[Batch], tasks: Sequence[Tasks], place: int) -> float:
     """Return the core-seconds that can be waiting when the tasks of a batch do."""
     works = [each.work for each in tasks]
     own = batches[place]
@@ -214,7 +218,7 @@ def _max_task_seconds(batch: Batch, waiting: float, cores: int) -> float:
     done, on all cores: ``(Σ work − t)/(U·c) + t`` (Graham, *Bounds on multiprocessing timing anomalies*, 1969, for one batch), where
     a stated share U of the cores is used.
     """
-    used = limits()["spark.sharing.share"] * cores
+    used = service_limits()["spark.sharing.share"] * cores
     if used <= 1:
         return math.inf if waiting < used * batch.room else 0.0
     return (batch.room - waiting / used) / (1 - 1 / used)
@@ -228,7 +232,7 @@ def shared_spreads(
     A query's share is what it needs times the headroom of all, so limits and capacity follow as on cores of its own, also when all
     of them catch up together.
     """
-    more = headroom(batches, tasks, cores)
+    more = load_headroom(batches, tasks, cores)
     return [
         CoreSpread(
             cores=min(own.number, cores),

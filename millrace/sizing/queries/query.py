@@ -12,7 +12,7 @@ from millrace.config.model import Environment, Job
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
 from millrace.sizing.model import Figure, Input, QueryPlan, RunPlan, T, pinned
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import cores_with_contention
 from millrace.sizing.queries.capacity import CoreSpread, batch_range, cores_needed, per_partition
 from millrace.sizing.queries.demand import QueryDemand
@@ -52,7 +52,7 @@ class Source:
 
 
 def plan_query(
-    demand: QueryDemand, job: Job, spread_: CoreSpread, source: Source, held: float
+    demand: QueryDemand, job: Job, spread_: CoreSpread, source: Source, fits_in_memory: float
 ) -> tuple[QueryPlan, list[Finding]]:
     """Return a query's numbers, and a finding for each pinned one that breaks a limit.
 
@@ -70,7 +70,7 @@ def plan_query(
     above = max(span.above, _keeps_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
     if job.run_every is not None:
-        trigger = _period(demand.job, job, span.trigger, f"from one run to the next; {demand.share}")
+        trigger = _run_period(demand.job, job, span.trigger, f"from one run to the next; {demand.share}")
     elif query.trigger is not None:
         trigger = pinned(
             span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
@@ -93,7 +93,7 @@ def plan_query(
     batch = shard = None
     read = [f"streams.{name}.expected_partitions" for name in demand.streams]
     if isinstance(query, SourceQuery):
-        batch, problems = _limit(demand, query, above, _room(span.most, above, held))
+        batch, problems = _batch_limit(demand, query, above, _largest_limit(span.most, above, fits_in_memory))
         if source.limits_parts:
             value = per_partition(batch.value, source.partitions, above)
             why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
@@ -225,17 +225,17 @@ def _keeps_up(demand: QueryDemand, trigger: float, spread_: CoreSpread) -> float
     return rate * max(trigger, spread_.steady_batch_seconds(demand.work, rate))
 
 
-def _room(most: float, above: float, held: float) -> tuple[float, bool]:
+def _largest_limit(most: float, above: float, fits_in_memory: float) -> tuple[float, bool]:
     """Return the largest limit, and whether memory determines it instead of the SLA.
 
     A limit that memory determines is never below the limit that keeps up, or that catches up if ``catch_up`` is given.
     """
-    if held >= most:
+    if fits_in_memory >= most:
         return most, False
-    return min(most, max(held, SPARE * above)), True
+    return min(most, max(fits_in_memory, SPARE * above)), True
 
 
-def _least(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[Finding]:
+def _check_minimum(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[Finding]:
     """Refuse a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
     reading = query.kafka if isinstance(query, StreamQuery) else None
     least = None if reading is None else reading.min_records_per_batch
@@ -245,7 +245,7 @@ def _least(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[F
     return [Finding((*demand.path, "kafka", "min_records_per_batch"), str(least), allowed)]
 
 
-def _limit(
+def _batch_limit(
     demand: QueryDemand, query: SourceQuery, above: float, room: tuple[float, bool]
 ) -> tuple[Figure[int], list[Finding]]:
     most, held = round(room[0], 6), room[1]
@@ -265,7 +265,7 @@ def _limit(
             formula="L ≤ (M − a)·c/b, above λ·max(T, a/(1 − ρ))",
             inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
         )
-        return figure, _least(demand, query, figure)
+        return figure, _check_minimum(demand, query, figure)
     figure = pinned(given, "records", f"pinned, between {above:,.0f} and {most:,.0f}", path)
     if above < given <= max(most, math.floor(above) + 1):
         return figure, []
@@ -282,7 +282,7 @@ def _limit(
     return figure, [Finding(path, str(given), allowed)]
 
 
-def _period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
+def _run_period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
     if "run_every" in job.model_fields_set:
         return pinned(seconds, "s", why, ("jobs", name, "run_every"))
     return Figure(
@@ -314,7 +314,7 @@ def run_seconds(
                 records = work.rate * (work.most_arrivals if peak else demand.average * work.planned_trigger)
                 shared = max(shared, spread.seconds(work, records))
                 whole = spread.alone(
-                    number if lands else spread.cores, limits()["spark.repartition.overhead"]
+                    number if lands else spread.cores, service_limits()["spark.repartition.overhead"]
                 )
                 alone += whole.seconds(work, records) - work.overhead
                 fixed = max(fixed, work.overhead)
@@ -338,14 +338,14 @@ def plan_run(
     """
     if job.run_every is None:
         return None
-    known = limits()
+    known = service_limits()
     begin, least = (known[limit] for limit in _BILLED)
     # A batch takes a time in proportion to its records, so runs of any traffic with this average take as long together.
     to_land, to_derive = run_seconds(demands, spreads, partitions)
     at_peak, derived_at_peak = run_seconds(demands, spreads, partitions, peak=True)
     batches = tuple(f"{demand.key}.batch_seconds" for demand in demands)
     return RunPlan(
-        every_seconds=_period(
+        every_seconds=_run_period(
             name,
             job,
             int(job.run_every.total_seconds()),

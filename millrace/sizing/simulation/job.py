@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.scaling import Scaling
-from millrace.sizing.simulation.tasks import Part, Tasks, makespan
+from millrace.sizing.simulation.tasks import Part, Tasks, schedule_seconds
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class QueryLoad:
         """Return the seconds in which the partitions deliver a batch, each to one core at a time."""
         if not self.hand_over:
             return 0.0
-        return makespan(
+        return schedule_seconds(
             [Tasks(self.hand_over * each, count) for each, count in records_by_partition if each > 0], cores
         )
 

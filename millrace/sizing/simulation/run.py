@@ -19,8 +19,8 @@ from millrace.sizing.simulation.executor_pool import Clock, Pool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
 from millrace.sizing.simulation.job import QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.result import Batch, JobResult, Repeats, job_result, query_result
-from millrace.sizing.simulation.steady import quiet_spans, repetition, with_lasting_executors
-from millrace.sizing.simulation.tasks import Tasks, makespan
+from millrace.sizing.simulation.steady import find_repetition, quiet_spans, with_lasting_executors
+from millrace.sizing.simulation.tasks import Tasks, schedule_seconds
 
 _POLL = 0.01
 """Seconds between two polls for records without a trigger (``spark.sql.streaming.pollingDelay``)."""
@@ -78,7 +78,7 @@ class _Reader:
 
     def __init__(self, load: QueryLoad, upstream: _Reader | None) -> None:
         self.load, self._upstream = load, upstream
-        self.arrivals: Arrivals = upstream.arrivals if upstream is not None else _arrivals(load)
+        self.arrivals: Arrivals = upstream.arrivals if upstream is not None else _arrivals_of_load(load)
         self.lanes: list[PartitionGroup] = []
         self._kept = 0.0
         if upstream is None:
@@ -148,7 +148,7 @@ class _Reader:
         return landed + self._upstream.waiting(now)
 
 
-def _arrivals(load: QueryLoad) -> Arrivals:
+def _arrivals_of_load(load: QueryLoad) -> Arrivals:
     assert isinstance(load.source, Arrivals), f"{load.name} reads {load.source}, which comes after it"
     assert load.parts, f"{load.name} reads a source without partitions"
     return load.source
@@ -175,18 +175,18 @@ class _Query:
         self._batch = _BatchRecords()
         self.committed = env.event()
         """Event for each commit."""
-        self.process = env.process(self._live())
+        self.process = env.process(self._run_with_outages())
 
-    def _live(self) -> Steps:
+    def _run_with_outages(self) -> Steps:
         while True:
             try:
-                yield from self._loop()
+                yield from self._run_batches()
             except simpy.Interrupt as stopped:
                 back = stopped.cause
                 assert isinstance(back, simpy.Event)
                 yield back
 
-    def _loop(self) -> Steps:
+    def _run_batches(self) -> Steps:
         env, trigger = self._env, self.load.trigger
         while True:
             self._start, runs = env.seconds, self._scenario.runs
@@ -196,7 +196,7 @@ class _Query:
             while (batch := self.reader.batch(end)).records:
                 self._batch = batch
                 batch.begun, batch.waiting = env.seconds, self.reader.waiting(end)
-                tasks = yield from self._work(batch)
+                tasks = yield from self._run_batch(batch)
                 self.reader.commit(batch)
                 if self.committed.callbacks:
                     done, self.committed = self.committed, env.event()
@@ -214,9 +214,9 @@ class _Query:
                 following = (math.floor(self._start / trigger + 1e-9) + 1) * trigger
                 yield env.wait(max(0.0, following - env.seconds))
             elif not batch.records:
-                yield from self._wait()
+                yield from self._wait_for_records()
 
-    def _wait(self) -> Steps:
+    def _wait_for_records(self) -> Steps:
         """Without a trigger, sleep until there are records."""
         if self._upstream is not None:
             yield self._upstream.committed
@@ -224,11 +224,11 @@ class _Query:
         at = self.reader.next_record()
         yield self._env.wait(_POLL if at <= self._env.seconds else at - self._env.seconds + _POLL)
 
-    def _work(self, batch: _BatchRecords) -> Generator[simpy.Event, object, int]:
+    def _run_batch(self, batch: _BatchRecords) -> Generator[simpy.Event, object, int]:
         """Run a batch and return the number of its tasks."""
         env, pool, load = self._env, self._pool, self.load
         batch.reads = env.seconds
-        yield env.wait(load.overhead * self._chance(load.overhead_sigma))
+        yield env.wait(load.overhead * self._random_factor(load.overhead_sigma))
         pool.expire(env.seconds)
         one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores
         if load.alone and one_wave:
@@ -236,18 +236,18 @@ class _Query:
         tasks = load.batch_tasks(batch.taken, pool.cores)
         if self._scenario.sigma:
             sigma = self._scenario.sigma
-            tasks = [Tasks(each.seconds * self._chance(sigma), each.count) for each in tasks]
+            tasks = [Tasks(each.seconds * self._random_factor(sigma), each.count) for each in tasks]
         # A task waits for its partition, and holds its core, so tasks of other queries and on new executors wait, too.
         delivery, processing = (
             load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads),
-            makespan(tasks, pool.cores),
+            schedule_seconds(tasks, pool.cores),
         )
         if delivery > processing > 0:
             tasks = [Tasks(each.seconds * delivery / processing, each.count) for each in tasks]
         count = sum(each.count for each in tasks)
         if len(self._scenario.queries) == 1 and (count <= pool.cores or not pool.scales_during_batch):
             used = pool.assign_tasks(self._number, count)
-            yield env.wait(makespan(tasks, pool.cores))
+            yield env.wait(schedule_seconds(tasks, pool.cores))
         else:
             used = []
             yield self._scheduler.run(self._number, tasks, used)
@@ -273,7 +273,7 @@ class _Query:
             (lane, first + records[lane], last + records[lane]) for lane, first, last in batch.spans
         ]
 
-    def _chance(self, sigma: float) -> float:
+    def _random_factor(self, sigma: float) -> float:
         # The mean is 1, so that randomness makes batches neither cheaper nor more expensive on average.
         return 1.0 if sigma == 0 else self._random.lognormvariate(-sigma * sigma / 2, sigma)
 
@@ -332,8 +332,8 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
         back = env.event()
         # The driver is billed while it starts, executors only after their start.
         downs.append((outage.at, outage.at + outage.seconds))
-        events.append((outage.at, partial(_stop, scheduler, queries.values(), back)))
-        events.append((downs[-1][1] + scenario.driver_start, partial(_go_on, pool, back)))
+        events.append((outage.at, partial(_stop_driver, scheduler, queries.values(), back)))
+        events.append((downs[-1][1] + scenario.driver_start, partial(_restart_driver, pool, back)))
     events = [each for each in events if each[0] < scenario.seconds]
     events.append((scenario.seconds, lambda: None))
     env.run_until(_POLL / 1000)  # each query begins, and waits for its first records
@@ -344,7 +344,7 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
             _skip_repetition(env, scenario, pool, queries, quiet.popleft(), longest)
         env.run_until(at)
         happen()
-    ups = _ups(0.0, downs, scenario.seconds)
+    ups = _driver_spans(0.0, downs, scenario.seconds)
     found = {
         query.load.name: query_result(
             query.load.name,
@@ -377,7 +377,7 @@ def _skip_repetition(
     at = quiet[0] + _STEPS * step
     while (at := _before_trigger(at, trigger)) < quiet[1]:
         env.run_until(at)
-        found = repetition(
+        found = find_repetition(
             scenario, pool, {name: query.batches for name, query in queries.items()}, env.seconds, quiet
         )
         if found is not None:
@@ -393,18 +393,18 @@ def _before_trigger(time: float, trigger: float) -> float:
     return math.ceil(time / trigger) * trigger if trigger > 0 else time
 
 
-def _stop(scheduler: FairScheduler, queries: Iterable[_Query], back: simpy.Event) -> None:
+def _stop_driver(scheduler: FairScheduler, queries: Iterable[_Query], back: simpy.Event) -> None:
     scheduler.lose_all()
     for query in queries:
         query.process.interrupt(back)
 
 
-def _go_on(pool: Pool, back: simpy.Event) -> None:
+def _restart_driver(pool: Pool, back: simpy.Event) -> None:
     pool.restart()
     back.succeed()
 
 
-def _ups(begin: float, downs: list[tuple[float, float]], end: float) -> list[tuple[float, float]]:
+def _driver_spans(begin: float, downs: list[tuple[float, float]], end: float) -> list[tuple[float, float]]:
     """Return the spans in which the driver ran."""
     found = []
     for down, up in downs:

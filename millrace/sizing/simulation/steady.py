@@ -53,7 +53,7 @@ def quiet_spans(scenario: Scenario, longest: float) -> Iterator[tuple[float, flo
     yield from ((begin, end) for begin, end in pairwise(inside) if end - begin > longest)
 
 
-def repetition(
+def find_repetition(
     scenario: Scenario,
     pool: Pool,
     batches: Mapping[str, Sequence[Batch | Repeats]],
@@ -87,14 +87,14 @@ def repetition(
         last = [each for each in batches[load.name][-needed:] if isinstance(each, Batch)]
         if len(last) < needed or last[0].start < max(pool.changed, quiet[0]):
             return None
-        each = _repeats(load, last, pattern)
+        each = _find_repeats(load, last, pattern)
         if each is None or (shared and abs(each.seconds - longest) > _CLOSE * longest):
             return None
         if upstream is None:
             most = min(most, *(_above_limit(source, batch, each) for batch in last[-pattern:]))
             if min(first for _, first, _ in last[0].spans) < source.arrived_before(resharded):
                 return None
-        elif not _follows(each, found[upstream]):
+        elif not _reads_what_is_landed(each, found[upstream]):
             return None
         found[load.name] = each
         pause = each.seconds - (last[-1].end - last[-1].start) + load.overhead
@@ -107,7 +107,7 @@ def repetition(
     return {name: each._replace(number=number) for name, each in found.items()} if number > 0 else None
 
 
-def _follows(repeats: Repeats, upstream: Repeats) -> bool:
+def _reads_what_is_landed(repeats: Repeats, upstream: Repeats) -> bool:
     """Return whether a query reads as much as is landed."""
     return repeats.lanes.keys() == upstream.lanes.keys() and all(
         math.isclose(records, upstream.lanes[lane], rel_tol=_CLOSE) for lane, records in repeats.lanes.items()
@@ -127,7 +127,7 @@ def _above_limit(source: Arrivals, batch: Batch, repeats: Repeats) -> float:
     return most
 
 
-def _repeats(load: QueryLoad, last: Sequence[Batch], pattern: int) -> Repeats | None:
+def _find_repeats(load: QueryLoad, last: Sequence[Batch], pattern: int) -> Repeats | None:
     """Return how batches repeat that read the same number of records, each after the same time."""
     before, after = last[-1 - pattern], last[-1]
     period = after.start - before.start
@@ -148,11 +148,11 @@ def _repeats(load: QueryLoad, last: Sequence[Batch], pattern: int) -> Repeats | 
         if max(map(abs, times)) > _CLOSE * period or max(map(abs, moved)) > _CLOSE:
             return None
     back_to_back = abs(before.end - after.start) <= _CLOSE * period and period >= load.trigger
-    by_trigger = load.trigger > 0 and _whole(period / load.trigger)
+    by_trigger = load.trigger > 0 and _is_whole_number(period / load.trigger)
     if by_trigger or back_to_back or (load.trigger == 0 and isinstance(load.source, str)):
         return Repeats(period, backlog, lanes, 0, pattern)
     return None
 
 
-def _whole(number: float) -> bool:
+def _is_whole_number(number: float) -> bool:
     return number > 0.5 and abs(number - round(number)) <= _CLOSE * number

@@ -24,7 +24,7 @@ class Part:
     count: int
 
 
-def parts(partitions: int, skew: float = 1.0) -> tuple[Part, ...]:
+def divide_stream(partitions: int, skew: float = 1.0) -> tuple[Part, ...]:
     """Divide a stream over its partitions, one of which may be hot.
 
     Parameters
@@ -58,7 +58,7 @@ class Tasks:
     count: int
 
 
-def makespan(tasks: Iterable[Tasks], cores: int) -> float:
+def schedule_seconds(tasks: Iterable[Tasks], cores: int) -> float:
     """Return the seconds that tasks take together on a number of cores, longest first.
 
     With equal tasks it is ``ceil(P/c)`` times the duration of one.

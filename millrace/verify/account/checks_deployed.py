@@ -13,9 +13,9 @@ from millrace.config.engines.versions import VERSIONS, stands_for
 from millrace.config.model import GlueJob, MskCluster
 from millrace.lifecycle.account.kafka_access import servers
 from millrace.sizing.alarms.metrics import namespace
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.verify.account.checks import policy_errors, shortened_list
-from millrace.verify.account.claim_context import Answer, Check, ClaimContext, NotAskedError
+from millrace.verify.account.claim_context import Answer, Check, ClaimContext, UndeterminedError
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS}
 """Iceberg version of each engine version whose document has it."""
@@ -44,7 +44,7 @@ def role_policies(question: ClaimContext) -> Answer:
     return Answer(not wrong, shortened_list(wrong) or f"{len(documents)} policies")
 
 
-def _runs(
+def _answer_by_runs(
     newest: Mapping[str, Sequence[Mapping[str, Any]]], name: Callable[[Mapping[str, Any]], str]
 ) -> Answer:
     """Return an answer that is proved by a run of each job: AWS may accept one job and refuse another."""
@@ -59,7 +59,7 @@ def _runs(
 def glue_runs(question: ClaimContext) -> Answer:
     """Look for a run of each job on Glue that really started."""
     newest = {job: question.newest_glue_runs(job) for job in question.jobs(GlueJob)}
-    return _runs(newest, lambda run: f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}")
+    return _answer_by_runs(newest, lambda run: f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}")
 
 
 def glue_timeout(question: ClaimContext) -> Answer:
@@ -90,13 +90,13 @@ def log_groups_with_streams(question: ClaimContext) -> Answer:
             if rest and not rest.startswith(("/", f"-{question.names.job(job)}")):
                 continue
             if question.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
-                shapes.add(_shape(rest))
+                shapes.add(_url_shape(rest))
     if not shapes:
         return Answer(False, "jobs ran, but no log group has a stream") if lived else _NO_RUN
     return Answer(any(shape.endswith(("/error", "/output")) for shape in shapes), shortened_list(shapes))
 
 
-def _shape(rest: str) -> str:
+def _url_shape(rest: str) -> str:
     """Return the number of parts of ``/configuration/role/error`` and the last of them."""
     parts = rest.split("/")
     last = parts[-1] if parts[-1] in ("error", "output") else "NAME"
@@ -108,7 +108,7 @@ def _shape(rest: str) -> str:
     )
 
 
-def _summaries(question: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
+def _snapshot_summaries(question: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the summary of each table's newest snapshot, which names its writer, with the version of the job's engine."""
     glue, s3 = question.client("glue"), question.client("s3")
     for job in question.names.environment.jobs.values():
@@ -129,7 +129,7 @@ def _summaries(question: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
 def engine_versions(question: ClaimContext) -> Answer:
     """Read the writer of each table's newest snapshot (Iceberg's ``EnvironmentContext``)."""
     seen, wrong = set[str](), set[str]()
-    for version, summary in _summaries(question):
+    for version, summary in _snapshot_summaries(question):
         spark = summary.get("engine-version", "unknown")
         # "Apache Iceberg 1.10.0 (commit ...)"
         iceberg = (summary.get("iceberg-version", "").split() or ["unknown"] * 3)[2:3] or ["unknown"]
@@ -147,7 +147,7 @@ def engine_versions(question: ClaimContext) -> Answer:
 def emr_runs(question: ClaimContext) -> Answer:
     """Look for a run of each job on EMR Serverless that really started."""
     newest = {job: question.newest_emr_runs(job) for job in question.jobs(EmrJob)}
-    return _runs(newest, lambda run: str(run["releaseLabel"]))
+    return _answer_by_runs(newest, lambda run: str(run["releaseLabel"]))
 
 
 def emr_start(question: ClaimContext) -> Answer:
@@ -161,11 +161,11 @@ def emr_start(question: ClaimContext) -> Answer:
     ]
     if not took:
         return _NO_RUN
-    assumed = limits().limits["scaling.worker_start_seconds"].value
+    assumed = service_limits().limits["scaling.worker_start_seconds"].value
     return Answer(max(took) <= assumed, f"slowest of {len(took)} runs: {max(took):.0f} s")
 
 
-def _zones(question: ClaimContext, subnets: list[str]) -> list[str]:
+def _zones_of_subnets(question: ClaimContext, subnets: list[str]) -> list[str]:
     result = question.client("ec2").describe_subnets(SubnetIds=subnets)["Subnets"]
     return sorted({subnet["AvailabilityZoneId"] for subnet in result})
 
@@ -179,22 +179,22 @@ def emr_zones(question: ClaimContext) -> Answer:
         subnets |= set(application.get("networkConfiguration", {}).get("subnetIds", ()))
     if not subnets:
         return _NONE
-    zones = _zones(question, sorted(subnets))
+    zones = _zones_of_subnets(question, sorted(subnets))
     known = EmrJob.zones.get(question.region)
     return Answer(known is None or set(zones) <= set(known), f"taken: {shortened_list(zones)}")
 
 
-def _clusters(question: ClaimContext) -> list[str]:
+def _cluster_arns(question: ClaimContext) -> list[str]:
     kafka = question.names.environment.kafka
     names = [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
     if not names:
-        raise NotAskedError("no cluster of MSK in the environment")
+        raise UndeterminedError("no cluster of MSK in the environment")
     return names
 
 
 def msk_zones(question: ClaimContext) -> Answer:
     """Look for the zones in which AWS accepted clusters."""
-    cluster_names = {question.names.cluster(name) for name in _clusters(question)}
+    cluster_names = {question.names.cluster(name) for name in _cluster_arns(question)}
     subnets = set[str]()
     for each in question.pages("kafka", "list_clusters_v2", "ClusterInfoList"):
         if each["ClusterName"] in cluster_names:
@@ -205,12 +205,12 @@ def msk_zones(question: ClaimContext) -> Answer:
                 subnets |= set(part["SubnetIds"])
     if not subnets:
         return Answer(None, "no such cluster is there")
-    zones = _zones(question, sorted(subnets))
+    zones = _zones_of_subnets(question, sorted(subnets))
     refused = set(MSK_REFUSES.get(question.region, ()))
     return Answer(not refused & set(zones), f"taken: {shortened_list(zones)}")
 
 
-def _executions(question: ClaimContext, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
+def _successful_executions(question: ClaimContext, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
     """Yield input and left states of the newest successful executions."""
     machine, client = question.output(job, "StateMachineArn"), question.client("stepfunctions")
     request = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
@@ -228,7 +228,7 @@ def _executions(question: ClaimContext, job: str) -> Iterator[tuple[dict[str, An
 def emr_stop(question: ClaimContext) -> Answer:
     """Look for an execution that ended a run on EMR Serverless."""
     jobs = question.jobs(EmrJob)
-    done = sum("StopRun" in left for job in jobs for _, left in _executions(question, job))
+    done = sum("StopRun" in left for job in jobs for _, left in _successful_executions(question, job))
     return (
         Answer(True, f"{done} runs ended") if done else Answer(None, "no run was ended by its state machine")
     )
@@ -239,7 +239,7 @@ def restarts(question: ClaimContext) -> Answer:
     reasons = [
         str(inputs.get("reason", ""))
         for job in question.names.environment.jobs
-        for inputs, left in _executions(question, job)
+        for inputs, left in _successful_executions(question, job)
         if inputs.get("verb") == "restart" and "StartRun" in left
     ]
     by_event = sum(reason.startswith("run ") for reason in reasons)
@@ -253,7 +253,7 @@ def restarts(question: ClaimContext) -> Answer:
 def msk_brokers(question: ClaimContext) -> Answer:
     """Ask MSK for the brokers of each cluster."""
     kinds = set()
-    for name in _clusters(question):
+    for name in _cluster_arns(question):
         servers(question.names, name, question.client)
         kinds.add(question.names.environment.kafka[name].authentication.kind)
     return Answer(True, shortened_list(kinds))
@@ -291,8 +291,8 @@ def history_server(question: ClaimContext) -> Answer:
     return Answer(running > 0, f"{running} tasks run")
 
 
-def _landed(question: ClaimContext) -> int:
-    return sum(1 for _ in _summaries(question))
+def _landed_rows(question: ClaimContext) -> int:
+    return sum(1 for _ in _snapshot_summaries(question))
 
 
 def lake_formation(question: ClaimContext) -> Answer:
@@ -300,7 +300,7 @@ def lake_formation(question: ClaimContext) -> Answer:
     mode = question.names.environment.storage.lake_formation
     if mode == "off":
         return Answer(None, "storage.lake_formation is off")
-    return Answer(True, mode) if _landed(question) else Answer(None, "no table has records yet")
+    return Answer(True, mode) if _landed_rows(question) else Answer(None, "no table has records yet")
 
 
 def missing_keys(question: ClaimContext) -> Answer:
@@ -308,7 +308,7 @@ def missing_keys(question: ClaimContext) -> Answer:
     own = any(job.role is None for job in question.names.environment.jobs.values())
     if not own:
         return Answer(None, "every job has an existing `role`, whose permissions Millrace does not write")
-    tables = _landed(question)
+    tables = _landed_rows(question)
     return (
         Answer(True, f"{tables} tables were landed") if tables else Answer(None, "no table has records yet")
     )

@@ -14,7 +14,7 @@ from millrace.config.aws.names import Names
 from millrace.lifecycle.account.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.verify.account import checks, checks_deployed
-from millrace.verify.account.claim_context import Answer, ClaimContext, NotAskedError
+from millrace.verify.account.claim_context import Answer, ClaimContext, UndeterminedError
 from millrace.verify.account.claims import claims
 
 Verdict = Literal["proved", "refuted", "not asked"]
@@ -47,7 +47,7 @@ class ClaimAnswer:
         return f"{self.id}: {self.verdict}" + (f" ({self.why})" if self.why else "")
 
 
-def ask_claims(
+def check_claims(
     question: ClaimContext, say: Callable[[str], None] = lambda _: None
 ) -> tuple[ClaimAnswer, ...]:
     """Check all claims, in the file's order; a refusal of one does not stop the others.
@@ -65,15 +65,15 @@ def ask_claims(
             answers.append(ClaimAnswer(name, "not asked", "a person has to look: docs/unproved.md"))
             continue
         say(name)
-        verdict, why = _verdict(CHECKS[claim.check], question)
+        verdict, why = _verdict_of_check(CHECKS[claim.check], question)
         answers.append(ClaimAnswer(name, verdict, without_names(why, question.names)))
     return tuple(answers)
 
 
-def _verdict(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> tuple[Verdict, str]:
+def _verdict_of_check(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> tuple[Verdict, str]:
     try:
         answer = check(question)
-    except NotAskedError as error:
+    except UndeterminedError as error:
         return "not asked", str(error)
     except NotDeployedError:
         return "not asked", _NOTHING
@@ -102,22 +102,22 @@ def without_names(text: str, names: Names) -> str:
     return text.replace(names.prefix, "PREFIX")
 
 
-def summary(answers: Sequence[ClaimAnswer]) -> str:
+def verdict_counts(answers: Sequence[ClaimAnswer]) -> str:
     """Write the numbers of verdicts: ``12 proved, 1 refuted, 30 not asked``."""
     verdicts: tuple[Verdict, ...] = ("proved", "refuted", "not asked")
     return ", ".join(f"{sum(each.verdict == v for each in answers)} {v}" for v in verdicts)
 
 
-def document(answers: Sequence[ClaimAnswer]) -> dict[str, Any]:
+def answers_document(answers: Sequence[ClaimAnswer]) -> dict[str, Any]:
     """Return an object for ``json.dumps``."""
     return {
         "version": 1,
-        "verdict": summary(answers),
+        "verdict": verdict_counts(answers),
         "claims": [{"id": each.id, "verdict": each.verdict, "why": each.why} for each in answers],
     }
 
 
-def report(answers: Sequence[ClaimAnswer], *, version: str, region: str, read: str) -> str:
+def claims_report(answers: Sequence[ClaimAnswer], *, version: str, region: str, read: str) -> str:
     """Write the Markdown that a user sends back.
 
     Parameters
@@ -127,5 +127,5 @@ def report(answers: Sequence[ClaimAnswer], *, version: str, region: str, read: s
     """
     counted = [each.line for each in answers if each.verdict != "not asked"]
     others = [each.line for each in answers if each.verdict == "not asked"]
-    lines = "\n".join([f"millrace {version}, {region}, {read}: {summary(answers)}", *counted, *others])
+    lines = "\n".join([f"millrace {version}, {region}, {read}: {verdict_counts(answers)}", *counted, *others])
     return f"# Claims about AWS, asked\n\nSend these lines; docs/unproved.md says what each means.\n\n```text\n{lines}\n```\n"

@@ -141,7 +141,9 @@ def test_decoded_on_another_day_elsewhere(spark: SparkSession, tmp_path: Path) -
 
 def main(folder: Path) -> None:
     """Print line, language and times of Python and Spark, and all that is decoded."""
-    files = [path for path in jars.files("sandbox") if path.name.startswith("iceberg-")] + jars.files("avro")
+    files = [path for path in jars.jar_files("sandbox") if path.name.startswith("iceberg-")] + jars.jar_files(
+        "avro"
+    )
     settings = {"spark.driver.memory": "1g", "spark.local.dir": str(folder / "tmp")}
     with session.open_session(files, settings, warehouse=folder / "lake") as spark:
         jvm: Any = spark._jvm

@@ -76,7 +76,7 @@ class Derived:
 
     def derive(self) -> None:
         """Run the query over what is there, then end."""
-        [query] = run.build(JobRun(self.spark, self.settings(), {}, Events().reporter))
+        [query] = run.build_queries(JobRun(self.spark, self.settings(), {}, Events().reporter))
         drained(query.rows, query.handle, query.checkpoint, query.output_mode)
 
     def settings(self) -> JobSettings:

@@ -33,7 +33,9 @@ def aggregate(spark: SparkSession, table: Names, tmp_path: Path) -> Pipeline:
 
 
 def held(pipeline: Pipeline) -> Manifest:
-    return manifest.read((pipeline.folder / "_millrace" / "derive-flights.manifest.json").read_text())
+    return manifest.parse_manifest(
+        (pipeline.folder / "_millrace" / "derive-flights.manifest.json").read_text()
+    )
 
 
 def told(pipeline: Pipeline, event: str) -> list[dict[str, Any]]:

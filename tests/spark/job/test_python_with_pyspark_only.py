@@ -123,8 +123,8 @@ def test_a_job_lands_records_on_pyspark_alone(
     document = tmp_path / "launch.json"
     document.write_text(json.dumps({"version": 1, "name": "bare", "settings": job.document()}))
     entry = shutil.copy(ROOT / "etl" / "main.py", tmp_path / "entry.py")
-    brought = [jar for jar in jars.files("sandbox") if jar.name.startswith("iceberg-")]
-    brought += jars.files("kafka-client")
+    brought = [jar for jar in jars.jar_files("sandbox") if jar.name.startswith("iceberg-")]
+    brought += jars.jar_files("kafka-client")
     conf = {
         "spark.jars": ",".join(map(str, brought)),
         "spark.master": "local[2]",

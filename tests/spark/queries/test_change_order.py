@@ -44,7 +44,7 @@ def played(
     landing, out = table("landing"), table("latest")
     decoder = decoder_of(spark, DDL, ledger.connector)
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
-    tables.ensure(spark, landing, land.table_schema(decoder.schema))
+    tables.create_or_evolve(spark, landing, land.table_schema(decoder.schema))
     named = {"latest_by": [key], "transform": None if key == "id" else f"{__name__}:by_code"}
     what = {**test_order.query(landing, out, "none"), **named}
     commits = ledger.commits()
@@ -114,5 +114,5 @@ def test_random_transactions_of_each_connector_in_any_order(
 def test_without_the_place_in_the_log_it_would_be_noticed(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_order, "_place", lambda: F.col("_position"))
+    monkeypatch.setattr(change_order, "_position_struct", lambda: F.col("_position"))
     assert differences(spark, "postgresql", "id") != {}

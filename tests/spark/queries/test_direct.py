@@ -53,9 +53,9 @@ class Pipeline:
         self.spark, self.checkpoint, self.events = spark, checkpoint, Events()
         self.sink, self.letters = table("sink"), table("letters")
         self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
-        tables.ensure(spark, self.letters, land.table_schema(self.decoder.schema))
+        tables.create_or_evolve(spark, self.letters, land.table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform, "by_two")
-        tables.ensure(spark, self.sink, self.compose.schema(spark, self.letters))
+        tables.create_or_evolve(spark, self.sink, self.compose.schema(spark, self.letters))
         self.director = self.restarted()
 
     def restarted(self, **parts: Any) -> DirectBatchWriter:

@@ -54,7 +54,7 @@ class LosesShuffles(IcebergSink):
 
     marker: Path
 
-    def _commit(self, rows: DataFrame, *rest: Any) -> None:
+    def _append_files(self, rows: DataFrame, *rest: Any) -> None:
         marker, jvm = self.marker, rows.sparkSession._jvm
         claim = marker.with_suffix(".claimed")
         assert jvm is not None
@@ -73,7 +73,7 @@ class LosesShuffles(IcebergSink):
                 time.sleep(0.01)
             return key
 
-        super()._commit(rows.withColumn("_key", lose("_key")), *rest)
+        super()._append_files(rows.withColumn("_key", lose("_key")), *rest)
 
 
 def growing_shard(spark: SparkSession, reads: Path, first: int, now: Any) -> DataFrame:

@@ -72,7 +72,7 @@ def played(
     said = io.StringIO()
     report = Reporter("order", said)
     job = settings.parse(jobs.settings("order", [what], str(home / "checkpoints"), None))
-    built = run.build(JobRun(spark, job, {}, report))
+    built = run.build_queries(JobRun(spark, job, {}, report))
 
     def killed(batch: DataFrame, number: int) -> None:
         built[0].handle(batch, number)
@@ -172,7 +172,7 @@ def told(
     write = lander(spark, landing, Events(), source=KAFKA if story.kafka else KINESIS)
     write.settings = replace(write.settings, repartition=3)
     # A limit of rows is counted in files, of which each commit has several.
-    patch.setattr(run._query, "__defaults__", (LIMIT,))
+    patch.setattr(run._build_query, "__defaults__", (LIMIT,))
     what = query(landing, out, "latest", latest_by=["k"])
     clock = batch_accounts.now
     for number, commit in enumerate(story.commits):
@@ -240,7 +240,7 @@ def test_windows_count_all_of_a_commit_that_a_limit_would_cut(
     landing, out = table("landing"), table("counted")
     write = lander(spark, landing, Events(), source=KINESIS)
     write.settings = replace(write.settings, repartition=4)
-    monkeypatch.setattr(run._query, "__defaults__", (100,))
+    monkeypatch.setattr(run._build_query, "__defaults__", (100,))
     story = Story(seed=3, kafka=False)
     rows = [story._row(n, 0, "a", 0) for n in range(900)]
     for number in range(3):
@@ -262,7 +262,7 @@ def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
     """Iceberg lists the files of the newest commit first; a limit cuts them, and no record of them is late."""
     landing, out = table("landing"), table("counted")
     write = lander(spark, landing, Events(), source=KINESIS)
-    monkeypatch.setattr(run._query, "__defaults__", (300,))
+    monkeypatch.setattr(run._build_query, "__defaults__", (300,))
     story = Story(seed=3, kafka=False)
     rows = [story._row(n, 0, "a", 0) for n in range(1500)]
     for number in range(3):

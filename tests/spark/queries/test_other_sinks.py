@@ -106,7 +106,7 @@ def settings(
 
 def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], events: Events) -> None:
     """Run the job's query over what is there, then end."""
-    (query,) = run.build(JobRun(spark, job, binds, events.reporter))
+    (query,) = run.build_queries(JobRun(spark, job, binds, events.reporter))
     drained(query.rows, query.handle, query.checkpoint, query.output_mode)
 
 
@@ -181,7 +181,7 @@ def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
     assert later > begun * 2**30
     assert held() == {0: (3, later), 1: (1, begun * 2**30)}
     # A driver that was cut off writes its batch after all.
-    (cut_off,) = run.build(JobRun(spark, job("one"), binds, events.reporter))
+    (cut_off,) = run.build_queries(JobRun(spark, job("one"), binds, events.reporter))
     late = spark.createDataFrame([('{"parity":0}', 0, 2)], "_id STRING, parity INT, flights BIGINT")
     cut_off.handle(late, 0)
     assert accounts(events)[-1][1] == 1  # a duplicate
@@ -229,7 +229,7 @@ class Direct:
         self.decoder: Decoder = (
             RedactingDecoder(DecompressingDecoder(plain, 1024), redact) if redact else plain
         )
-        tables.ensure(spark, self.letters, land.table_schema(self.decoder.schema))
+        tables.create_or_evolve(spark, self.letters, land.table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform or unfit, "unfit")
         sink.prepare(spark, self.compose.schema(spark, self.letters))
         checkpoint.mkdir()

@@ -65,10 +65,10 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
                 "format": {"kind": "text"}, "schema": str(schema), "decompress_up_to": None, "redact": [], "rules": [],
                 "trigger_seconds": 1.0, "repartition": None,
             }  # fmt: skip
-            run.build(JobRun(spark, job(tmp_path / "lands", land), {}, Events().reporter))
+            run.build_queries(JobRun(spark, job(tmp_path / "lands", land), {}, Events().reporter))
 
     monkeypatch.setattr(query_parts, "sleep", make)
-    (query,) = run.build(JobRun(spark, job(tmp_path / "derives", derive), {}, told.reporter))
+    (query,) = run.build_queries(JobRun(spark, job(tmp_path / "derives", derive), {}, told.reporter))
     assert query.name == "take"
     assert innermost(query.handle).checkpoint.source == source_digest([f"tests.{landed.name}"])
     assert len(waits) == 2
@@ -78,7 +78,7 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
     with pytest.raises(
         StartError, match=r"there is no table .*landed_later_\d+_never; start the job that lands it first"
     ):
-        run.build(JobRun(spark, job(tmp_path / "never", derive), {}, told.reporter))
+        run.build_queries(JobRun(spark, job(tmp_path / "never", derive), {}, told.reporter))
 
 
 def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
     ]
     direct = {"kind": "direct-route", "name": "boards", "routes": ends, **shared}
     direct["dead_letters"] = f"tests.{letters.name}"
-    first, second = run.build(JobRun(spark, job(tmp_path, land, direct), {}, Events().reporter))
+    first, second = run.build_queries(JobRun(spark, job(tmp_path, land, direct), {}, Events().reporter))
     lander, director = (innermost(query.handle) for query in (first, second))
     assert isinstance(lander, Lander)
     assert isinstance(lander.guards, LegGuards)

@@ -169,7 +169,7 @@ class Landing:
         self.spark, self.folder, self.events, self.router = spark, folder, Events(), router
         self.table = table("routed")
         log_made(folder)
-        tables.ensure(spark, self.table, land.table_schema(router.schema))
+        tables.create_or_evolve(spark, self.table, land.table_schema(router.schema))
         self.write = self.restarted()
 
     def restarted(self) -> land.Lander:

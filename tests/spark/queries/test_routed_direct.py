@@ -71,10 +71,10 @@ class Pipeline:
         self.router = Router(
             (Route("gates", "gates", "gates", text), Route("clicks", "web", "web.clicks", text))
         )
-        tables.ensure(spark, self.letters, land.table_schema(self.router.schema))
+        tables.create_or_evolve(spark, self.letters, land.table_schema(self.router.schema))
         self.compose = EnrichThenTransform((), loud, "loud")
         schema = self.compose.schema(spark, self.letters, "gates")
-        tables.ensure(spark, self.gates, schema)
+        tables.create_or_evolve(spark, self.gates, schema)
         self.sink = ParquetSink(ParquetSinkSettings(str(self.files), 1))
         self.sink.prepare(spark, schema)
         self.start()

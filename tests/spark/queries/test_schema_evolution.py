@@ -45,7 +45,9 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
     pipe.derive()
     grown = DDL.replace("flight INT", "flight BIGINT") + ", gate STRING"
     events = Events()
-    tables.ensure(spark, pipe.landing, land.table_schema(struct(spark, grown)), report=events.reporter)
+    tables.create_or_evolve(
+        spark, pipe.landing, land.table_schema(struct(spark, grown)), report=events.reporter
+    )
     assert events.last()["changes"] == ["ALTER COLUMN `flight` TYPE bigint", "ADD COLUMN `gate` string"]
     payload = b'{"carrier": "UA", "flight": 5000000000, "gate": "B7"}'
     lander(spark, pipe.landing, Events(), ddl=grown)(frame(spark, kafka_rows(0, 2, [payload])), 1)
@@ -57,7 +59,7 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
     def take(batch: DataFrame, _: int) -> None:
         seen.extend((r["flight"], r["gate"]) for r in batch.collect())
 
-    drained(derive.read(spark, pipe.landing), take, pipe.checkpoint)
+    drained(derive.read_landing_table(spark, pipe.landing), take, pipe.checkpoint)
     assert seen == [(5000000000, "B7")]
     assert Checkpoint(str(pipe.checkpoint)).has_batches(spark)
 
@@ -76,7 +78,7 @@ def test_a_running_query_is_built_again_when_its_landing_table_grows(
     }  # fmt: skip
     job = parse(jobs.settings("flights", [query], str(tmp_path), None))
     supervisor = Supervisor(spark, events.reporter, retries=Retries(2, first_seconds=0.1))
-    queries = run.build(JobRun(spark, job, {}, events.reporter))
+    queries = run.build_queries(JobRun(spark, job, {}, events.reporter))
     running = call_in_background(lambda: supervisor.run(queries))
     try:
         until(lambda: spark.table(str(sink)).count() == 1)
@@ -116,12 +118,12 @@ def test_what_may_change_iceberg_takes(
     spark: SparkSession, table: Names, found: str, wanted: str, statements: list[str]
 ) -> None:
     name = table("evolving")
-    tables.ensure(spark, name, struct(spark, found), time=None)
+    tables.create_or_evolve(spark, name, struct(spark, found), time=None)
     assert [
-        c.statement for c in schema_evolution.changes(struct(spark, found), struct(spark, wanted))
+        c.statement for c in schema_evolution.column_changes(struct(spark, found), struct(spark, wanted))
     ] == statements
-    tables.ensure(spark, name, struct(spark, wanted), time=None)
-    assert schema_evolution.changes(spark.table(str(name)).schema, struct(spark, wanted)) == []
+    tables.create_or_evolve(spark, name, struct(spark, wanted), time=None)
+    assert schema_evolution.column_changes(spark.table(str(name)).schema, struct(spark, wanted)) == []
 
 
 @pytest.mark.parametrize(
@@ -140,10 +142,10 @@ def test_what_may_not_is_refused_and_alters_nothing(
     spark: SparkSession, table: Names, found: str, wanted: str, says: str
 ) -> None:
     name = table("fixed")
-    tables.ensure(spark, name, struct(spark, found), time=None)
+    tables.create_or_evolve(spark, name, struct(spark, found), time=None)
     with pytest.raises(StartError, match=rf"{says}.*add a field beside the old one"):
-        tables.ensure(spark, name, struct(spark, wanted), time=None)
-    assert schema_evolution.changes(spark.table(str(name)).schema, struct(spark, found)) == []
+        tables.create_or_evolve(spark, name, struct(spark, wanted), time=None)
+    assert schema_evolution.column_changes(spark.table(str(name)).schema, struct(spark, found)) == []
 
 
 def test_tables_are_looked_for_and_made_where_their_database_is_not_there(
@@ -152,5 +154,5 @@ def test_tables_are_looked_for_and_made_where_their_database_is_not_there(
     name = Table("lake", "made_by_us", table("plain").name)
     assert not name.exists(spark)
     for _ in range(2):
-        tables.ensure(spark, name, struct(spark, "a INT"), time=None)
+        tables.create_or_evolve(spark, name, struct(spark, "a INT"), time=None)
     assert name.exists(spark)

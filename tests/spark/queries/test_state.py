@@ -24,9 +24,9 @@ from millrace.etl.metrics.ages import ArrivalTimes
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
+from millrace.etl.record.query import ReadyQuery
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.delivery.result_keys import newest, result_identity
+from millrace.etl.sinks.delivery.result_keys import newest_of_each_key, result_identity
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.faults import jobs
@@ -124,8 +124,8 @@ class Pipeline:
         }
         return parse(jobs.settings("flights", [query], str(self.folder), None))
 
-    def query(self) -> Query:
-        [query] = run.build(JobRun(self.spark, self.settings(), {}, self.events.reporter))
+    def query(self) -> ReadyQuery:
+        [query] = run.build_queries(JobRun(self.spark, self.settings(), {}, self.events.reporter))
         return query
 
     def derive(self, handle: Callable[[DataFrame, int], None] | None = None) -> None:
@@ -389,9 +389,9 @@ def test_own_columns_that_look_like_ours_are_not_left_out_of_results(spark: Spar
         "false AS _deleted",
         "'eu' AS _route",
     )
-    assert newest(rows, ("n",), "t").columns == ["_id", "n", "_deleted", "_order", "_lanes"]
+    assert newest_of_each_key(rows, ("n",), "t").columns == ["_id", "n", "_deleted", "_order", "_lanes"]
     with pytest.raises(StartError, match="columns _score must not begin with _"):
-        newest(rows.withColumn("_score", F.lit(1)), ("n",), "t")
+        newest_of_each_key(rows.withColumn("_score", F.lit(1)), ("n",), "t")
 
 
 def test_two_results_of_a_batch_with_one_key_say_what_the_key_lacks(

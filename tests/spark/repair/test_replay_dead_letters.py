@@ -354,7 +354,9 @@ def test_the_entry_script_replays_and_ends(
     fixed = corrections(tmp_path / "fixed", _1=good(7), _2=good(8), _9=good(9))
     catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": str(warehouse)}
     conf = {f"spark.sql.catalog.lake{k}": v for k, v in catalog.items()}
-    conf |= {"spark.jars": str(next(jar for jar in jars.files("sandbox") if jar.name.startswith("iceberg-")))}
+    conf |= {
+        "spark.jars": str(next(jar for jar in jars.jar_files("sandbox") if jar.name.startswith("iceberg-")))
+    }
     conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.master": "local[1]"}
     options = " ".join(f"--conf {k}={v}" for k, v in conf.items())

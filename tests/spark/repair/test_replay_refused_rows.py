@@ -70,7 +70,7 @@ class Refusing:
         land = lander(spark, self.landing, Events())
         land(frame(spark, kafka_rows(0, 0, [*(good(n) for n in range(9)), b"bad"])), 0)
         NOTE[0] = LARGE
-        (query,) = run.build(JobRun(spark, self.job(), self.binds, self.events.reporter))
+        (query,) = run.build_queries(JobRun(spark, self.job(), self.binds, self.events.reporter))
         drained(query.rows, query.handle, query.checkpoint)
 
     def job(self, **changed: Any) -> JobSettings:

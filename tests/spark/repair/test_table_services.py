@@ -180,7 +180,9 @@ def test_results_without_a_time_are_replaced_without_rewriting_files_and_compact
     """Every file may hold one of them: a batch adds the places of those it replaces, until compaction works them off."""
     monkeypatch.setattr(table_services, "_DELETE_FILES", 1)
     results = table("results")
-    tables.ensure(spark, results, spark.createDataFrame([], "_id STRING, n BIGINT").schema, time=None)
+    tables.create_or_evolve(
+        spark, results, spark.createDataFrame([], "_id STRING, n BIGINT").schema, time=None
+    )
     sink = KeyedIcebergSink(results)
     for value in range(3):
         rows = spark.range(0, 100, 1, 1).selectExpr("CAST(id AS STRING) AS _id", f"{value}L AS n")

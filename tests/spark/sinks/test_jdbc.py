@@ -158,7 +158,7 @@ def test_a_second_run_that_empties_staging_makes_the_first_fail(
 ) -> None:
     one, batch = sink(server, "two"), rows(spark, [row(n) for n in range(3)])
     one.prepare(spark, batch.schema)
-    stage = JdbcSink._stage
+    stage = JdbcSink._stage_rows
 
     def and_another(self: JdbcSink, *staged: Any) -> None:
         stage(self, *staged)

@@ -118,6 +118,6 @@ def test_executors_in_processes_of_their_own_know_the_authorities_too(
     with front(server.port, authority.server(tmp_path, "localhost")) as tls:
         url = f"jdbc:postgresql://localhost:{tls.port}/{postgres.DATABASE}"
         arguments = [url, str(pem), postgres.USER, postgres.PASSWORD]
-        clusters.run(PROGRAM, arguments, jars=jars.files("postgresql"), folder=tmp_path)
+        clusters.run(PROGRAM, arguments, jars=jars.jar_files("postgresql"), folder=tmp_path)
         assert tls.clear == 0
     assert server.run("SELECT count(*) FROM far") == [["90"]]

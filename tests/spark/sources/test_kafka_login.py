@@ -191,7 +191,9 @@ def test_brokers_that_are_named_otherwise_than_in_their_certificate_are_told(
     "text", ["${file:/etc/passwd:x}", "a\\u0041\tb", " leading", "a\r\nb", "#!=:", "ä€𝄞"]
 )
 def test_kafka_reads_every_text_as_it_was(text: str, spark: SparkSession, tmp_path: Path) -> None:
-    options = login._referred({"kafka.ssl.keystore.key": text, "kafka.sasl.jaas.config": f"x{text}"})
+    options = login._with_file_contents(
+        {"kafka.ssl.keystore.key": text, "kafka.sasl.jaas.config": f"x{text}"}
+    )
     jvm: Any = spark._jvm
     provider = jvm.org.apache.kafka.common.config.provider.FileConfigProvider()
     provider.configure(jvm.java.util.HashMap())
@@ -247,7 +249,7 @@ def test_a_query_follows_a_password_that_is_changed(
     job |= {"connections": {"main": main}}
     said = Lines()
     report = Reporter("rotated", said)
-    built = run.build(
+    built = run.build_queries(
         JobRun(spark, settings.parse(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
     )
     supervisor = Supervisor(spark, report, retries=Retries(2, 0.5))

@@ -215,7 +215,7 @@ def test_executors_in_processes_of_their_own_sign_in_too(place: Place, tmp_path:
     place.broker.kafka.create_topic("far", 2)
     kind = "mutual-tls"
     arguments = [place.endpoint, kind, place.broker.servers[kind], place.arns[kind]]
-    clusters.run(PROGRAM, arguments, jars=jars.files("kafka-client"), folder=tmp_path, environment=AWS)
+    clusters.run(PROGRAM, arguments, jars=jars.jar_files("kafka-client"), folder=tmp_path, environment=AWS)
     assert not list(tmp_path.glob("kafka-*"))  # the driver's copy
 
 

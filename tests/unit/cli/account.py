@@ -225,7 +225,7 @@ class Account:
         if operation == "GetExecutionHistory":
             return {"events": []}
         if operation == "DescribeExecution":
-            answer = {"outcome": "status", "message": "", "wish": "running", "run": "r1"}
+            answer = {"outcome": "status", "message": "", "desired_state": "running", "run": "r1"}
             return {"status": "SUCCEEDED", "output": json.dumps(answer)}
         raise AssertionError(operation)
 

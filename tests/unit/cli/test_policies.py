@@ -24,7 +24,7 @@ from millrace.cli.plan.policies import documents
 from millrace.cli.plan.report import template_diff
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
-from millrace.infra.deployment import build
+from millrace.infra.deployment import build_stacks
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.infra.permission_scope import PermissionScope
 from millrace.infra.permissions.commands import ROLES, grants, policies
@@ -97,7 +97,7 @@ def assembly(scope: PermissionScope, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("assembly")
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     made = App(outdir=str(folder), context=context, analytics_reporting=False)
-    build(made, names=scope.names, plan=plan(scope.names.environment), root=ROOT)
+    build_stacks(made, names=scope.names, plan=plan(scope.names.environment), root=ROOT)
     made.synth()
     return folder
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.unit.docs.test_security_page import ROOT, TEST, held_by
+from tests.unit.docs.test_security_page import ROOT, TEST, functions_in
 
 PAGE = (ROOT / "docs/internals/hostile.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| input")]
@@ -17,7 +17,7 @@ def test_each_row_names_a_test_that_is_there(row: str) -> None:
     *_, last = (cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip().strip("|")))
     ((file, test),) = TEST.findall(last)
     assert (ROOT / file).is_file(), file
-    assert test in held_by(file), f"{file}::{test}"
+    assert test in functions_in(file), f"{file}::{test}"
 
 
 def test_there_are_rows() -> None:

@@ -156,7 +156,11 @@ def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -
     batch = pa.record_batch([pa.array(range(6)), pa.array(payloads, pa.binary())], ["n", "payload"])
     answer = StructType().add("record", ORDER.struct).add("stage", StringType()).add("error", StringType())
     # One without a row, as Spark may send it.
-    parts = list(arrow._columns(partial(protobuf.decode_function, ORDER), answer)([batch, batch.slice(0, 0)]))
+    parts = list(
+        arrow._arrow_column_function(partial(protobuf.decode_function, ORDER), answer)(
+            [batch, batch.slice(0, 0)]
+        )
+    )
     assert [part["n"].to_pylist() for part in parts] == [[0, 1], [2, 3, 4], [5], []]
     result = [row["record"]["sizes"] for part in parts for row in part["_answer"].to_pylist()]
     assert result == [[1] * n for n in (70, 1, 20, 3, 200, 4)]

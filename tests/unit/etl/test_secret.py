@@ -39,7 +39,7 @@ def read(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> Any:
 
     monkeypatch.setattr(aws, "client", client)
     try:
-        return secret.read(ARN, None, ("username", "password"))
+        return secret.read_secret(ARN, None, ("username", "password"))
     finally:
         assert asked == [("secretsmanager", "eu-west-1", None)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.run.notebook import build
+from millrace.cli.run.notebook import build_notebook
 from millrace.config import Environment, Names, load
 from millrace.etl.launch import typed_json
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
@@ -106,7 +106,7 @@ def test_the_role_reads_the_topics_of_a_pattern_and_no_others(names: Names, plan
 
 def test_a_notebook_samples_each_route(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(environment.places.root)
-    cells = ["".join(cell["source"]) for cell in build(environment, "ground", {})["cells"]]
+    cells = ["".join(cell["source"]) for cell in build_notebook(environment, "ground", {})["cells"]]
     assert [c for c in cells if c.startswith("### Route")] == [
         f"### Route `{name}`" for name in ("bags", "bookings", "clicks", "searches")
     ]

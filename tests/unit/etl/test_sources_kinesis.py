@@ -60,7 +60,7 @@ def test_an_entry_of_the_offset_log() -> None:
     }
 
 
-@pytest.mark.parametrize("listed", [closed_shards.list_shards, audit_kinesis.shards_of])
+@pytest.mark.parametrize("listed", [closed_shards.list_shards, audit_kinesis.parents_by_shard])
 def test_a_stream_with_more_shards_than_a_page_holds_is_listed(listed: Any) -> None:
     """Kinesis refuses a request that has the name of the stream beside the token, and a page ends after 1,000 shards."""
     client = boto3.client("kinesis", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b")

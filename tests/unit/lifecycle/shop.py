@@ -50,7 +50,7 @@ jobs:
       land-3: {kind: land, source: clicks, table: landed_3, schema: pipelines/clicks/schemas/click.ddl}
 """
 MANIFEST = manifest.Manifest(
-    "glue", "3.5.4", "0.1.0", "land", "land", (manifest.ManifestLeg("kinesis", "us-east-1/shop-shop-clicks"),),
+    "glue", "3.5.4", "0.1.0", "land", "land", (manifest.ManifestSource("kinesis", "us-east-1/shop-shop-clicks"),),
     {"": "iceberg shop_shop.landed"}, None, None, {}, {},
 )  # fmt: skip
 

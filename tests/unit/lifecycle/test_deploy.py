@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from millrace.cli.run.changes_report import questions
+from millrace.cli.run.changes_report import removal_questions
 from millrace.config import Environment, Names
 from millrace.lifecycle import deploy as deploying
 from millrace.lifecycle.changes.deployment_changes import JobChange
@@ -139,7 +139,7 @@ def test_a_job_that_left_the_file_is_drained_and_its_stack_removed(
     (removal,) = result.removals
     assert (removal.stack, removal.job, removal.first) == ("hello-minimal-job-gone", "gone", True)
     assert removal.stays == ("table or output db.other", "checkpoints s3://checkpoints/gone")
-    (question, _) = questions(result)
+    (question, _) = removal_questions(result)
     assert question.startswith("Remove job gone?")
     assert "db.other" in question
     assert "s3://checkpoints/gone" in question
@@ -218,7 +218,7 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
 
     def verb(_aws: Any, job: str, what: str, **_: Any) -> dict[str, Any]:
         calls.append(f"{what} {job}")
-        return {"wish": "stopped" if job == "idle" else "running"}
+        return {"desired_state": "stopped" if job == "idle" else "running"}
 
     monkeypatch.setattr(deploying, "_run_verb", verb)
     monkeypatch.setattr(deploying, "_stop_application", lambda *_: None)

@@ -117,7 +117,7 @@ def test_times_in_lists_are_named_and_ids_are_none() -> None:
 def test_columns_of_csv_go_by_their_places_so_a_name_that_none_can_have_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "orders.csv"
     file.write_bytes("id; total;ID;_x;\n1;2.50;3;4;5\n".encode("utf-8-sig"))
-    names = samples.header(file, ";")
+    names = samples.csv_header(file, ";")
     found = from_csv(samples.read_lines(file, 9)[1:], names, delimiter=";")
     assert found.schema.names == ["id", "total", "c3", "c4", "c5"]
     assert [bool(f.conflicts) for f in found.fields] == [False, True, True, True, True]

@@ -59,7 +59,7 @@ def test_a_job_runs_on_the_line_of_its_engines_version(
 
     monkeypatch.setattr(spark, "RUN", tmp_path)
     monkeypatch.setattr(local_driver, "start", start)
-    monkeypatch.setattr(jars, "files", files)
+    monkeypatch.setattr(jars, "jar_files", files)
     monkeypatch.setattr(SandboxSpark, "_download", lambda _, __, target: target)
     running: Any = SandboxSpark(stack=Stack(), kafka="127.0.0.1:9092")  # type: ignore[arg-type]
     running.submit(document(version), "departures-1")

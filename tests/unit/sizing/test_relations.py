@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
-from millrace.sizing import Plan, plan, total
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing import Plan, plan, total_cost
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.job import Outage
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
@@ -69,7 +69,7 @@ def an_easier_environment_is_no_worse(document: Document, factor: float) -> None
         assert after >= before
         if first is None or second is None:
             continue
-        assert total(second).value <= total(first).value * (1 + 1e-9)
+        assert total_cost(second).value <= total_cost(first).value * (1 + 1e-9)
         if easier["jobs"] == document["jobs"]:
             # Bounded runs take more cores where shorter ones cost less.
             for name, job in first.jobs.items():
@@ -91,7 +91,7 @@ def a_pin_changes_nothing(document: Document) -> None:
         change(changed)
         _, second = sized(changed)
         assert second is not None, "its own number is refused"
-        assert total(second).value == pytest.approx(total(first).value, rel=1e-9)
+        assert total_cost(second).value == pytest.approx(total_cost(first).value, rel=1e-9)
 
 
 def _pins(found: Plan) -> list[Callable[[Document], None]]:
@@ -132,7 +132,7 @@ def order_and_names_change_nothing(document: Document) -> None:
     (_, first), (_, second) = sized(document), sized(turned)
     assert (first is None) == (second is None)
     if first is not None and second is not None:
-        assert total(second).value == pytest.approx(total(first).value, rel=1e-9)
+        assert total_cost(second).value == pytest.approx(total_cost(first).value, rel=1e-9)
 
 
 def two_equal_jobs_cost_twice_one(document: Document) -> None:
@@ -192,7 +192,7 @@ def the_plain_simulator_agrees(document: Document) -> None:
         queries, day = plain(document, found, name), 24 * 3600.0
         # Each task of several queries is played: a day of short triggers would take minutes.
         seconds = day if len(queries) == 1 else min(day, 120 * max(each.trigger for each in queries.values()))
-        at_once = found.jobs[name].vcpu / limits()["spark.driver.cores_per_batch"]
+        at_once = found.jobs[name].vcpu / service_limits()["spark.driver.cores_per_batch"]
         for query, result in play(queries, seconds, found.jobs[name].cores.value, at_once).items():
             assert result.kept, f"{name}.{query}"
 
@@ -307,7 +307,7 @@ def test_fewer_records_take_no_longer_runs() -> None:
     (_, first), (_, second) = sized(document), sized(quieter(document, 1.01))
     assert first is not None
     assert second is not None
-    assert total(second).value <= total(first).value
+    assert total_cost(second).value <= total_cost(first).value
 
 
 def test_a_plan_of_shared_cores_keeps_its_own_sla() -> None:

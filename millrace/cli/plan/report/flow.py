@@ -72,13 +72,15 @@ def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str
         alone = sum(not key.startswith("letters ") for key in targets) == 1
         for key in targets:
             box = boxes.setdefault(
-                key, _box(key, "table", [_KINDS.get(key.split(" ")[0], key.split(" ")[0])])
+                key, _flow_box(key, "table", [_KINDS.get(key.split(" ")[0], key.split(" ")[0])])
             )
             if box["kind"] == "table":
-                letters = _written(checked, demand, query) if alone and not key.startswith("letters ") else []
+                letters = (
+                    _written_rows(checked, demand, query) if alone and not key.startswith("letters ") else []
+                )
                 box["lines"] += [f"from {join_names(sources)}", *letters]
             flows |= {(begin, key): 0.0 for begin in begins}
-    for key, (severity, trouble) in _troubles(risks).items():
+    for key, (severity, trouble) in _largest_risks(risks).items():
         boxes[key] |= {"severity": severity, "trouble": trouble}
     arrows = [
         {"begin": begin, "end": end, "label": f"{format_bytes(flowing)}/s" if flowing else ""}
@@ -87,7 +89,9 @@ def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str
     return {"boxes": list(boxes.values()), "arrows": arrows}
 
 
-def _box(key: str, kind: str, lines: list[str], usd: float = 0.0, link: str | None = None) -> dict[str, Any]:
+def _flow_box(
+    key: str, kind: str, lines: list[str], usd: float = 0.0, link: str | None = None
+) -> dict[str, Any]:
     name = key.split(" ", 1)[1]
     return {
         "key": key,
@@ -101,7 +105,7 @@ def _box(key: str, kind: str, lines: list[str], usd: float = 0.0, link: str | No
     }
 
 
-def _written(checked: CheckedPlan, demand: QueryDemand, query: Query) -> list[str]:
+def _written_rows(checked: CheckedPlan, demand: QueryDemand, query: Query) -> list[str]:
     """Return the rows of a query's only target; those of a transform are unknown, so the records that it reads."""
     rate = f"{format_number(demand.work.rate)} records/s"
     gb_month = stored_gb(checked.environment, query, demand) * SECONDS
@@ -111,7 +115,7 @@ def _written(checked: CheckedPlan, demand: QueryDemand, query: Query) -> list[st
     ]
 
 
-def _troubles(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
+def _largest_risks(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     """Return the largest risk of each stream and job."""
     troubles: dict[str, tuple[Severity, str]] = {}
     for risk in risks:
@@ -135,7 +139,7 @@ def _stream(checked: CheckedPlan, name: str) -> dict[str, Any]:
         f"{guess}{format_number(traffic.records_per_second)} records/s, peak {format_number(peak)}",
         f"{guess}{format_bytes(traffic.record_size)} a record",
     ]
-    return _box(f"stream {name}", "stream", lines, checked.usd(f"streams.{name}"))
+    return _flow_box(f"stream {name}", "stream", lines, checked.usd(f"streams.{name}"))
 
 
 def _job(checked: CheckedPlan, name: str) -> dict[str, Any]:
@@ -147,7 +151,7 @@ def _job(checked: CheckedPlan, name: str) -> dict[str, Any]:
         f"{count(job.max_workers.value, 'worker')} of {job.worker}",
         f"SLA {sla}, {dollars(usd, assumed=any(line.assumed for line in job.cost))} a month",
     ]
-    return _box(f"job {name}", "job", lines, usd, f"job-{name}")
+    return _flow_box(f"job {name}", "job", lines, usd, f"job-{name}")
 
 
 def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
