@@ -14,9 +14,9 @@ from cdk_nag import AwsSolutionsChecks
 from millrace.config import ConfigurationError, Environment, Names, environments, find_root, load
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.sizing import plan
-from millrace.sizing.costs.network import needs_private_image
+from millrace.sizing.costs.network_plan import needs_private_image
 
-from .deployment import build_stacks
+from .environment_stacks import build_stacks
 from .errors import InfrastructureError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from .panels import Panel, Section, Series
+from .dashboard_sections import Panel, Section, Series
 
 _PERIOD = 60
 _WIDTH, _HEIGHT, _COLUMNS = 8, 6, 3
@@ -29,7 +29,7 @@ def split_into_dashboards(sections: Sequence[Section], alarms: int) -> list[tupl
     Parameters
     ----------
     sections
-        From :func:`infra.panels.sections`.
+        From :func:`infra.dashboard_sections.sections`.
     alarms
         Number of alarms, for which each dashboard keeps room.
     """
@@ -54,7 +54,7 @@ def cloudwatch_body(
     Parameters
     ----------
     sections
-        From :func:`infra.panels.sections`.
+        From :func:`infra.dashboard_sections.sections`.
     region
         Region of the metrics.
     alarm_arns
@@ -158,7 +158,7 @@ def grafana(sections: tuple[Section, ...], *, title: str, uid: str, region: str)
     Parameters
     ----------
     sections
-        From :func:`infra.panels.sections`.
+        From :func:`infra.dashboard_sections.sections`.
     title, uid
         Title and uid of the dashboard; an import with the same uid replaces it.
     region

@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..commits.snapshots import added_files, history_of
 from ..record import hadoop_files
 from ..record.errors import LossError, RestartQueryError, StartError
-from ..record.query import ReadyQuery
+from ..record.ready_query import ReadyQuery
 from ..record.tables import load_table
 from .checkpoint import Checkpoint
 

@@ -41,7 +41,7 @@ from ..record import errors
 from ..record.errors import StartError
 from . import avro_schemas, avro_values, schemas
 from .decoding import arrow
-from .decoding import rows as shared
+from .decoding import decoded_rows as shared
 from .decoding.decompress import STAGE, with_decompressed
 from .decoding.out_of_range_numbers import decimals
 

@@ -40,8 +40,8 @@ from pyspark.sql.types import (
 
 from ..launch.formats import CsvFormat
 from . import schemas
+from .decoding import decoded_rows as shared
 from .decoding import out_of_range_numbers, times
-from .decoding import rows as shared
 
 MISPLACED = "a quote or a line break where RFC 4180 has none"
 

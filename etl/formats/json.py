@@ -42,7 +42,7 @@ from ..record.tables import nullable
 from . import schemas
 from .base import Observe
 from .decoding import exact_json, json_values, out_of_range_numbers, times
-from .decoding.rows import (
+from .decoding.decoded_rows import (
     TOMBSTONE,
     contains,
     dead_letter_verdict,

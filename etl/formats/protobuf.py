@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 from ..launch.formats import ProtobufFormat
 from . import protobuf_descriptors, protobuf_wire, schemas
 from .decoding import arrow
-from .decoding.rows import TOMBSTONE, check_names
+from .decoding.decoded_rows import TOMBSTONE, check_names
 from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -24,7 +24,7 @@ from ..launch.sinks import SinkSettings
 from ..record import batch_accounts, hadoop_files
 from ..record.errors import StartError, describe
 from ..record.job_run import JobRun
-from ..record.query import ReadyQuery
+from ..record.ready_query import ReadyQuery
 
 POLL_SECONDS = 0.1
 

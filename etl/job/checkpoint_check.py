@@ -20,7 +20,7 @@ from ..launch.start_position import start_time
 from ..record import hadoop_files
 from ..record.errors import StartError
 from ..record.job_run import JobRun
-from ..record.query import ReadyQuery
+from ..record.ready_query import ReadyQuery
 from ..sources import identity_check
 from ..sources.identity_check import StreamIdentities
 from .lease import FOLDER

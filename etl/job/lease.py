@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from ..record.errors import StartError
-from ..services import aws
+from ..services import aws_clients
 
 FOLDER = "_millrace"
 """Folder beside the checkpoints of a job's queries; no query's name begins with an underscore."""
@@ -102,7 +102,7 @@ class Lease:
             A live run holds it.
         """
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        self._client = aws.client("s3", region, None, timeouts=_TIMEOUTS)
+        self._client = aws_clients.client("s3", region, None, timeouts=_TIMEOUTS)
         # Not every engine's boto3 knows the parameter; S3 knows the header.
         self._client.meta.events.register("before-call.s3.PutObject", self._add_condition)
         self._record = _make_record(self.run, self.processes)
@@ -199,7 +199,12 @@ class Lease:
             )
         except ClientError as error:
             # 409: concurrent writes. S3 asks for a retry, but the other writer may have been first.
-            if aws.error_code(error) in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
+            if aws_clients.error_code(error) in (
+                "PreconditionFailed",
+                "ConditionalRequestConflict",
+                "412",
+                "409",
+            ):
                 return False
             raise
         self._etag, self._renewed = str(done["ETag"]), begun
@@ -210,7 +215,9 @@ class Lease:
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
         """Call S3 at the start: wait while it is busy, and raise an error if it refuses."""
-        return aws.ask_at_start(f"the lease s3://{self.bucket}/{self.key}", None, lambda _client: call())
+        return aws_clients.ask_at_start(
+            f"the lease s3://{self.bucket}/{self.key}", None, lambda _client: call()
+        )
 
     def _call_or_none(self, call: Callable[[], Any]) -> Any:
         """Call S3, and return None if it does not answer."""

@@ -14,7 +14,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from ..launch.settings import LandSettings
-from ..maintenance.table_services import Compaction, Expiry, OrphanFileRemoval, Retention, TableTask
+from ..maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval, Retention, TableTask
 from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import describe

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from ..record.query import IsEndReached, ReadyQuery
+from ..record.ready_query import IsEndReached, ReadyQuery
 from . import lease_fence
 from .lease import Lease
 

@@ -14,7 +14,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..metrics import ages
+from ..metrics import arrival_times
 from ..metrics.monitor import Monitor, SparkFeed
 from ..record.batch_accounts import Reporter, call_in_background
 from ..record.errors import (
@@ -28,7 +28,7 @@ from ..record.errors import (
     is_interruption,
     whole_text,
 )
-from ..record.query import BatchHandler, ReadyQuery
+from ..record.ready_query import BatchHandler, ReadyQuery
 from . import jvm_shutdown_hook, lease_fence
 from .lease import Lease
 from .lease_fence import Fence
@@ -206,7 +206,7 @@ class Supervisor:
         context.setLocalProperty(POOL, query.name)
         try:
             return (
-                ages.observe_arrivals(query.rows)
+                arrival_times.observe_arrivals(query.rows)
                 .writeStream.queryName(query.name)
                 .option("checkpointLocation", query.checkpoint)
                 .outputMode(query.output_mode)

@@ -15,10 +15,10 @@ from typing import Any
 
 from ..record.batch_accounts import Reporter
 from ..record.errors import SinkError, StartError
-from ..services import aws
+from ..services import aws_clients
 from ..services.backoff import START_SECONDS, Backoff
-from .catalogue import BY_NAME, PREFIX
-from .progress import MetricSample
+from .metric_names import BY_NAME, PREFIX
+from .trigger_metrics import MetricSample
 
 MOST_VALUES = 150
 MOST_DATA = 1000
@@ -61,13 +61,13 @@ class CloudWatch:
             CloudWatch refused samples or was not reached.
         """
         try:
-            with aws.as_start_error("CloudWatch takes no metrics"):
+            with aws_clients.as_start_error("CloudWatch takes no metrics"):
                 # Only later calls in the same queue wait for this one.
-                self._client = self._client or aws.client("cloudwatch", self.region, None, (5, 10))
+                self._client = self._client or aws_clients.client("cloudwatch", self.region, None, (5, 10))
                 for data in put_metric_data_calls(self.job, samples):
                     namespace = f"{PREFIX}/{self.job}"
                     sent = partial(self._client.put_metric_data, Namespace=namespace, MetricData=data)
-                    aws.call_until_answered(sent, Backoff("CloudWatch", patience=START_SECONDS))
+                    aws_clients.call_until_answered(sent, Backoff("CloudWatch", patience=START_SECONDS))
         except (StartError, SinkError) as error:
             reason = str(error)
             if reason not in self._told:

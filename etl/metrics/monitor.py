@@ -19,7 +19,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from .background_writer import BackgroundWriter
-from .progress import BacklogSource, MetricSample, TriggerMeter
+from .trigger_metrics import BacklogSource, MetricSample, TriggerMeter
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

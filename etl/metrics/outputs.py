@@ -15,7 +15,7 @@ from . import cloudwatch
 from .background_writer import BackgroundWriter
 from .jsonlines import JsonLines
 from .monitor import Monitor
-from .progress import BacklogSource, MetricSample
+from .trigger_metrics import BacklogSource, MetricSample
 
 
 class Console:

@@ -27,11 +27,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
-from ..formats.decoding.rows import CHANGE
+from ..formats.decoding.decoded_rows import CHANGE
 from ..record.errors import SinkError
 from ..sinks.base import DELETED, ORDER, ListsRowOrder, Sink
 from ..sinks.delivery.record_order import POSITION, replaces, with_position
-from ..sinks.delivery.versions import of_every_key
+from ..sinks.delivery.row_versions import of_every_key
 
 _AFTER = "_after"
 _LOGGED, _WHOLE, _DIGITS = 50, 63, 56
@@ -49,7 +49,7 @@ def as_rows(records: DataFrame) -> DataFrame:
     ----------
     records
         Good records of a landing table, with :data:`~etl.sinks.base.DELETED`, ``_position`` of
-        :func:`~etl.sinks.delivery.record_order.with_position` and :data:`~etl.formats.decoding.rows.CHANGE`.
+        :func:`~etl.sinks.delivery.record_order.with_position` and :data:`~etl.formats.decoding.decoded_rows.CHANGE`.
     """
     change = records.schema[CHANGE].dataType
     assert isinstance(change, StructType)
@@ -90,7 +90,7 @@ def truncates(records: DataFrame) -> list[str]:
 
 
 def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
-    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.versions.of_every_key`."""
+    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.row_versions.of_every_key`."""
     return of_every_key(_truncates(records), schema)
 
 

@@ -18,8 +18,8 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
 from ..commits.snapshots import added_files, commit_time, history_of
 from ..formats.changes.decoder import TRUNCATE
+from ..formats.decoding.decoded_rows import reasons_against_type
 from ..formats.decoding.routes import DELETE, rows_of_route
-from ..formats.decoding.rows import reasons_against_type
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
 from ..record import batch_accounts
@@ -30,10 +30,10 @@ from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
 from ..sinks.dead_letters import DeadLetters
 from ..sinks.delivery.kept_deletes import KeptDeletes
-from ..sinks.delivery.python_tasks import CountedRows
+from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position
 from ..sinks.delivery.result_keys import newest_of_each_key
-from ..sinks.delivery.versions import versions
+from ..sinks.delivery.row_versions import versions
 from . import change_order
 from .enrich import ReferenceTable
 

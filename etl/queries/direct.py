@@ -30,10 +30,10 @@ from ..record.batch_accounts import Accounts, Reporter, row_count
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
 from ..sinks.base import STAGE, BatchPlace, Reread, Sink, WriteCounts, batch_place, refuse_nothing
-from ..sinks.delivery.python_tasks import CountedRows
+from ..sinks.delivery.python_task_writes import CountedRows
 from ..sources.base import ReplayedLeg
+from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, in_few_tasks
 from ..sources.leg_guards import offsets_of
-from ..sources.offsets import MOST_PARTITIONS, BatchOffsets, in_few_tasks
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import Overlap, overlap_with_derived_table, overlap_with_landing_table
 

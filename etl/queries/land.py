@@ -31,8 +31,8 @@ from ..record.cached_select import CachedSelect
 from ..record.errors import LossError
 from ..record.tables import nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
+from ..sources.batch_offsets import BatchOffsets, in_few_tasks
 from ..sources.leg_guards import LegGuards, Positions, offsets_of
-from ..sources.offsets import BatchOffsets, in_few_tasks
 from .offset_overlap import Overlap, overlap_with_landing_table
 
 MOST_READS = 3

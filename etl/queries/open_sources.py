@@ -12,7 +12,7 @@ from ..commits.batch_commits import source_digest
 from ..launch.settings import DirectSettings, JobSettings, LandSettings
 from ..launch.sources import Source, group_sources
 from ..record.job_run import JobRun
-from ..record.query import IsEndReached
+from ..record.ready_query import IsEndReached
 from ..record.tables import Table
 from ..sources.base import Leg, ReplayedLeg, SourceContext, reader_of
 from ..sources.leg_guards import LegGuards, union_of_legs

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from ..formats.decoding.routes import rows_of_route
 from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, QuerySettings
 from ..launch.sinks import SinkSettings
-from ..metrics import ages
+from ..metrics import arrival_times
 from ..record import batch_accounts, envelope
 from ..record.errors import StartError
 from ..record.job_run import JobRun
@@ -202,7 +202,7 @@ def open_derived_stream(
         joined = rows_of_route(derive.read_landing_table(run.spark, other, most), join.route, str(other))
     if query.state.key:
         # Results have no arrival time: the ages are those of the input records.
-        rows = ages.observe_arrivals(rows)
+        rows = arrival_times.observe_arrivals(rows)
     build = StatefulPart(query.state, compose.transform, compose.name)
     with derive.naming_failed_transform(compose.name, rows):
         return build(rows, joined)

@@ -85,7 +85,7 @@ class Erasure:
 
     @property
     def name(self) -> str:
-        """See :class:`etl.maintenance.table_services.TableTask`."""
+        """See :class:`etl.maintenance.table_maintenance.TableTask`."""
         return "erase"
 
     @property

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ..record.errors import SinkError
-from . import aws
+from . import aws_clients
 from .backoff import START_SECONDS, Backoff
 
 _DENIED = ("AccessDeniedException", "AccessDenied", "DecryptionFailure")
@@ -35,9 +35,9 @@ def read_secret(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mappin
 
     region = arn.split(":")[3]
     try:
-        client = aws.client("secretsmanager", region, endpoint)
+        client = aws_clients.client("secretsmanager", region, endpoint)
         waits = Backoff("at the start", patience=START_SECONDS)
-        answer = aws.call_until_answered(lambda: client.get_secret_value(SecretId=arn), waits)
+        answer = aws_clients.call_until_answered(lambda: client.get_secret_value(SecretId=arn), waits)
         secret = json.loads(answer["SecretString"])
         values = {str(key): value for key, value in secret.items() if isinstance(value, str) and value}
     except (BotoCoreError, ClientError) as error:
@@ -58,7 +58,7 @@ def _key_list(keys: Sequence[str]) -> str:
 
 
 def _describe_error(error: Exception, region: str) -> str:
-    code = aws.error_code(error) if hasattr(error, "response") else ""
+    code = aws_clients.error_code(error) if hasattr(error, "response") else ""
     if code == "ResourceNotFoundException":
         return (
             f"there is none in {region}, or it has no value yet: `aws secretsmanager create-secret` makes it"

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.batch_commits import BatchId
 from ..commits.look_ups import LookUps
-from ..formats.decoding.rows import holds_for_all
+from ..formats.decoding.decoded_rows import holds_for_all
 from ..launch import typed_json
 from ..launch.sinks import SinkSettings
 from ..record.envelope import CARRIED, IDENTITY
@@ -385,7 +385,7 @@ def open_sink(
     key
         Columns that identify a row, which a later one replaces; empty where rows are records. A sink of the lake needs it.
     history
-        True for rows that are versions of those with the key (:mod:`etl.sinks.delivery.versions`); in a table of the lake alone.
+        True for rows that are versions of those with the key (:mod:`etl.sinks.delivery.row_versions`); in a table of the lake alone.
 
     Raises
     ------

@@ -14,14 +14,14 @@ from ..record.errors import StartError
 from ..record.tables import Table
 from .base import ORDER, BatchPlace, Refuse, Reread, WriteCounts
 from .delivery.merge_source import temporary_view
-from .delivery.versions import NEW, VALID_FROM, VALID_TO, changed
+from .delivery.row_versions import NEW, VALID_FROM, VALID_TO, changed
 
 _VIEW = "millrace_versions"
 
 
 @dataclass(frozen=True)
 class IcebergHistorySink:
-    """Table with one row for each version of :mod:`etl.sinks.delivery.versions`.
+    """Table with one row for each version of :mod:`etl.sinks.delivery.row_versions`.
 
     Parameters
     ----------

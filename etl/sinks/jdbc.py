@@ -29,7 +29,7 @@ from .base import (
 )
 from .delivery.postgres_merge import TableShape
 from .delivery.postgres_session import Session, connect, is_tls_refusal, sql_state, tls
-from .delivery.python_tasks import RowsCountedInPlan, through_rdd
+from .delivery.python_task_writes import RowsCountedInPlan, through_rdd
 
 ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600

@@ -31,8 +31,8 @@ from .base import (
     reason_not_storable,
     text_of,
 )
-from .delivery.end_positions import TASK_RETRIED, EndPositions
 from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, ORDER_HEADER, SOURCE_HEADER, TopicTail
+from .delivery.stream_end_marks import TASK_RETRIED, EndPositions
 
 OVERHEAD_BYTES = 256
 """Bytes of a message beside key, value and header values: the record batch header (61), lengths, names of headers."""
@@ -170,7 +170,7 @@ class KafkaSink:
 
         Guarantee: a repeated batch writes only the messages that the topic lacks, after a kill of the driver, a failure
         of the batch, or a repeated task. Every message has the name of its batch, and the topic
-        is read from its end before the batch (:mod:`etl.sinks.delivery.end_positions`). Nothing is lost: the batch
+        is read from its end before the batch (:mod:`etl.sinks.delivery.stream_end_marks`). Nothing is lost: the batch
         is complete when all in-sync brokers have every message. Duplicates remain possible if no read of the topic can
         detect them: from an executor that was cut off and still writes after that read, and from a batch after a reset
         of the checkpoint. A reader recognises them by the headers ``millrace-source`` and ``millrace-id``, which are the

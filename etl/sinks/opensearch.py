@@ -29,8 +29,8 @@ from .base import (
     check_map_keys,
     version_of,
 )
-from .delivery import python_tasks
-from .delivery.python_tasks import Entry, Record, Refused, RequestWriter, UnsupportedRowError
+from .delivery import python_task_writes
+from .delivery.python_task_writes import Entry, Record, Refused, RequestWriter, UnsupportedRowError
 from .delivery.record_order import only_by_arrival_text, order_kept_text, replaces_text
 
 MOST_DOCUMENTS = 1000
@@ -393,4 +393,4 @@ class OpenSearchSink:
         """
         kind = LatestWriter if ORDER in rows.columns else DocumentWriter
         opening = partial(_writer, kind, self.settings, version_of(rows, place))
-        return python_tasks.send(rows, F.lit(None), opening, refuse)
+        return python_task_writes.send(rows, F.lit(None), opening, refuse)

@@ -20,7 +20,7 @@ from ..launch.sources import Source
 from ..metrics.background_writer import BackgroundWriter
 from ..record.errors import LossError
 from ..record.job_run import JobRun
-from ..record.query import IsEndReached, ReadyQuery
+from ..record.ready_query import IsEndReached, ReadyQuery
 from ..record.tables import Table
 from .identity_check import Identity as Identity
 
@@ -79,9 +79,9 @@ class Leg:
     guard
         Guard of a leg whose batches do not replay; None if they are fixed ranges.
     watch
-        Checks at intervals that the complete leg is read; see :class:`etl.record.query.ReadyQuery`.
+        Checks at intervals that the complete leg is read; see :class:`etl.record.ready_query.ReadyQuery`.
     fix_end
-        Fixes the end of a bounded run; see :class:`etl.record.query.ReadyQuery`.
+        Fixes the end of a bounded run; see :class:`etl.record.ready_query.ReadyQuery`.
     """
 
     open: Callable[[], DataFrame]

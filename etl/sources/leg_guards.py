@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from ..commits.look_ups import LookUp
 from .base import LegGuard, ReplayedLeg, missing_records_error
-from .offsets import BatchOffsets, any_of
+from .batch_offsets import BatchOffsets, any_of
 
 Positions = Sequence[Mapping[str, str]]
 """For each stream, by shard: the position that the look-up of a batch must find."""

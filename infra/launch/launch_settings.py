@@ -31,7 +31,7 @@ from millrace.sizing.jobs.files_per_batch import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import a_second
 
-from ..sinks import written_clusters
+from ..sink_permissions import written_clusters
 
 _SHORTEST_TRIGGER = 2.0
 """Seconds for which a shard is read at least in two batches of a bounded run."""

@@ -16,7 +16,7 @@ from millrace.config.aws.grants import Grant
 from ..permission_scope import PermissionScope
 from . import data_commands as read
 from . import run_commands as run
-from .policies import characters, split_into_policies
+from .split_policies import characters, split_into_policies
 
 _Part = Callable[[PermissionScope], list[Grant]]
 _ASK: tuple[_Part, ...] = (run.state_machines,)

@@ -25,7 +25,7 @@ from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_engines import glue_engine
 from ..engines.glue import glue_conf
 from ..launch.launch_document import event_log_prefix
-from ..permissions.job import Grant, glue_network_grants
+from ..permissions.job_permissions import Grant, glue_network_grants
 from .job_base import EngineRunCalls, JobStack, SharedStacks
 
 _LONGEST = 2048

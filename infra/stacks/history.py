@@ -10,7 +10,7 @@ from constructs import Construct
 
 from millrace.config.aws.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
 from millrace.config.aws.names import Names
-from millrace.config.platform import HistoryServer, SignIn
+from millrace.config.infrastructure_sections import HistoryServer, SignIn
 
 from ..accepted_findings import acknowledge
 from ..constructs.history_image import PUBLIC_URI, CachedImage

@@ -21,9 +21,9 @@ from millrace.sizing.model import JobPlan
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_definition import EngineCalls
-from ..launch.assets import job_files, text_asset
+from ..launch.job_assets import job_files, text_asset
 from ..launch.launch_document import launch_document
-from ..permissions.job import JobPermissions, Keys
+from ..permissions.job_permissions import JobPermissions, Keys
 from .base import EnvironmentStack
 from .network import NetworkStack
 from .observability import ObservabilityStack

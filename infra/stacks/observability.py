@@ -20,10 +20,10 @@ from millrace.sizing.model import Plan
 
 from ..constructs.alarms import add_alarms, alarm_name
 from ..constructs.logs import EncryptedLogGroup
+from ..dashboard_sections import sections
 from ..dashboards import cloudwatch_body, grafana, split_into_dashboards, to_text
 from ..data_removal import is_disposable, removal_policy
-from ..launch.assets import text_asset
-from ..panels import sections
+from ..launch.job_assets import text_asset
 from .base import EnvironmentStack
 
 _MOST_BOARDS = 2

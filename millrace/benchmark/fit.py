@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy import optimize, stats
 
 from millrace.benchmark.measurements import SHORTEST, Point
-from millrace.benchmark.repetitions import Disturbance, FitError, find_disturbances
+from millrace.benchmark.settled_batches import Disturbance, FitError, find_disturbances
 from millrace.sizing.queries.benchmark_figures import Interval
 
 Array = npt.NDArray[np.float64]
@@ -103,7 +103,7 @@ def fit_model(
     Parameters
     ----------
     points
-        From :func:`millrace.benchmark.repetitions.settled_points`; at least two limits.
+        From :func:`millrace.benchmark.settled_batches.settled_points`; at least two limits.
     warm_up
         Number of batches that were cut, for the result.
     short, left_out

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from millrace.benchmark.measurements import Measurements, Run
-from millrace.benchmark.repetitions import Disturbance, find_disturbances, settled_points
 from millrace.benchmark.schedule import WARM_UP, PlannedRun
+from millrace.benchmark.settled_batches import Disturbance, find_disturbances, settled_points
 
 _MOST = 1 / 3
 """Largest share of all settings: where more of them disagree, the machine is busy and would be so again."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from millrace.lifecycle.account.deployed import NotDeployedError, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, outputs
 from millrace.lifecycle.changes.deployed_diff import (
     Changes,
     compare_with_deployed,

@@ -94,7 +94,7 @@ def upgrade(
         CloudFormation refused, so nothing has changed.
     UnknownHealthError
         The new version runs, but AWS did not show its health: that is no reason for a rollback.
-    AwsError, millrace.lifecycle.account.deployed.NotDeployedError
+    AwsError, millrace.lifecycle.account.deployed_outputs.NotDeployedError
         AWS refused a call.
     """
     change = changes_of_job(changes, job)
@@ -164,7 +164,7 @@ def roll_back(
         It was not deployed, or is not healthy either.
     UpgradeError
         Its launch document no longer exists.
-    AwsError, millrace.lifecycle.account.deployed.NotDeployedError
+    AwsError, millrace.lifecycle.account.deployed_outputs.NotDeployedError
         AWS refused a call.
     """
     job = version.job

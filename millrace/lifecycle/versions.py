@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing, split_url
+from millrace.config.aws.list_pages import list_all
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.deploy import deployed_document, deployed_template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment

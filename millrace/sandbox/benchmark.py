@@ -23,7 +23,7 @@ from millrace.etl.launch import typed_json
 from millrace.etl.launch.sources import KafkaSource
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.spark import SandboxSpark, iceberg_catalog
+from millrace.sandbox.programs.local_spark import SandboxSpark, iceberg_catalog
 from millrace.sandbox.programs.toolchain import CORE, java_home, program_environment, python_path
 from millrace.sandbox.records.producer import produce
 

@@ -23,7 +23,7 @@ from millrace.sandbox.failure_drill import DrillProgress, DrillResult, FailureDr
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.history_server import history_server
-from millrace.sandbox.programs.spark import EVENT_LOGS
+from millrace.sandbox.programs.local_spark import EVENT_LOGS
 from millrace.sandbox.running_sandbox import save_endpoints as keep_record
 
 Records = Literal["few", "month", "all"]

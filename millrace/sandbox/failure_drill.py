@@ -18,7 +18,7 @@ from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.drill import Drill, DrillError
 from millrace.sandbox.local_runs import LocalRuns
 from millrace.sandbox.payloads.flights import Event
-from millrace.sandbox.programs.spark import Job, ship_event_logs
+from millrace.sandbox.programs.local_spark import Job, ship_event_logs
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare
 from millrace.sandbox.records.producer import MOST_AT_ONCE, at_rate
 from millrace.sandbox.records.traffic_targets import producer_of

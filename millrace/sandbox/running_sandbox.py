@@ -16,13 +16,13 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
-from millrace.lifecycle.account.deployed import launch_document
-from millrace.lifecycle.audits.job import Place
+from millrace.lifecycle.account.deployed_outputs import launch_document
+from millrace.lifecycle.audits.query_audit import Place
 from millrace.lifecycle.jobs.logs import LogLine
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack, answers
-from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.stand_in import stand_in
 
 _RECORD = RUN / "kept.json"

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from millrace.config import find_root
 from millrace.etl.formats.decoding import routes
-from millrace.etl.job.run import open_query
+from millrace.etl.job.build_queries import open_query
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, parse
 from millrace.etl.queries import land, spark_settings
 from millrace.etl.queries.query_parts import (
@@ -36,7 +36,7 @@ from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from millrace.sandbox.programs import jars, session
+from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.toolchain import program_environment, python_path
 
@@ -200,7 +200,9 @@ def main() -> None:
             "spark.local.dir": str(scratch / "tmp"),
             "spark.sql.warehouse.dir": str(scratch / "hive"),
         }
-        with session.open_session(files, settings, warehouse=scratch / "lake", catalog=catalog) as spark:
+        with local_session.open_session(
+            files, settings, warehouse=scratch / "lake", catalog=catalog
+        ) as spark:
             found = _rehearse(spark, asked, scratch)
     sys.stdout.write(f"{json.dumps(found)}\n")
 

@@ -15,14 +15,14 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQuery
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_services
-from millrace.sizing.alternatives.designs import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.free_choices import cheapest_choices
+from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.remedies import with_remedies
 from millrace.sizing.alternatives.risks import risks
 from millrace.sizing.cost import CENT, stream_cost
-from millrace.sizing.costs.network import dns_cost, jobs_inside, plan_network
+from millrace.sizing.costs.network_plan import dns_cost, jobs_inside, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
-from millrace.sizing.costs.storage import unpriced_costs
+from millrace.sizing.costs.storage_cost import unpriced_costs
 from millrace.sizing.jobs.core_spreads import own_spread, source_of
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
 from millrace.sizing.msk_clusters import cluster_load, plan_cluster, possible_tiers, zones_with_brokers

@@ -15,13 +15,13 @@ from typing import Any
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.account.deployed import NotDeployedError, ignore_missing, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, outputs
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.audits import job as audit_job
+from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.deploy import STOPPABLE
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
 from millrace.lifecycle.preflight.account import bootstrap
@@ -30,7 +30,7 @@ from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sandbox.drill import DrillError, TimeLimits, wait_for
 from millrace.sandbox.programs import cdk
 from millrace.sizing.model import Plan
-from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
+from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.removals.removal import admin_client
 from millrace.verify.removals.removal_scope import all_stacks
 from millrace.verify.verification_cost import Run, billed_by, billed_quantities

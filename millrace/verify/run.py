@@ -11,15 +11,15 @@ from pathlib import Path
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.deploy import DeployError
 from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.drill import DrillError, Say
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing.model import Plan
-from millrace.verify.account.run_claims import ClaimAnswer
-from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
+from millrace.verify.account.check_claims import ClaimAnswer
+from millrace.verify.environment_copy import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removals.removal import drop_topic, remove
 from millrace.verify.removals.removal_scope import VerificationScope

@@ -14,11 +14,11 @@ from millrace.lifecycle.account.kafka_access import Settings
 from millrace.sandbox import deployment
 from millrace.sandbox.drill import DrillError
 from millrace.sandbox.local_runs import LocalRuns
-from millrace.sandbox.programs import kafka, localstack
+from millrace.sandbox.programs import kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import only_one
-from millrace.sandbox.programs.spark import SandboxSpark, delete_local_catalog
+from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
 from millrace.sizing.model import Plan
-from millrace.verify.environment import VerificationCopy
+from millrace.verify.environment_copy import VerificationCopy
 from millrace.verify.verification_cost import Run, billed_quantities
 from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
 
@@ -97,7 +97,9 @@ def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxPlace]:
         delete_local_catalog()
         local = stack.enter_context(localstack.running_localstack(copy.environment.region))
         broker = (
-            stack.enter_context(kafka.running_broker()).bootstrap if copy.kafka_cluster is not None else ""
+            stack.enter_context(kafka_broker.running_broker()).bootstrap
+            if copy.kafka_cluster is not None
+            else ""
         )
         spark = SandboxSpark(stack=local, kafka=broker)
         sandbox = SandboxPlace(spark=spark, plan=plan, prefix=f"{copy.environment.name}-")

@@ -22,7 +22,7 @@ from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.records.traffic import Feed, TokenBucket, TrafficShape, default_key_field
 from millrace.sandbox.schemas.traffic_values import Generator
-from millrace.verify.environment import (
+from millrace.verify.environment_copy import (
     PARTITIONS,
     SHARDS,
     CopiedStream,

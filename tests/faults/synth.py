@@ -9,7 +9,7 @@ from pathlib import Path
 from aws_cdk import App
 
 from millrace.config import Names, load
-from millrace.infra.deployment import build_stacks
+from millrace.infra.environment_stacks import build_stacks
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan

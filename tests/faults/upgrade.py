@@ -31,14 +31,14 @@ from millrace.lifecycle.deploy import compare_with_deployed, document_of
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
 from millrace.lifecycle.upgrade import roll_back, upgrade
 from millrace.lifecycle.versions import UpgradeError, current_version, previous_version
-from millrace.sandbox.programs import cdk, kafka
+from millrace.sandbox.programs import cdk, kafka_broker
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.local_spark import Job
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import Job
 from millrace.sandbox.records.producer import BackgroundThread
 from tests import kinesalite
-from tests.faults.deployed import Shop
 from tests.faults.difference import Difference
+from tests.faults.kill_deployed_jobs import Shop
 from tests.faults.project import ENVIRONMENT, deployed, synthesise
 from tests.faults.real_runs import RealRuns, beside_localstack
 
@@ -145,7 +145,7 @@ def opened(seed: int, environment: str = ENVIRONMENT) -> Iterator[Scene]:
     engines = RealRuns()
     with ExitStack() as ending:
         stack = ending.enter_context(beside_localstack(engines))
-        broker = ending.enter_context(kafka.running_broker())
+        broker = ending.enter_context(kafka_broker.running_broker())
         kinesis = ending.enter_context(kinesalite.running(seed=seed))
         sandbox = deployed(HOME, stack, broker, environment)
         engines.spark = sandbox.spark

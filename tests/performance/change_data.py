@@ -29,24 +29,24 @@ from functools import partial
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import EnrichThenTransform, good_records
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import ReadyQuery
+from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import DELETED, ORDER
 from millrace.etl.sinks.delivery.result_keys import result_identity
-from millrace.sandbox.programs import kafka
-from tests.documents import with_route
-from tests.faults import jobs
-from tests.performance.by_hand import HOME
+from millrace.sandbox.programs import kafka_broker
+from tests.faults import job_documents
+from tests.launch_documents import with_route
+from tests.performance.case_order import in_turn
 from tests.performance.cpu import cpu_since_now
 from tests.performance.growth_tables import borrowed
-from tests.performance.intervals import interval
-from tests.performance.rounds import in_turn
+from tests.performance.hand_written_baselines import HOME
+from tests.performance.median_intervals import interval
 from tests.performance.session import spark_session
 from tests.spark.queries.test_change_order import decoder_of
 
@@ -158,8 +158,8 @@ class Bench:
         schema = HOME / "orders.ddl"
         schema.write_text(DDL)
         landed = f"bench.landed_{self.keys}_{self.number}"
-        source = jobs.topic(f"{TOPIC}-{self.keys}", self.per_batch)
-        land, derive = jobs.queries("derive", source, schema, lambda _: landed)
+        source = job_documents.topic(f"{TOPIC}-{self.keys}", self.per_batch)
+        land, derive = job_documents.queries("derive", source, schema, lambda _: landed)
         land["format"] = {"kind": "debezium", "avro": None, "decimals": "precise", "flattened": False}
         derive |= {
             "sink": {"kind": "iceberg", "table": f"{out.database}.{out.name}"},
@@ -167,9 +167,13 @@ class Bench:
         }
         checkpoints = f"{HOME}/checkpoints/{self.keys}-{self.number}"
         job = settings.parse(
-            jobs.settings("bench", [with_route(each) for each in (land, derive)], checkpoints, self.bootstrap)
+            job_documents.settings(
+                "bench", [with_route(each) for each in (land, derive)], checkpoints, self.bootstrap
+            )
         )
-        return list(run.build_queries(JobRun(self.spark, job, {}, Reporter("bench", io.StringIO()))))
+        return list(
+            build_queries.build_queries(JobRun(self.spark, job, {}, Reporter("bench", io.StringIO())))
+        )
 
 
 def drained(rows: DataFrame, handle: Callable[[DataFrame, int], None], checkpoint: str) -> None:
@@ -284,7 +288,7 @@ def main(arguments: Sequence[str]) -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     wrong = 0
-    with kafka.running_broker() as broker, spark_session(given.cores) as spark:
+    with kafka_broker.running_broker() as broker, spark_session(given.cores) as spark:
         for keys in given.keys:
             bench = Bench(spark, broker.bootstrap, keys, given.events, given.per_batch)
             bench.seed()

@@ -14,7 +14,7 @@ from millrace.etl.queries import spark_settings
 from millrace.etl.services import jvm_name_cache
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.toolchain import program_environment
-from tests.performance.by_hand import HOME
+from tests.performance.hand_written_baselines import HOME
 
 
 @contextmanager

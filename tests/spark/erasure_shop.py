@@ -30,7 +30,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.erase import Erasure
 from millrace.etl.sinks.iceberg import IcebergSink
-from tests.spark.batches import KAFKA, Events, frame, kafka_rows, lander, log_offsets
+from tests.spark.source_batches import KAFKA, Events, frame, kafka_rows, lander, log_offsets
 
 DDL = "customer STRING NOT NULL, amount INT NOT NULL"
 ZOE = "zoe@example.org"

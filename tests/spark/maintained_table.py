@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
-from millrace.etl.maintenance.table_services import Compaction, Expiry
+from millrace.etl.maintenance.table_maintenance import Compaction, Expiry
 from millrace.etl.queries import derive
-from millrace.etl.record.query import ReadyQuery
+from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events, frame, good, kafka_rows
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.source_batches import Events, frame, good, kafka_rows
 
 Names = Callable[[str], Table]
 

@@ -14,7 +14,7 @@ from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from millrace.config import Environment, Names, environments, load
-from millrace.infra.deployment import build_stacks
+from millrace.infra.environment_stacks import build_stacks
 from millrace.sizing import Plan, plan
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ import pytest
 from aws_cdk import App, DefaultStackSynthesizer
 
 from millrace.config import Environment, Names, load
-from millrace.config.platform import Governance
-from millrace.infra.deployment import build_stacks
+from millrace.config.infrastructure_sections import Governance
+from millrace.infra.environment_stacks import build_stacks
 from millrace.sizing import plan
 from tests.template.conftest import ROOT, Synthesis
 

@@ -12,7 +12,7 @@ from aws_cdk import App
 
 from millrace.config import Names, load
 from millrace.config.model import Environment
-from millrace.infra.deployment import build_stacks
+from millrace.infra.environment_stacks import build_stacks
 from millrace.lifecycle.changes.stack_exports import StackOrder, stack_order
 from millrace.sizing import plan
 from tests.template.cloudformation import Template, deploy, exports, producers_first

@@ -10,7 +10,7 @@ from millrace.config.model import EmrJob, ExternalCluster, GlueJob
 from millrace.infra.engines.emr import heap_mib
 from millrace.infra.engines.glue import glue_conf
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.launch.spark import spark_settings
+from millrace.infra.launch.job_spark_settings import spark_settings
 from tests.template.conftest import Synthesis, Synthesise
 
 GIB = 1024**3

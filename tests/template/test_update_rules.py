@@ -20,7 +20,7 @@ from millrace.lifecycle.changes.deployment_changes import job_change, stack_chan
 from millrace.lifecycle.changes.read_sizes import find_sizes
 from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES, refused_changes, templates_in_order
 from millrace.sizing import plan
-from tests.policy.everywhere import NEWEST, written
+from tests.policy.all_regions import NEWEST, written
 from tests.template.cloudformation import Template, replaced, update_refused
 from tests.template.conftest import ROOT, Synthesis
 from tests.template.resource_types import RARE, extract, kinds

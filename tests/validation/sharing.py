@@ -11,7 +11,7 @@ import numpy as np
 
 from millrace.sizing.queries.driver import times_longer
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
-from millrace.sizing.simulation.tasks import divide_stream
+from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.performance.preloaded import PARTITIONS
 from tests.performance.sharing import Burst, Cell, measure
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...launch.formats import AvroFormat
 from .. import avro, avro_values
-from ..decoding import rows as shared
+from ..decoding import decoded_rows as shared
 from .decoder import ChangeDecoder
 
 _JSON, _PAYLOAD, _KEY, _LETTERED = (f"_event_{name}" for name in ("json", "payload", "key", "letter"))

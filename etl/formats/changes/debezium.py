@@ -25,7 +25,7 @@ from ...launch.formats import DebeziumFormat
 from .. import schemas
 from ..base import Decoder
 from ..decoding import times
-from ..decoding.rows import dead_letter_verdict, valid_text
+from ..decoding.decoded_rows import dead_letter_verdict, valid_text
 from . import avro_events
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
 from .wire_types import WireTypes, is_available

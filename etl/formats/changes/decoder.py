@@ -26,7 +26,14 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...record.cached_select import CachedSelect
 from ...record.tables import nullable
-from ..decoding.rows import CHANGE, NOT_UTF8, TOMBSTONE, dead_letter_verdict, missing_fields, valid_text
+from ..decoding.decoded_rows import (
+    CHANGE,
+    NOT_UTF8,
+    TOMBSTONE,
+    dead_letter_verdict,
+    missing_fields,
+    valid_text,
+)
 from ..json import JsonDecoder
 from .wire_types import WireTypes
 

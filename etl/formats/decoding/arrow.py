@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...record.tables import nullable
-from .rows import decoded_or_dead_letter
-from .worker_batches import run_in_portions
+from .decoded_rows import decoded_or_dead_letter
+from .worker_batch_limit import run_in_portions
 
 Decoded = tuple[dict[str, Any] | None, str | None, str | None]
 """Values by column, or stage and error."""

@@ -35,7 +35,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from ..base import DecoderWrapper
 from ..protobuf_wire import varint
 from .arrow import available
-from .worker_batches import run_in_portions
+from .worker_batch_limit import run_in_portions
 
 STAGE = "decompress"
 

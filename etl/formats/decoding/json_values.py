@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from . import exact_json, out_of_range_numbers, times
-from .rows import distinct_names, holds_for_all, rebuilt, with_leaves
+from .decoded_rows import distinct_names, holds_for_all, rebuilt, with_leaves
 
 
 def is_converted(kind: DataType) -> bool:

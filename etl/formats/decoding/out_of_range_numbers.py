@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from .rows import dead_letter_verdict, holds_for_all
+from .decoded_rows import dead_letter_verdict, holds_for_all
 
 MOST_DIGITS = 1000
 """Most digits of a decimal; Jackson reads no longer number since 2.15."""

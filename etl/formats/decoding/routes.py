@@ -23,8 +23,8 @@ from ...record.tables import nullable
 from ..base import Decoder, DecoderWrapper, open_decoder
 from . import redact
 from .data_rules import with_rules
+from .decoded_rows import TOMBSTONE
 from .decompress import DecompressingDecoder
-from .rows import TOMBSTONE
 
 COLUMN = "_route"
 """Name of the route, in a routed landing table."""

@@ -17,8 +17,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ...formats.decoding.decoded_rows import CHANGE, valid_text
 from ...formats.decoding.routes import COLUMN as ROUTE
-from ...formats.decoding.rows import CHANGE, valid_text
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER

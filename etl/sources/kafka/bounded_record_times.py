@@ -22,11 +22,11 @@ from ...launch.sources import KafkaSource, group_sources
 from ...record import batch_accounts, envelope, hadoop_files
 from ...record.batch_accounts import Reporter
 from ...record.job_run import JobRun
-from ...record.query import ReadyQuery
+from ...record.ready_query import ReadyQuery
 from ..leg_guards import union_of_legs
 from . import connection
 from .range_reader import LATEST, Ranges, Reader, is_time_overflow
-from .topics import batch_options, to_envelope
+from .topic_stream import batch_options, to_envelope
 
 STAGE = "timestamp"
 """Stage of dead letters whose time overflows."""

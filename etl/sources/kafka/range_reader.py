@@ -98,7 +98,7 @@ class Reader:
     connecting
         Options of :func:`etl.sources.kafka.connection.connection_options`.
     options
-        Further options of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topics.batch_options`.
+        Further options of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topic_stream.batch_options`.
     seconds
         Longest time without an answer of the brokers, or without records while some are left.
     """

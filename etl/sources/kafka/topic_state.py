@@ -11,7 +11,7 @@ from ...checkpoints.checkpoint import Checkpoint
 from ...launch.connections import Connection
 from ...launch.sources import KafkaSource
 from ...record.errors import LossError, NoAnswerError, StartError
-from ...record.query import IsEndReached
+from ...record.ready_query import IsEndReached
 from ..identity_check import Ids
 from .connection import CachedOptions, admin, connection_options
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from ...launch.sources import KinesisSource
 from ...launch.start_position import start_time
 from ...record.errors import StartError
-from ...record.query import IsEndReached
-from ...services.aws import as_start_error
+from ...record.ready_query import IsEndReached
+from ...services.aws_clients import as_start_error
 from . import closed_shards, stream
 from .closed_shards import Shard, ShardRest
 from .missed_records_guard import KinesisGuard

@@ -19,7 +19,7 @@ from ...launch.start_position import start_time
 from ...record import envelope
 from ...record.errors import NoAnswerError, StartError
 from ...services import bundled_boto3
-from ...services.aws import as_start_error, sts_endpoint
+from ...services.aws_clients import as_start_error, sts_endpoint
 from ..identity_check import Ids
 from . import closed_shards
 from .closed_shards import Positions, Records, Shard, ShardRest

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millrace.advisor.programs.streams import FORMAT, SINK, Query, Source
+from millrace.advisor.programs.program_streams import FORMAT, SINK, Query, Source
 from millrace.config.document.secrets import censor, is_secret_key
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from millrace.advisor.existing.foreign_jobs import (
 )
 from millrace.advisor.existing.job_program import NO_ANSWERS, Answers, ProgramSettings, read_program_settings
 from millrace.advisor.existing.stream_candidates import RefusedError
-from millrace.advisor.programs.library import Launch
-from millrace.advisor.programs.streams import LONGEST
+from millrace.advisor.programs.library_functions import Launch
+from millrace.advisor.programs.program_streams import LONGEST
 from millrace.config.checks.jobs import FIXED_IN_CORE, is_owned
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB

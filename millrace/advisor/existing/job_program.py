@@ -20,11 +20,11 @@ from millrace.advisor.existing.stream_candidates import (
     question_for_names,
     several_streams,
 )
-from millrace.advisor.programs.intervals import trigger_interval_seconds
-from millrace.advisor.programs.library import Launch
-from millrace.advisor.programs.streams import FORMAT, GLUE, TRIGGER, Program, Query, Source
-from millrace.advisor.programs.streams import read_program as read_program
-from millrace.advisor.programs.values import Table, Unknown, Values
+from millrace.advisor.programs.library_functions import Launch
+from millrace.advisor.programs.possible_values import Table, Unknown, Values
+from millrace.advisor.programs.program_streams import FORMAT, GLUE, TRIGGER, Program, Query, Source
+from millrace.advisor.programs.program_streams import read_program as read_program
+from millrace.advisor.programs.trigger_interval import trigger_interval_seconds
 from millrace.config.document.problems import wrong_option
 
 _LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")

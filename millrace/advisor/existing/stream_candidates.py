@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from millrace.advisor.programs.streams import CATALOG, FORMAT, Source
-from millrace.advisor.programs.values import Alternative, Unknown, Values, known_value
+from millrace.advisor.programs.possible_values import Alternative, Unknown, Values, known_value
+from millrace.advisor.programs.program_streams import CATALOG, FORMAT, Source
 
 Kind = Literal["kinesis", "kafka"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Flags, Floats
-from millrace.advisor.logs.observed import left_behind
+from millrace.advisor.logs.query_observations import left_behind
 from millrace.advisor.logs.statistics import Estimate, median, slope
 
 HIT = 0.8

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from millrace.advisor.findings.advised_job import connector
 from millrace.advisor.findings.capacity import batches_at_limit
-from millrace.advisor.findings.job_context import connector
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
 from millrace.advisor.logs.statistics import Estimate, median

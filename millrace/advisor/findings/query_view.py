@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from millrace.advisor.findings.job_context import AdvisedJob, Setting
+from millrace.advisor.findings.advised_job import AdvisedJob, Setting
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
 from millrace.advisor.logs.application_history import Batch, Floats, History, Query
 from millrace.advisor.logs.statistics import Estimate, median, startup_batches, union_seconds

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from millrace.advisor.findings import kafka_range_tasks
-from millrace.advisor.findings.job_context import SHUFFLE
+from millrace.advisor.findings.advised_job import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Floats, Stage

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from millrace.advisor.logs import observed
+from millrace.advisor.logs import query_observations
 from millrace.advisor.logs.application_history import Batch, Floats, History, Query, Stage
-from millrace.advisor.logs.observed import INSTANT, seconds_of
+from millrace.advisor.logs.query_observations import INSTANT, seconds_of
 from millrace.advisor.logs.statistics import list_schedule_seconds, startup_batches, union_seconds
 from millrace.sizing.simulation import Arrivals
-from millrace.sizing.simulation.tasks import Part
+from millrace.sizing.simulation.task_schedule import Part
 
 LEAST = 8
 """Minimum number of settled batches with records for a forecast."""
@@ -180,24 +180,27 @@ def twin(history: History, query: Query) -> QueryTwin | None:
     batches = [each for each in query.batches[first:] if each.records and each.stages][-MOST:]
     if len(batches) < LEAST or history.cores < 1:
         return None
-    partitions, cores = observed.partitions(batches), observed.median_tasks_at_once(batches, history.cores)
+    partitions, cores = (
+        query_observations.partitions(batches),
+        query_observations.median_tasks_at_once(batches, history.cores),
+    )
     # Errors are relative, so weights come from a first fit: weights from the times themselves would favour short ones.
     first_guess = _fit_line(
         sum((_batch_sample(each, partitions, cores, None).sums for each in batches), np.zeros(6))
     )
     samples = tuple(_batch_sample(each, partitions, cores, first_guess) for each in batches)
-    trigger = observed.trigger(batches)
-    ahead = observed.arrival_lead_seconds(batches, trigger)
-    arrivals, notes = observed.arrivals(batches, ahead)
+    trigger = query_observations.trigger(batches)
+    ahead = query_observations.arrival_lead_seconds(batches, trigger)
+    arrivals, notes = query_observations.arrivals(batches, ahead)
     told = _records_vary(samples)
     twin_ = QueryTwin(
         name=query.name,
         run_id=query.run_id,
         cores=cores,
         partitions=partitions,
-        parts=observed.partition_shares(batches, partitions),
+        parts=query_observations.partition_shares(batches, partitions),
         trigger=trigger,
-        limit=observed.batch_limit(batches, partitions),
+        limit=query_observations.batch_limit(batches, partitions),
         reads=round(float(np.median([each.passes for each in samples]))),
         arrivals=arrivals,
         sigma=0.0,

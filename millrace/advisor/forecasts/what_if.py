@@ -18,7 +18,7 @@ from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
-from millrace.sizing.simulation.tasks import Part, divide_stream
+from millrace.sizing.simulation.task_schedule import Part, divide_stream
 
 DRAWS = 39
 """Number of refitted twins: their minimum and maximum bound 95 % (38 of 40 gaps lie between them)."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from millrace.advisor.logs.tasks import NO_TASKS as NO_TASKS
-from millrace.advisor.logs.tasks import TASK as TASK
-from millrace.advisor.logs.tasks import Flags as Flags
-from millrace.advisor.logs.tasks import Floats as Floats
-from millrace.advisor.logs.tasks import Ints as Ints
-from millrace.advisor.logs.tasks import Tasks as Tasks
+from millrace.advisor.logs.stage_tasks import NO_TASKS as NO_TASKS
+from millrace.advisor.logs.stage_tasks import TASK as TASK
+from millrace.advisor.logs.stage_tasks import Flags as Flags
+from millrace.advisor.logs.stage_tasks import Floats as Floats
+from millrace.advisor.logs.stage_tasks import Ints as Ints
+from millrace.advisor.logs.stage_tasks import Tasks as Tasks
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from millrace.advisor.programs import library
+from millrace.advisor.programs import library_functions
 from millrace.advisor.programs.expressions import Expressions, find_member, scope_of_target
-from millrace.advisor.programs.library import FUNCTIONS, TEXT_METHODS, Launch, items_of
-from millrace.advisor.programs.values import (
+from millrace.advisor.programs.library_functions import FUNCTIONS, TEXT_METHODS, Launch, items_of
+from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
     Alternative,
     Class,
@@ -110,7 +110,7 @@ class Calls(Expressions):
         if isinstance(value, str) and name in TEXT_METHODS:
             keywords = list(named.values)
             return compute(
-                lambda text, *rest: library.text_method(name)(
+                lambda text, *rest: library_functions.text_method(name)(
                     text,
                     *rest[: len(rest) - len(keywords)],
                     **dict(zip(keywords, rest[len(rest) - len(keywords) :], strict=True)),
@@ -126,7 +126,7 @@ class Calls(Expressions):
                 return known_value(Items(value.values[1:]), line)
             return self._value_of_key(of, arguments[0] if arguments else known_value(0, line), line)
         if isinstance(value, Library) and value.path == "os.environ" and name == "get":
-            return library.environment_variable(
+            return library_functions.environment_variable(
                 self.launch,
                 arguments[0] if arguments else (),
                 arguments[1] if len(arguments) > 1 else None,
@@ -180,7 +180,9 @@ class Calls(Expressions):
             return known_value(None, line)
         if name in ("parse_args", "parse_known_args"):
             try:
-                parsed = known_value(library.parse_arguments(self._parsers[path], self.launch), line)
+                parsed = known_value(
+                    library_functions.parse_arguments(self._parsers[path], self.launch), line
+                )
             except (ValueError, TypeError, ArgumentError) as error:
                 parsed = unknown_value(f"{name}() ({error})", line)
             return (
@@ -223,7 +225,7 @@ class Calls(Expressions):
         last = path.rpartition(".")[2]
         match path:
             case "os.getenv" | "os.environ.get":
-                return library.environment_variable(
+                return library_functions.environment_variable(
                     self.launch,
                     arguments[0] if arguments else (),
                     arguments[1] if len(arguments) > 1 else None,
@@ -256,7 +258,7 @@ class Calls(Expressions):
                 for value in items_of(one.value, line) or ()
                 for each in value
             ]
-            return known_value(library.resolved_options(self.launch, names), line)
+            return known_value(library_functions.resolved_options(self.launch, names), line)
         if last in ("field", "Field"):  # of a data class
             if "default_factory" in named.values:
                 made = named.values["default_factory"]

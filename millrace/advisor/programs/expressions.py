@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from millrace.advisor.programs import library
-from millrace.advisor.programs.library import Launch, items_of
-from millrace.advisor.programs.values import (
+from millrace.advisor.programs import library_functions
+from millrace.advisor.programs.library_functions import Launch, items_of
+from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
     Alternative,
     Class,
@@ -43,7 +43,7 @@ _OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Sub: operator.sub,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: library.percent,
+    ast.Mod: library_functions.percent,
     ast.BitOr: operator.or_,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -300,7 +300,7 @@ class Expressions(ABC):
         if isinstance(of.value, Unknown):
             return ((Alternative(of.value, of.line)),)
         if isinstance(of.value, Library) and of.value.path == "os.environ":
-            return library.environment_variable(self.launch, key, None, line)
+            return library_functions.environment_variable(self.launch, key, None, line)
         alternatives: list[Alternative] = []
         for each in key:
             if isinstance(of.value, Table) and isinstance(each.value, str | int):

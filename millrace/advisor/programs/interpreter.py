@@ -1,7 +1,7 @@
 """Evaluation of a program's text: assignments, branches, loops, functions and classes, with all values that they may give.
 
 Where a condition is known, its branch is followed; else both are, and what they assign has the values of both. Nothing of the program
-is run: calls of libraries are computed only if they are in :mod:`millrace.advisor.programs.library`.
+is run: calls of libraries are computed only if they are in :mod:`millrace.advisor.programs.library_functions`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from millrace.advisor.programs.calls import Calls
 from millrace.advisor.programs.expressions import dotted, scope_of_target
-from millrace.advisor.programs.library import items_of
-from millrace.advisor.programs.values import (
+from millrace.advisor.programs.library_functions import items_of
+from millrace.advisor.programs.possible_values import (
     Alternative,
     Class,
     Function,

@@ -20,7 +20,7 @@ from millrace.config import Finding
 from millrace.config.queries import SourceQuery
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.hours import Audit, NotAudited
+    from millrace.lifecycle.audits.hourly_audit import Audit, NotAudited
 
 Hours = Annotated[
     int, typer.Option(min=1, max=24 * 365, help="Compare the records that arrived in the last so many hours.")
@@ -56,7 +56,7 @@ def audit(
 
       millrace audit departures --env prod --hours 3 --read
     """
-    from millrace.lifecycle.audits.job import audit as compare
+    from millrace.lifecycle.audits.query_audit import audit as compare
 
     environment = load_with_job(env, job)
     known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQuery)]
@@ -87,7 +87,7 @@ def audit(
 
 
 def _audit_as_json(result: Audit | NotAudited) -> dict[str, Any]:
-    from millrace.lifecycle.audits.hours import NotAudited
+    from millrace.lifecycle.audits.hourly_audit import NotAudited
 
     document = dataclasses.asdict(result)
     if isinstance(result, NotAudited):
@@ -101,7 +101,7 @@ def _audit_as_json(result: Audit | NotAudited) -> dict[str, Any]:
 
 
 def _print_audits(audits: list[Audit | NotAudited]) -> None:
-    from millrace.lifecycle.audits.hours import NotAudited
+    from millrace.lifecycle.audits.hourly_audit import NotAudited
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for each in audits:

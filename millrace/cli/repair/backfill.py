@@ -28,7 +28,7 @@ from millrace.sizing import plan
 from millrace.sizing.queries.benchmark_figures import speed
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.job import Place
+    from millrace.lifecycle.audits.query_audit import Place
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _UNTIL_NOW = timedelta(hours=1)
@@ -143,7 +143,7 @@ def _amount_to_read(
     environment: Environment, place: Place, job: str, name: str, span: Span | None, origin: str | None
 ) -> str:
     """Return the amount to read, with time and cost."""
-    from millrace.lifecycle.audits.table import LandedRecords
+    from millrace.lifecycle.audits.landing_table import LandedRecords
 
     if span is None:
         return f"{name}: the lines of {origin}, one transaction per file"
@@ -169,7 +169,7 @@ _ON_AWS = "the job is stopped meanwhile and started again"
 
 def _place_and_account(environment: Environment) -> tuple[Place, DeployedEnvironment | None]:
     """Return the running sandbox of the environment, or its account on AWS."""
-    from millrace.lifecycle.audits.job import on_aws
+    from millrace.lifecycle.audits.query_audit import on_aws
     from millrace.sandbox import running_sandbox
 
     place = running_sandbox.running_place(environment)

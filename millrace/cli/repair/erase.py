@@ -23,8 +23,8 @@ from millrace.config import Environment, load
 from millrace.config.document.problems import ConfigurationError, Problem
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.job import Place
-    from millrace.lifecycle.jobs.erase import Answers, Erasures, Request
+    from millrace.lifecycle.audits.query_audit import Place
+    from millrace.lifecycle.jobs.erasure_requests import Answers, Erasures, Request
 
 CONDITION = "CONDITION"
 """Placeholder for the condition in the steps that a person takes elsewhere."""
@@ -69,8 +69,8 @@ def erase(
 
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
-    from millrace.lifecycle.audits.job import on_aws
-    from millrace.lifecycle.jobs.erase import Erasures
+    from millrace.lifecycle.audits.query_audit import on_aws
+    from millrace.lifecycle.jobs.erasure_requests import Erasures
     from millrace.sandbox import running_sandbox
 
     environment = load(env)
@@ -111,7 +111,7 @@ def _running_erasure(erasures: Erasures, where: str) -> Request | None:
     RefusedError
         It has another condition.
     """
-    from millrace.lifecycle.jobs.erase import Request
+    from millrace.lifecycle.jobs.erasure_requests import Request
 
     request = erasures.current_request()
     if request is None:
@@ -146,7 +146,7 @@ def _wait_until_done(erasures: Erasures, request: Request, console: Console) -> 
 
 
 def _new_request(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
-    from millrace.lifecycle.jobs.erase import Request, places_not_erased
+    from millrace.lifecycle.jobs.erasure_requests import Request, places_not_erased
 
     now = datetime.now(UTC)
     return Request(

@@ -175,7 +175,7 @@ def _configure_magic(environment: Environment, job: str, names: Names) -> str:
 
 def _session_conf(environment: Environment, job: str, names: Names) -> str:
     from millrace.infra.engines.glue import glue_conf
-    from millrace.infra.launch.spark import spark_settings
+    from millrace.infra.launch.job_spark_settings import spark_settings
 
     # The job's own settings if the session runs on the job's engine; else those of the catalog.
     settings = spark_settings(environment, environment.jobs[job], plan(environment).jobs[job], names)
@@ -200,7 +200,7 @@ def _land_cells(
     from millrace.etl.launch.sources import KafkaSource, KinesisSource
     from millrace.etl.sources.kafka import connection as kafka
     from millrace.etl.sources.kafka import login as kafka_login
-    from millrace.etl.sources.kafka import topics
+    from millrace.etl.sources.kafka import topic_stream
 
     source = route.source
     prelude = signed_in = ""
@@ -224,7 +224,7 @@ def _land_cells(
                 kind=login.kind,
                 secret=login.secret,
             )
-        options = topics.options(
+        options = topic_stream.options(
             source,
             dataclasses.replace(connection, bootstrap_servers=known or "set below"),
             partitions=query.repartition,

@@ -20,12 +20,12 @@ REFUSED = 2
 
 STATUS: Mapping[str, int] = MappingProxyType(
     {
-        "millrace.benchmark.repetitions.FitError": FAILED,
+        "millrace.benchmark.settled_batches.FitError": FAILED,
         "millrace.cli.shared.expected_failures.RefusedError": REFUSED,
         "millrace.infra.errors.InfrastructureError": REFUSED,
         "millrace.lifecycle.jobs.checkpoints.CheckpointError": REFUSED,
         "millrace.lifecycle.deploy.DeployError": FAILED,
-        "millrace.lifecycle.account.deployed.NotDeployedError": FAILED,
+        "millrace.lifecycle.account.deployed_outputs.NotDeployedError": FAILED,
         "millrace.lifecycle.jobs.health.UnhealthyError": FAILED,
         "millrace.lifecycle.problems.AwsError": FAILED,
         "millrace.lifecycle.problems.CredentialsError": REFUSED,

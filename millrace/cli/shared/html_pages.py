@@ -34,7 +34,7 @@ def html_page(kind: str, title: str, document: Mapping[str, Any]) -> str:
     title
         Heading of the page.
     document
-        What ``--json`` prints, and curves (:mod:`millrace.cli.shared.curves`) where it has any.
+        What ``--json`` prints, and curves (:mod:`millrace.cli.shared.page_curves`) where it has any.
     """
     folder = files("millrace.cli.shared") / "page"
     script = "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)

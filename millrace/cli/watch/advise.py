@@ -29,7 +29,7 @@ from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
-    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.findings.advised_job import AdvisedJob
     from millrace.advisor.logs.application_history import History
     from millrace.advisor.logs.event_logs import EventLog
 
@@ -157,7 +157,7 @@ def advise_command(
 def _subject_and_place(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[AdvisedJob, str, str]:
-    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.findings.advised_job import AdvisedJob
 
     subjects = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in subjects.items() if value is not None}
@@ -226,7 +226,7 @@ def _check_readable(history: History, log: EventLog) -> None:
 
 
 def _own_job(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
-    from millrace.advisor.findings.job_context import environment_job
+    from millrace.advisor.findings.advised_job import environment_job
 
     if job is None:
         same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]

@@ -19,7 +19,7 @@ from millrace.sizing.cost import HOURS
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Finding
-    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.findings.advised_job import AdvisedJob
     from millrace.advisor.forecasts.forecast import ScoredForecast
     from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
     from millrace.advisor.forecasts.what_if import ApplicationTwin
@@ -133,7 +133,7 @@ def without_worse(advice: Advice, answers: TwinAnswers) -> Advice:
 
 def _worker_usd_hour(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
-    from millrace.advisor.findings.job_context import EnvironmentJob
+    from millrace.advisor.findings.advised_job import EnvironmentJob
 
     if isinstance(subject, EnvironmentJob) and subject.plan is not None:
         return subject.plan.jobs[subject.job].worker_usd_hour

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.shared.curves import curve
 from millrace.cli.shared.html_pages import html_page
+from millrace.cli.shared.page_curves import curve
 from millrace.cli.watch.advise_options import forecast_table
 
 if TYPE_CHECKING:

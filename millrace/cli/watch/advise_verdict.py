@@ -11,7 +11,7 @@ from millrace.sizing.text_format import count, dollars, duration_text, join_name
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind
-    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.findings.advised_job import AdvisedJob
     from millrace.advisor.forecasts.forecast_figures import Forecast
 
 _BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})

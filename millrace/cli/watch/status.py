@@ -88,7 +88,7 @@ class _JobStatus:
 
 def _ask(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
     """Ask for the status of each job; a job that is not deployed or does not answer does not stop the others."""
-    from millrace.lifecycle.account.deployed import NotDeployedError
+    from millrace.lifecycle.account.deployed_outputs import NotDeployedError
     from millrace.lifecycle.jobs import state_machine
     from millrace.lifecycle.problems import TransientError
 

@@ -26,7 +26,7 @@ from millrace.sizing.model import Plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.verify.environment import VerificationCopy, VerificationSettings
+    from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
     from millrace.verify.verification_outcome import VerificationOutcome
@@ -119,7 +119,7 @@ def verify(
     """
     if not claims:
         require_sandbox()
-    from millrace.verify.environment import VerificationSettings
+    from millrace.verify.environment_copy import VerificationSettings
 
     environment = load(env)
     if clean and (in_sandbox or keep or show):
@@ -174,7 +174,7 @@ def _verify(
 ) -> int:
     from millrace.sandbox.programs.toolchain import state_folder
     from millrace.sizing import plan
-    from millrace.verify.environment import new_name, write_verification_environment
+    from millrace.verify.environment_copy import new_name, write_verification_environment
     from millrace.verify.run import Verification, estimate_cost
     from millrace.verify.verification_cost import cost_items
 

@@ -18,13 +18,13 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import progress, show
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config.model import Environment
-from millrace.sizing.costs.network import services
+from millrace.sizing.costs.network_plan import services
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.verify.account.check_claims import ClaimAnswer
     from millrace.verify.account.claim_context import ClaimContext
-    from millrace.verify.account.run_claims import ClaimAnswer
-    from millrace.verify.environment import VerificationCopy
+    from millrace.verify.environment_copy import VerificationCopy
 
 REFUTED = 1
 
@@ -37,7 +37,7 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     AwsError
         There are no credentials, or they are of another account.
     """
-    from millrace.verify.account.run_claims import answers_document, check_claims, verdict_counts
+    from millrace.verify.account.check_claims import answers_document, check_claims, verdict_counts
 
     aws = connect_account(environment)
     with progress() as say:
@@ -59,7 +59,7 @@ def claims_observer(
 ) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
     """Return a function that checks the claims for a copy of an environment while it is deployed."""
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.verify.account.run_claims import check_claims
+    from millrace.verify.account.check_claims import check_claims
 
     def observe(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:
         return check_claims(_claim_context(environment, DeployedEnvironment(copy.names, client)))
@@ -71,18 +71,18 @@ def write_report(answers: tuple[ClaimAnswer, ...], environment: Environment, rep
     """Write the report that a user sends back, and say where it is."""
     from millrace.etl import __version__
     from millrace.sandbox.programs.toolchain import state_folder
-    from millrace.verify.account import run_claims
+    from millrace.verify.account import check_claims
 
     file = report or state_folder() / "verify" / f"claims-{environment.name}.md"
     read = datetime.now(UTC).date().isoformat()
     with report_write_errors("--report", file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            run_claims.claims_report(answers, version=__version__, region=environment.region, read=read),
+            check_claims.claims_report(answers, version=__version__, region=environment.region, read=read),
             encoding="utf-8",
         )
     typer.echo(
-        f"claims: {run_claims.verdict_counts(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
+        f"claims: {check_claims.verdict_counts(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
         err=True,
     )
 

@@ -14,7 +14,7 @@ from millrace.cli.shared.console import figure_columns, show
 from millrace.sizing.model import CostItem, Plan
 
 if TYPE_CHECKING:
-    from millrace.verify.environment import VerificationCopy, VerificationSettings
+    from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.verification_outcome import VerificationOutcome
 
 

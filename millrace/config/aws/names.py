@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from millrace.config.aws.regions import partition
 from millrace.config.base import arn_parts
+from millrace.config.infrastructure_sections import Bucket
 from millrace.config.model import Environment, MskCluster
-from millrace.config.platform import Bucket
 
 __all__ = ["Bucket", "Names"]
 

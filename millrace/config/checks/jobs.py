@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
+from millrace.config.bounded_run_checks import check_run, land_queries_by_table
 from millrace.config.checks.columns import Catalog, check_columns, check_redact, check_rules
 from millrace.config.checks.formats import check_format
+from millrace.config.checks.kafka_reading import check_reading
 from millrace.config.checks.partition_lists import check_lag_group_overlap, check_lists, partition_lists
-from millrace.config.checks.reading import check_reading
 from millrace.config.checks.routes import check_read_routes, check_routes
 from millrace.config.checks.sinks import check_places, check_sink
 from millrace.config.checks.state import check_state, check_transforms
 from millrace.config.checks.transforms import Modules
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import Finding, Path, dotted_path
-from millrace.config.job_runs import check_run, land_queries_by_table
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.queries import (
     DeriveQuery,

@@ -14,7 +14,7 @@ from millrace.config.base import Slug
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import MISSING, Finding
 from millrace.config.kafka.clusters import ExternalCluster, MskCluster
-from millrace.config.kafka.reading import KafkaReading
+from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.sources.base import (
     PartitionLimit,
     ReadingJob,

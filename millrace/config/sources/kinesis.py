@@ -24,7 +24,7 @@ from millrace.config.sources.base import (
     Traffic,
     Usage,
 )
-from millrace.config.sources.metrics import StreamAlarm, StreamReader
+from millrace.config.sources.stream_metrics import StreamAlarm, StreamReader
 from millrace.config.units import Duration, Size, format_duration
 from millrace.etl.launch import sources as launch
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.audits.direct import Place, Range, RecordTable, unclaimed_ranges
-from millrace.lifecycle.audits.hours import HOUR, HourlyCounts, MissingRange, missing_offsets
-from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.audits.direct_query_records import Place, Range, RecordTable, unclaimed_ranges
+from millrace.lifecycle.audits.hourly_audit import HOUR, HourlyCounts, MissingRange, missing_offsets
+from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.problems import AwsError
 
 _SECONDS = 30.0

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.audits.hours import (
+from millrace.config.aws.list_pages import list_all
+from millrace.lifecycle.audits.hourly_audit import (
     HOUR,
     MINUTE,
     Audit,
@@ -20,7 +20,7 @@ from millrace.lifecycle.audits.hours import (
     audit_by_counters,
     audit_by_records,
 )
-from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.problems import translate_aws_errors
 
 COUNTED = timedelta(days=15)

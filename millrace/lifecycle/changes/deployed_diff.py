@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.names import Names
-from millrace.lifecycle.account.deployed import outputs, split_url
+from millrace.lifecycle.account.deployed_outputs import outputs, split_url
 from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE, deployed_template, other_stacks
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,

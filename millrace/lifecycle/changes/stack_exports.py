@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.changes.update_rules import (
     Template,
     intrinsic_arguments,

@@ -20,9 +20,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
 
 FOLDER = "_millrace"
 LIVE_SECONDS = 30.0

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from millrace.lifecycle.account.deployed import NotDeployedError, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, outputs
 from millrace.lifecycle.jobs.logs import events
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
 from millrace.lifecycle.problems import AwsError, translate_aws_errors

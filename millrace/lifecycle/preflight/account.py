@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from botocore.exceptions import ClientError
 
+from millrace.config.infrastructure_sections import Bucket
 from millrace.config.model import MskCluster
-from millrace.config.platform import Bucket
 from millrace.config.sources.kinesis import KinesisStream
 from millrace.lifecycle.preflight import quotas as preflight_quotas
 from millrace.lifecycle.preflight.questions import ABSENT, Account, Check, Row, row_of_check

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.config.aws.list_pages import list_all
+from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.changes.deployed_stacks import standing_stacks
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment

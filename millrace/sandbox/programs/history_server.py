@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import RUN, Process, free_port
-from millrace.sandbox.programs.spark import EVENT_LOGS
+from millrace.sandbox.programs.local_spark import EVENT_LOGS
 from millrace.sandbox.programs.toolchain import answers, java_home, program_environment, spark_home
 
 

@@ -15,10 +15,10 @@ from millrace.config.model import Environment, Stream
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.spark import SandboxSpark
+from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.toolchain import bypass_proxies
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
-from millrace.sandbox.schemas import samples
+from millrace.sandbox.schemas import sample_records
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -133,7 +133,7 @@ def _kinesis_target(where: str, client: Any, own: str) -> Target:
     return Target(
         where,
         lambda batch: KinesisProducer(client, own, batch=batch),
-        lambda count: samples.sample_stream(client, own, count),
+        lambda count: sample_records.sample_stream(client, own, count),
     )
 
 
@@ -153,7 +153,7 @@ class KafkaServer(StreamServer):
         return Target(
             f"topic {own} on {bootstrap}",
             lambda _: KafkaProducer(bootstrap, own),
-            lambda count: samples.sample_topic({"bootstrap.servers": bootstrap}, own, count),
+            lambda count: sample_records.sample_topic({"bootstrap.servers": bootstrap}, own, count),
         )
 
     def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> Target:
@@ -163,7 +163,7 @@ class KafkaServer(StreamServer):
         return Target(
             f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",
             lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),
-            lambda count: samples.sample_topic(settings, own, count),
+            lambda count: sample_records.sample_topic(settings, own, count),
         )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
-from millrace.config.sources.metrics import LATE_PERIODS, StreamReader
+from millrace.config.sources.stream_metrics import LATE_PERIODS, StreamReader
 from millrace.sizing.alarms.alarm_windows import (
     HOUR,
     MINUTE,

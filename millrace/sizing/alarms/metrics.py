@@ -1,6 +1,6 @@
 """Metrics of a running job: one list for alarms, dashboards, the bill and docs/metrics.md.
 
-The core has the same names in ``etl.metrics.catalogue``; it imports nothing of ours, and a test compares the two.
+The core has the same names in ``etl.metrics.metric_names``; it imports nothing of ours, and a test compares the two.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TypeVar
 
-from millrace.config.job_runs import refused_runs
+from millrace.config.bounded_run_checks import refused_runs
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import DeriveQuery, LandingQuery
 from millrace.sizing.cost import CENT, stream_cost

@@ -11,7 +11,7 @@ from millrace.config.units import format_duration
 from millrace.sizing.model import JobPlan, StreamPlan
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import driver_load, route_hint
-from millrace.sizing.queries.query import outage_of
+from millrace.sizing.queries.query_plan import outage_of
 from millrace.sizing.streams import demands_at_peak
 from millrace.sizing.text_format import count
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from millrace.config.model import Environment
 from millrace.sizing.alarms.metrics import metric_count
 from millrace.sizing.cost import HOURS, cost_by_tier, cost_item
-from millrace.sizing.costs.network import created_keys
+from millrace.sizing.costs.network_plan import created_keys
 from millrace.sizing.model import Alarm, CostItem, StreamPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 

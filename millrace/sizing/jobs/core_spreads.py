@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
 from millrace.config.units import format_duration
-from millrace.sizing.jobs.sharing import (
+from millrace.sizing.jobs.shared_cores import (
     Batch,
     divide_into_tasks,
     divide_run,
@@ -26,7 +26,7 @@ from millrace.sizing.queries.capacity import (
     whole_cores,
 )
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query import Source, run_seconds
+from millrace.sizing.queries.query_plan import Source, run_seconds
 
 
 def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandingQuery
 from millrace.sizing.cost import GB, SECONDS, cost_item
-from millrace.sizing.costs.storage import retention_days, stored_gb
+from millrace.sizing.costs.storage_cost import retention_days, stored_gb
 from millrace.sizing.model import CostItem, QueryPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.capacity import CoreSpread

@@ -16,7 +16,7 @@ from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import InfeasibleError
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import infeasible
-from millrace.sizing.queries.query import cores_for
+from millrace.sizing.queries.query_plan import cores_for
 
 
 def batches_at_once(cores: int) -> float:

@@ -13,6 +13,7 @@ from millrace.config.checks.partition_lists import partition_lists
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQuery, LandQuery, Query, RouteQuery, SourceQuery
+from millrace.sizing.cache_by_identity import cached_for_same_objects
 from millrace.sizing.model import Input, Inputs
 from millrace.sizing.prices_and_limits import a_second, service_limits
 from millrace.sizing.queries.benchmark_figures import problems as result_problems
@@ -20,7 +21,7 @@ from millrace.sizing.queries.benchmark_figures import rate_key, speed
 from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import LatencyShare, QueryDemand
 from millrace.sizing.queries.demand_inputs import infeasible, spare_share_inputs, traffic_inputs
-from millrace.sizing.queries.query import cores_for, rate_to_catch_up
+from millrace.sizing.queries.query_plan import cores_for, rate_to_catch_up
 from millrace.sizing.queries.triggers import (
     longest_join_trigger,
     partitions_of_run,
@@ -28,7 +29,6 @@ from millrace.sizing.queries.triggers import (
     with_landing_pace,
     with_trigger_limit,
 )
-from millrace.sizing.same_objects import cached_for_same_objects
 
 Landings = dict[str, tuple[str, LandingQuery]]
 """First query that lands each table, with its job, by table."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import simpy
 
-from millrace.sizing.simulation.job import Scenario
-from millrace.sizing.simulation.scaling import DynamicAllocation, GlueAutoScaling
+from millrace.sizing.simulation.scaling_policies import DynamicAllocation, GlueAutoScaling
+from millrace.sizing.simulation.scenario_model import Scenario
 
 _FOREVER = math.inf
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, SECONDS
-from millrace.sizing.jobs.job import with_all_workers
+from millrace.sizing.jobs.job_plan import with_all_workers
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.job import Scenario
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
+from millrace.sizing.simulation.repeated_batches import with_lasting_executors
 from millrace.sizing.simulation.result import JobResult
-from millrace.sizing.simulation.run import simulate
+from millrace.sizing.simulation.scenario_model import Scenario
 from millrace.sizing.simulation.self_check import backlog_growth
-from millrace.sizing.simulation.steady import with_lasting_executors
+from millrace.sizing.simulation.simulation_run import simulate
 
 PLAYED = 2 * 3600.0
 """Least simulated seconds at the average rate; the first quarter, in which a job removes initial executors, is left out."""

@@ -8,7 +8,7 @@ from functools import partial
 import simpy
 
 from millrace.sizing.simulation.executor_pool import Clock, Executor, Pool
-from millrace.sizing.simulation.tasks import Tasks
+from millrace.sizing.simulation.task_schedule import Tasks
 
 
 class _TaskPool:

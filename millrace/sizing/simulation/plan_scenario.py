@@ -12,9 +12,9 @@ from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.driver import fixed_costs
 from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Runs, Scenario
-from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
-from millrace.sizing.simulation.tasks import Part, divide_stream
+from millrace.sizing.simulation.scaling_policies import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
+from millrace.sizing.simulation.scenario_model import Outage, QueryLoad, Reshard, Runs, Scenario
+from millrace.sizing.simulation.task_schedule import Part, divide_stream
 
 
 def streams_of(environment: Environment, job: str) -> tuple[str, ...]:

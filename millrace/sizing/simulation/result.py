@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace.sizing.simulation.arrivals import Arrivals, Floats
-from millrace.sizing.simulation.job import Scenario
+from millrace.sizing.simulation.scenario_model import Scenario
 
 _LEAST_BILLED = 60.0
 """Least seconds that Glue and EMR Serverless bill for a worker (their price pages)."""

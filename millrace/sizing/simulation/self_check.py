@@ -14,12 +14,12 @@ from millrace.config.units import format_duration
 from millrace.sizing.model import JobPlan, Plan
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.queries.environment_demands import job_demands
-from millrace.sizing.queries.query import outage_of
+from millrace.sizing.queries.query_plan import outage_of
 from millrace.sizing.simulation.arrivals import Arrivals, Floats
-from millrace.sizing.simulation.job import Outage
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
 from millrace.sizing.simulation.result import JobResult, QueryResult
-from millrace.sizing.simulation.run import simulate
+from millrace.sizing.simulation.scenario_model import Outage
+from millrace.sizing.simulation.simulation_run import simulate
 
 PEAK_TRIGGERS = 40.0
 """Least simulated time of the peak in triggers of the slowest query. Commits in the first half do not count, because a job that

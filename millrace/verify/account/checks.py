@@ -10,7 +10,7 @@ from urllib.request import Request
 
 from millrace.config.aws.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.aws.kafka_versions import STANDARD
-from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.sizing.prices_and_limits import ELSEWHERE
 from millrace.verify.account.claim_context import Answer, Check, ClaimContext
 

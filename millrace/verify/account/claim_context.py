@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Any, TypeVar
 from urllib.request import Request, urlopen
 
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
 from millrace.config.model import EmrJob, GlueJob
-from millrace.lifecycle.account.deployed import outputs
+from millrace.lifecycle.account.deployed_outputs import outputs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sizing.costs.pricelist import Renewal, renew_prices
+from millrace.sizing.costs.price_table_update import Renewal, renew_prices
 from millrace.sizing.prices_and_limits import Price, complete_price_list
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.config.aws.pages import list_all
+from millrace.config.aws.list_pages import list_all
 from millrace.config.model import Environment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.changes.stack_exports import export_values, imported_names
 from millrace.lifecycle.problems import translate_aws_errors
-from millrace.verify.environment import CLUSTER_TAG, NAME, TAG, environment_mark
+from millrace.verify.environment_copy import CLUSTER_TAG, NAME, TAG, environment_mark
 
 _GONE = ("DELETE_COMPLETE",)
 STACK, BUCKET, STREAM, LOG_GROUP, PARAMETER = "stack ", "bucket ", "stream ", "log group ", "parameter "
@@ -31,7 +31,7 @@ class VerificationScope:
     Attributes
     ----------
     mark
-        Mark of the verified environment (:func:`millrace.verify.environment.environment_mark`).
+        Mark of the verified environment (:func:`millrace.verify.environment_copy.environment_mark`).
     name
         Name of the verification's own environment.
     prefix

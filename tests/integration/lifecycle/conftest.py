@@ -22,7 +22,7 @@ import pytest
 from aws_cdk import App
 
 from millrace.config import Environment, Names, load
-from millrace.infra.deployment import build_stacks
+from millrace.infra.environment_stacks import build_stacks
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sizing import Plan, plan

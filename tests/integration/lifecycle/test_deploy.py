@@ -20,7 +20,7 @@ import pytest
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_all as deploy_assembly
 from millrace.cli.run.changes_report import change_lines
-from millrace.lifecycle.account.deployed import outputs
+from millrace.lifecycle.account.deployed_outputs import outputs
 from millrace.lifecycle.changes.assembly_stages import with_templates
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, compare_with_deployed
@@ -34,7 +34,7 @@ from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA,
 from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
 from tests.unit.lifecycle.test_problems import refusing
 
-# What is deployed, started, told and refused is in tests/unit/lifecycle/test_deploy.py, against moto.
+# What is deployed, started, told and refused is in tests/unit/lifecycle/test_deployed_diff.py, against moto.
 pytestmark = pytest.mark.slow
 
 

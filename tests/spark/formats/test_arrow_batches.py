@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.decoding import arrow, decompress, worker_batches
-from millrace.etl.formats.decoding.worker_batches import ARROW_BYTES, MOST_BYTES, UNCOUNTED
+from millrace.etl.formats.decoding import arrow, decompress, worker_batch_limit
+from millrace.etl.formats.decoding.worker_batch_limit import ARROW_BYTES, MOST_BYTES, UNCOUNTED
 from millrace.etl.record.envelope import HEADERS
 
 MIB = 1 << 20
@@ -134,8 +134,8 @@ def test_spark_adds_up_no_bytes_where_portions_limit_them(
 def test_compressed_messages_come_in_portions_and_each_is_opened_once(
     spark: SparkSession, handed: Callable[[], list[int]], by_arrow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_batches, "MOST_BYTES", 2 * MIB)
-    monkeypatch.setattr(worker_batches, "FEWEST_BYTES", 1)
+    monkeypatch.setattr(worker_batch_limit, "MOST_BYTES", 2 * MIB)
+    monkeypatch.setattr(worker_batch_limit, "FEWEST_BYTES", 1)
     packed = gzip.compress(b"x" * 10, 0)
     # A member behind the other: of so many bytes, and soon opened.
     whole = "".join(f"{byte:02X}" for byte in packed)

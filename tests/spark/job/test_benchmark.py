@@ -11,9 +11,9 @@ from millrace.etl.job.benchmark import Benchmark, BenchmarkRun, Schedule, descri
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import ReadyQuery
-from tests.faults import jobs
-from tests.spark.batches import Events
+from millrace.etl.record.ready_query import ReadyQuery
+from tests.faults import job_documents
+from tests.spark.source_batches import Events
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,9 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
         "table": "tests.landed",
         "trigger_seconds": 5.0,
     }
-    return parse(jobs.settings("flights", [query | {"repartition": 2}], str(tmp_path / "checkpoints"), None))
+    return parse(
+        job_documents.settings("flights", [query | {"repartition": 2}], str(tmp_path / "checkpoints"), None)
+    )
 
 
 def schedule(tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("land-flights",)) -> Schedule:

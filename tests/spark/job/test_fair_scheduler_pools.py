@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job.supervise import POOL, Supervisor
-from millrace.etl.record.query import ReadyQuery
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.etl.record.ready_query import ReadyQuery
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults.in_process_job import Job, RunResult
-from tests.spark.batches import Events
+from tests.spark.source_batches import Events
 
 GROUP = "spark.jobGroup.id"
 

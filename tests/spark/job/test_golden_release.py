@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints import manifest
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults.in_process_job import PORTION
 from tests.golden import release
-from tests.spark.batches import Events
+from tests.spark.source_batches import Events
 
 DERIVED, TOPICS, ROUTES = (sorted(release.ARCHIVES.glob(f"*-{kind}.tar.xz")) for kind in release.KINDS)
 

@@ -22,7 +22,7 @@ from millrace.sandbox.programs.toolchain import (
     spark_home,
     spark_line,
 )
-from tests.faults.services import moto
+from tests.faults.moto_server import moto
 
 pytestmark = pytest.mark.skipif(
     not spark_line().default, reason="the server's image has the default line's jars"

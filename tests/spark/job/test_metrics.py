@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.monitor import Monitor
-from millrace.etl.metrics.progress import MetricSample
-from millrace.etl.metrics.sketch import Sketch
-from millrace.etl.metrics.spark import SparkMetrics
+from millrace.etl.metrics.percentile_sketch import Sketch
+from millrace.etl.metrics.spark_metrics_output import SparkMetrics
+from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import Reporter
-from millrace.etl.record.query import ReadyQuery
-from tests.spark.batches import Events
+from millrace.etl.record.ready_query import ReadyQuery
+from tests.spark.source_batches import Events
 
 BATCHES, ROWS = 3, 4000
 OLDEST = 400.0

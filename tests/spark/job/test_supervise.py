@@ -24,8 +24,8 @@ from millrace.etl.record.errors import (
     StartError,
     describe,
 )
-from millrace.etl.record.query import ReadyQuery
-from tests.spark.batches import Events
+from millrace.etl.record.ready_query import ReadyQuery
+from tests.spark.source_batches import Events
 
 
 def ticking(

@@ -16,7 +16,7 @@ from millrace.etl.launch.settings import parse
 from millrace.etl.launch.sources import Source
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events
+from tests.spark.source_batches import Events
 from tests.spark.toy_projects import project, ran, refused, registered, synthesised
 
 ASKED = '''

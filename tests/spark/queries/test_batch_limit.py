@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
+from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 

@@ -29,7 +29,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.iceberg import IcebergSink
-from tests.spark.batches import EPOCH, Events, drained, first_time, frame, good, kafka_rows, lander
+from tests.spark.source_batches import EPOCH, Events, drained, first_time, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 

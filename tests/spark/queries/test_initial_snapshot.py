@@ -12,11 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.initial_snapshot import TableStream, table_streams, with_batch_ends
 from millrace.etl.job.supervise import Retries, Supervisor
-from millrace.etl.maintenance import table_services
+from millrace.etl.maintenance import table_maintenance
 from millrace.etl.queries import derive
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.query import ReadyQuery
-from tests.spark.batches import Events, drained
+from millrace.etl.record.ready_query import ReadyQuery
 from tests.spark.maintained_table import (
     Names,
     begin,
@@ -29,6 +28,7 @@ from tests.spark.maintained_table import (
     wanted,
 )
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.source_batches import Events, drained
 
 pytestmark = pytest.mark.usefixtures("forgetful")
 
@@ -113,13 +113,13 @@ def test_no_deleted_file_is_read_and_none_of_the_others_left_out(
     begin(pipe)
     assert read(pipe, 4) == (list(range(10)), 1)
     # Where somebody else has forgotten that state there is none, which is told.
-    table_services.call(
+    table_maintenance.call(
         spark, pipe.landing, "expire_snapshots", older_than="TIMESTAMP '2099-01-01 00:00:00'", retain_last="1"
     )
     pipe.checkpoint = tmp_path / "another"
     with pytest.raises(StartError, match=f"query derive-flights: table {pipe.landing}: .*rewrite_manifests"):
         begin(pipe)
-    table_services.call(spark, pipe.landing, "rewrite_manifests")
+    table_maintenance.call(spark, pipe.landing, "rewrite_manifests")
     land(pipe, 5, 1)
     begin(pipe)
     assert read(pipe) == ([0, *range(2, 12)], 0)

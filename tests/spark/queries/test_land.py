@@ -19,9 +19,9 @@ from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
+from millrace.etl.sources.batch_offsets import BatchOffsets, in_few_tasks
 from millrace.etl.sources.kinesis import missed_records_guard as kinesis_guard
-from millrace.etl.sources.offsets import BatchOffsets, in_few_tasks
-from tests.spark.batches import (
+from tests.spark.source_batches import (
     DDL,
     EPOCH,
     KINESIS,

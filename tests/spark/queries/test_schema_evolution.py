@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.launch.settings import parse
 from millrace.etl.queries import derive, land
@@ -20,9 +20,9 @@ from millrace.etl.record.batch_accounts import call_in_background
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from tests.faults import jobs
-from tests.spark.batches import DDL, Events, drained, frame, good, kafka_rows, lander
+from tests.faults import job_documents
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.source_batches import DDL, Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 
@@ -76,9 +76,9 @@ def test_a_running_query_is_built_again_when_its_landing_table_grows(
         "transform": None, "trigger_seconds": 0.0, "route": None, "latest_by": [], "state": None,
         "dead_letters": None, "sink": {"kind": "iceberg", "table": f"tests.{sink.name}"},
     }  # fmt: skip
-    job = parse(jobs.settings("flights", [query], str(tmp_path), None))
+    job = parse(job_documents.settings("flights", [query], str(tmp_path), None))
     supervisor = Supervisor(spark, events.reporter, retries=Retries(2, first_seconds=0.1))
-    queries = run.build_queries(JobRun(spark, job, {}, events.reporter))
+    queries = build_queries.build_queries(JobRun(spark, job, {}, events.reporter))
     running = call_in_background(lambda: supervisor.run(queries))
     try:
         until(lambda: spark.table(str(sink)).count() == 1)

@@ -18,7 +18,7 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks import jdbc
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.python_tasks import RowsCountedInPlan
+from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan
 from millrace.etl.sinks.jdbc import JdbcSink
 from tests import postgres
 from tests.postgres import Postgres

@@ -22,10 +22,9 @@ from millrace.etl.sinks.delivery.record_order import order_prefix, with_position
 from millrace.etl.sinks.delivery.result_keys import newest_of_each_key
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink
-from tests.faults.services import moto
+from tests.faults.moto_server import moto
 from tests.opensearch import OpenSearch
 from tests.postgres import Postgres
-from tests.spark.batches import EPOCH
 from tests.spark.key_histories import History, frame_of
 from tests.spark.sink_rows import none_refused, place
 from tests.spark.sinks.test_dynamodb_kinesis import credentials as credentials
@@ -33,6 +32,7 @@ from tests.spark.sinks.test_dynamodb_kinesis import make_table, table_sink
 from tests.spark.sinks.test_jdbc import server as server
 from tests.spark.sinks.test_jdbc import sink as jdbc_sink
 from tests.spark.sinks.test_opensearch import Index
+from tests.spark.source_batches import EPOCH
 
 _numbers = count()
 

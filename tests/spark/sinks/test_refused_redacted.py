@@ -28,8 +28,8 @@ from millrace.etl.sinks.opensearch import OpenSearchSink
 from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
 from tests.opensearch import OpenSearch
-from tests.spark.batches import Events, frame
 from tests.spark.queries.test_routed_direct import GATES, WEB, record
+from tests.spark.source_batches import Events, frame
 
 pytestmark = pytest.mark.slow
 

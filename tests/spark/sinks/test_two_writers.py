@@ -19,7 +19,10 @@ from millrace.etl.record.errors import LeaseLostError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
-from tests.spark.batches import (
+from tests.spark.queries import test_derive, test_direct
+from tests.spark.queries.test_exactly_once import compact
+from tests.spark.sink_rows import none_refused
+from tests.spark.source_batches import (
     Events,
     frame,
     good,
@@ -28,9 +31,6 @@ from tests.spark.batches import (
     lander,
     log_offsets,
 )
-from tests.spark.queries import test_derive, test_direct
-from tests.spark.queries.test_exactly_once import compact
-from tests.spark.sink_rows import none_refused
 
 Names = Callable[[str], Table]
 

@@ -23,7 +23,7 @@ from millrace.etl.record import tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import JSON_OPTIONS, Sink, check_map_keys, reason_time_not_storable, text_of
-from millrace.etl.sinks.delivery.python_tasks import Record, Refused, send
+from millrace.etl.sinks.delivery.python_task_writes import Record, Refused, send
 from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink
@@ -31,7 +31,7 @@ from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sinks.opensearch import OpenSearchSink
 from millrace.etl.sinks.parquet import ParquetSink
 from tests import postgres
-from tests.faults.services import make_table, moto
+from tests.faults.moto_server import make_table, moto
 from tests.opensearch import OpenSearch
 from tests.spark.sink_rows import Refused as RefusedRows
 from tests.spark.sink_rows import none_refused, place, row, rows

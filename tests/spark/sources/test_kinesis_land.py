@@ -19,13 +19,23 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError, RestartQueryError
-from millrace.etl.record.query import ReadyQuery
+from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis.missed_records_guard import FURTHER, KinesisGuard
-from tests.faults.feed import aggregate as packed
-from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, ids, kinesis_rows, lander, log_offsets
+from tests.faults.sent_records import aggregate as packed
 from tests.spark.queries.test_exactly_once import LosesShuffles
+from tests.spark.source_batches import (
+    ENVELOPE,
+    KINESIS,
+    Events,
+    frame,
+    good,
+    ids,
+    kinesis_rows,
+    lander,
+    log_offsets,
+)
 
 Names = Callable[[str], Table]
 

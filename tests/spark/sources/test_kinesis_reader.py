@@ -22,7 +22,7 @@ from millrace.etl.sources.kinesis import stream as reading
 from millrace.etl.sources.kinesis.closed_shards import Positions
 from millrace.sandbox.programs.toolchain import spark_line
 from tests import kinesalite
-from tests.faults.feed import aggregate
+from tests.faults.sent_records import aggregate
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 
 pytestmark = pytest.mark.skipif(spark_line().default, reason="no data sources in Python before Spark 4")

@@ -10,7 +10,7 @@ import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice, Change, Effect, Finding
-from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.forecasts.forecast import observed_figures, playable_changes, read_forecasts, score
 from millrace.advisor.forecasts.forecast_figures import Forecast
 from millrace.advisor.forecasts.what_if import parse, twin_of_application

@@ -11,10 +11,10 @@ import pytest
 from millrace.advisor.existing.import_environment import environment_document
 from millrace.advisor.existing.job_program import Answers, ProgramSettings, read_program_settings
 from millrace.advisor.existing.stream_candidates import RefusedError
-from millrace.advisor.programs.library import Launch
+from millrace.advisor.programs.library_functions import Launch
 from millrace.config import ConfigurationError
-from tests.unit.advisor.intervals import INTERVALS
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
+from tests.unit.advisor.trigger_intervals import INTERVALS
 
 INSTEAD = "it is taken from the event log, or the plan computes it"
 KAFKA = 's.readStream.format("kafka").option("kafka.bootstrap.servers", "b-1:9092")'

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from millrace.benchmark.core_scaling import fit_scaling_curve
 from millrace.benchmark.fit import fit_model
 from millrace.benchmark.measurements import Measurements, Point
-from millrace.benchmark.repetitions import FitError, settled_points
 from millrace.benchmark.result import fit_outcome
-from millrace.benchmark.scaling import fit_scaling_curve
+from millrace.benchmark.settled_batches import FitError, settled_points
 from millrace.sizing.queries.benchmark_figures import read_result
 from tests.unit.benchmark.synthetic_measurements import A, B, session
 

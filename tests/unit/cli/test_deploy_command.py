@@ -18,7 +18,7 @@ from millrace.cli.run import upgrade as upgrade_command
 from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
 from millrace.config.aws.deployed_sizes import DeployedSizes
-from millrace.config.platform import Governance
+from millrace.config.infrastructure_sections import Governance
 from millrace.lifecycle import deploy, versions
 from millrace.lifecycle import upgrade as upgrade_steps
 from millrace.lifecycle.changes import read_sizes

@@ -16,8 +16,8 @@ from botocore.exceptions import ClientError
 from millrace.config import Names, load
 from millrace.etl.launch import typed_json
 from millrace.etl.repair import erase as core
-from millrace.lifecycle.audits.job import Place
-from millrace.lifecycle.jobs import erase as erasing
+from millrace.lifecycle.audits.query_audit import Place
+from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.sandbox import running_sandbox
 from tests.unit.cli.test_commands import ROOT, Done, millrace
 

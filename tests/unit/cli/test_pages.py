@@ -17,8 +17,8 @@ from millrace.cli import app
 from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
-from millrace.cli.shared.curves import POINTS, curve
 from millrace.cli.shared.html_pages import SCRIPTS, html_page
+from millrace.cli.shared.page_curves import POINTS, curve
 from millrace.config import environments, load
 from millrace.sizing import plan, total_cost
 from millrace.sizing.text_format import count, dollars, duration_text, percent

@@ -12,7 +12,7 @@ from policy_sentry.querying.actions import get_action_data
 
 from millrace.cli.plan.init import project_files
 from millrace.config import Names, load
-from millrace.infra.launch.spark import database_location
+from millrace.infra.launch.job_spark_settings import database_location
 from millrace.sizing import plan
 from tests.tls import Authority
 

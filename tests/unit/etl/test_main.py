@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from millrace.etl import main as entry_script
-from millrace.etl.job import command as main
+from millrace.etl.job import entry_point as main
 from millrace.etl.launch import launch_document
 from millrace.etl.record.errors import AccountsError, NoAnswerError, SinkError, StartError
-from millrace.etl.repair import commands
+from millrace.etl.repair import one_off_commands
 
 ARGUMENTS = ["--launch-document", "s3://artifacts/shop.json"]
 READ = main._read_text
@@ -73,7 +73,7 @@ def test_a_replay_into_a_sink_that_is_away_is_told_as_a_failure(
     def replay(*_: Any) -> int:
         raise error
 
-    monkeypatch.setattr(commands, "replayer", replay if while_built else lambda *_: replay)
+    monkeypatch.setattr(one_off_commands, "replayer", replay if while_built else lambda *_: replay)
     assert main.main([*ARGUMENTS, "--replay", "orders"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["event"], told["query"], told["error"]) == ("failed", "orders", str(error))
@@ -87,7 +87,7 @@ def test_a_replay_that_must_not_start_ends_with_status_2(
     def replayer(*_: Any) -> None:
         raise StartError("--replay orders: the job has no such query")
 
-    monkeypatch.setattr(commands, "replayer", replayer)
+    monkeypatch.setattr(one_off_commands, "replayer", replayer)
     assert main.main([*ARGUMENTS, "--replay", "orders"]) == 2
     assert capsys.readouterr().err == "error: --replay orders: the job has no such query\n"
     assert session.stopped
@@ -155,7 +155,7 @@ def test_an_archive_that_was_exchanged_runs_nothing(tmp_path: Path) -> None:
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in ("millrace/__init__.py", "millrace/etl/__init__.py", "millrace/etl/job/__init__.py"):
             archive.writestr(name, "print('loaded')\n")
-        archive.writestr("millrace/etl/job/command.py", "def main(_):\n    print('ran')\n    return 0\n")
+        archive.writestr("millrace/etl/job/entry_point.py", "def main(_):\n    print('ran')\n    return 0\n")
     content = buffer.getvalue()
 
     def run(name: str) -> subprocess.CompletedProcess[str]:

@@ -21,11 +21,11 @@ from moto import mock_aws
 from millrace.etl.launch.settings import parse
 from millrace.etl.metrics import cloudwatch
 from millrace.etl.metrics.background_writer import ROOM, BackgroundWriter
-from millrace.etl.metrics.catalogue import METRICS
 from millrace.etl.metrics.jsonlines import JsonLines
+from millrace.etl.metrics.metric_names import METRICS
 from millrace.etl.metrics.outputs import Console, open_monitor
-from millrace.etl.metrics.progress import MetricSample
-from millrace.etl.metrics.sketch import Sketch
+from millrace.etl.metrics.percentile_sketch import Sketch
+from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.etl.metrics.ages import RANKS, SHARES, ArrivalTimes
-from millrace.etl.metrics.sketch import Sketch, of_points
+from millrace.etl.metrics.arrival_times import RANKS, SHARES, ArrivalTimes
+from millrace.etl.metrics.percentile_sketch import Sketch, of_points
 
 
 def of(values: list[float]) -> Sketch:

@@ -16,7 +16,7 @@ from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import BATCHES, BatchPlace
 from millrace.etl.sinks.delivery.dynamodb_items import TEXT_BYTES, ItemForm, UnsupportedRowError, attribute
 from millrace.etl.sinks.delivery.postgres_merge import LONGEST_NAME, TableShape
-from millrace.etl.sinks.delivery.python_tasks import Record, Refused, _send_partition
+from millrace.etl.sinks.delivery.python_task_writes import Record, Refused, _send_partition
 from millrace.etl.sinks.opensearch import bulk_action_line, document
 
 

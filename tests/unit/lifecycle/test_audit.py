@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
-from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.audits import kinesis as audit_kinesis
-from millrace.lifecycle.audits.hours import (
+from millrace.lifecycle.audits.hourly_audit import (
     HOUR,
     MINUTE,
     Audit,
@@ -33,9 +33,9 @@ from millrace.lifecycle.audits.hours import (
     hours_of,
     missing_offsets,
 )
-from millrace.lifecycle.audits.job import Place, audit
 from millrace.lifecycle.audits.kinesis import compare_counts, last_read_by_shard
-from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.audits.query_audit import Place, audit
 from millrace.lifecycle.problems import AwsError
 
 ROOT = Path(__file__).parents[3]

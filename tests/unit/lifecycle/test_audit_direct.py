@@ -18,7 +18,7 @@ from millrace.cli.repair import audit as command
 from millrace.config import load
 from millrace.config.queries import RouteQuery
 from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources
-from millrace.lifecycle.audits.direct import (
+from millrace.lifecycle.audits.direct_query_records import (
     OFFSETS,
     QUERY,
     RecordTable,
@@ -26,10 +26,10 @@ from millrace.lifecycle.audits.direct import (
     claimed_ranges,
     unclaimed_ranges,
 )
-from millrace.lifecycle.audits.hours import HOUR, Audit, HourlyCounts, LaggingShard, NotAudited
-from millrace.lifecycle.audits.job import leg_of
+from millrace.lifecycle.audits.hourly_audit import HOUR, Audit, HourlyCounts, LaggingShard, NotAudited
 from millrace.lifecycle.audits.kinesis import compare_counts, lagging_shards
-from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.audits.query_audit import leg_of
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 COLUMNS = pa.schema(

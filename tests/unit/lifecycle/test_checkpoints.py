@@ -25,9 +25,9 @@ from millrace.lifecycle.jobs import checkpoints
 from millrace.lifecycle.jobs.checkpoints import CheckpointError
 from millrace.lifecycle.jobs.reset_effects import read_again, reset_objection
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from tests.documents import with_route
+from tests.launch_documents import with_route
 from tests.unit.etl.test_manifest import DERIVE
-from tests.unit.lifecycle.shop import MANIFEST, Shop, document
+from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 
 
 def test_both_sides_mean_the_same_places(shop: Shop) -> None:

@@ -12,7 +12,7 @@ from millrace.cli.run.changes_report import change_lines
 from millrace.lifecycle.changes.stack_exports import imported_names
 from millrace.lifecycle.deploy import compare_with_deployed
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from tests.unit.lifecycle.test_deploy import BUCKET, document, template
+from tests.unit.lifecycle.test_deployed_diff import BUCKET, document, template
 
 
 def exporting(*names: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.account.deployed import split_url
+from millrace.lifecycle.account.deployed_outputs import split_url
 from millrace.lifecycle.changes.deployment_changes import StackChange
 from millrace.lifecycle.deploy import Changes
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment

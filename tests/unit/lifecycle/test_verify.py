@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from millrace.config import Names, load
-from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
@@ -22,7 +22,7 @@ from millrace.sandbox.drill import DrillError
 from millrace.sizing import plan
 from millrace.verify import aws_target, sandbox_target
 from millrace.verify.aws_target import PATIENCE, AwsAccount
-from millrace.verify.environment import (
+from millrace.verify.environment_copy import (
     TAG,
     VerificationCopy,
     VerificationSettings,

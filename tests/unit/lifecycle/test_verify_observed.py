@@ -13,9 +13,9 @@ from millrace.cli.watch import verify_claims
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing import plan
 from millrace.verify import run as running
+from millrace.verify.account.check_claims import ClaimAnswer
 from millrace.verify.account.claims import claims
-from millrace.verify.account.run_claims import ClaimAnswer
-from millrace.verify.environment import VerificationCopy, VerificationSettings
+from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
 from millrace.verify.run import Verification
 from tests.unit.lifecycle.test_verify_run import HalfDeployed, copy, file, half, stacks
 

@@ -23,13 +23,17 @@ from millrace.sandbox.records import lake_tables
 from millrace.sizing import plan
 from millrace.verify import aws_target
 from millrace.verify.aws_target import PATIENCE, AwsAccount
-from millrace.verify.environment import VerificationCopy, VerificationSettings, write_verification_environment
+from millrace.verify.environment_copy import (
+    VerificationCopy,
+    VerificationSettings,
+    write_verification_environment,
+)
 from millrace.verify.removals import removal
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import Run
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_commands import ROOT, millrace
-from tests.unit.verify.brokers import Brokers
+from tests.unit.verify.played_brokers import Brokers
 from tests.unit.verify.smallest_environment import TINY
 from tests.unit.verify.test_environment import kafka_only
 

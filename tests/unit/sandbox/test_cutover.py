@@ -13,7 +13,7 @@ from millrace.config import Names, load
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sizing import plan
-from tests.advisor.loop import ENVIRONMENT, LIMIT
+from tests.advisor.advice_loop import ENVIRONMENT, LIMIT
 from tests.faults.cutover import NAME, OLD, SCHEMA, composed
 from tests.faults.project import prepare, write
 

@@ -14,8 +14,8 @@ from millrace.config import ConfigurationError
 from millrace.sandbox import environment_trial, running_sandbox
 from millrace.sandbox.environment_trial import DerivedComparison, LandedTable
 from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.records.ledger import Ledger, compare
 
 

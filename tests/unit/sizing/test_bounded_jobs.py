@@ -14,8 +14,8 @@ from millrace.sizing.planning import total_cost
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.expected_cost import expected_usd, largest_monthly_cost
 from millrace.sizing.simulation.plan_scenario import scenario
-from millrace.sizing.simulation.run import simulate
 from millrace.sizing.simulation.self_check import self_check
+from millrace.sizing.simulation.simulation_run import simulate
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 LOW = {"rate": "50", "size": "500B", "per_core": "5000", "overhead": "3s", "job": ""}

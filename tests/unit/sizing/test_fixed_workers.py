@@ -13,7 +13,7 @@ from millrace.sizing.export import to_json
 from millrace.sizing.planning import total_cost
 from millrace.sizing.simulation.expected_cost import largest_monthly_cost, with_expected
 from millrace.sizing.simulation.plan_scenario import scaling_of
-from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling
+from millrace.sizing.simulation.scaling_policies import DynamicAllocation, Fixed, GlueAutoScaling
 
 ROOT = Path(__file__).parents[3]
 

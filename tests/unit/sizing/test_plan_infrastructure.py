@@ -14,7 +14,7 @@ from millrace.sizing import plan, total_cost
 from millrace.sizing.alarms.alarm_windows import alarm_window
 from millrace.sizing.alarms.alarms import silenced_by_stop
 from millrace.sizing.alarms.metrics import BY_NAME, namespace
-from millrace.sizing.costs.network import created_keys
+from millrace.sizing.costs.network_plan import created_keys
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -19,7 +19,7 @@ from botocore.stub import ANY, Stubber
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.costs.price_products import PRODUCTS, Product
-from millrace.sizing.costs.pricelist import SOURCE, price_list_region, renew_prices, to_yaml
+from millrace.sizing.costs.price_table_update import SOURCE, price_list_region, renew_prices, to_yaml
 from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, complete_price_list, prices
 from tests.unit.cli.test_commands import Done, millrace
 from tests.unit.sizing.test_prices import TEXT

@@ -11,15 +11,15 @@ from ruamel.yaml import YAML
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
-from millrace.sizing.jobs.sharing import Batch, load_headroom
+from millrace.sizing.jobs.shared_cores import Batch, load_headroom
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.driver import batches_at_once, times_longer
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.self_check import self_check
-from millrace.sizing.simulation.tasks import divide_stream
+from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.drawn_environments import Document
 from tests.unit.sizing.plain_simulator import PlainQuery, play
-from tests.unit.sizing.test_relations import plain
+from tests.unit.sizing.test_plan_relations import plain
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 NAMES = ("changes-of-40-tables", "many-small-streams")

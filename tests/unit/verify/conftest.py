@@ -9,7 +9,11 @@ import pytest
 
 from millrace.config import Environment, load
 from millrace.verify import sandbox_target
-from millrace.verify.environment import VerificationCopy, VerificationSettings, write_verification_environment
+from millrace.verify.environment_copy import (
+    VerificationCopy,
+    VerificationSettings,
+    write_verification_environment,
+)
 
 ROOT = Path(__file__).parents[3]
 NAME, ACCOUNT = "verify-0a1b", "111122223333"

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import ConfigurationError, Environment, Names, environments, load
+from millrace.config.infrastructure_sections import Bucket, Disposable
 from millrace.config.model import KafkaTopic
-from millrace.config.platform import Bucket, Disposable
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
 from millrace.verify import aws_target
-from millrace.verify.environment import (
+from millrace.verify.environment_copy import (
     CLUSTER_TAG,
     SHARDS,
     TAG,
@@ -24,7 +24,7 @@ from millrace.verify.environment import (
     new_name,
     write_verification_environment,
 )
-from millrace.verify.environment import NAME as NAMES
+from millrace.verify.environment_copy import NAME as NAMES
 from tests.unit.verify.conftest import ACCOUNT, NAME, ROOT, Make, environment
 
 KAFKA_ONLY = """\

@@ -17,14 +17,14 @@ from millrace.config.kafka.login import NoLogin
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.drill import DrillError
-from millrace.verify.environment import NAME as NAMES
-from millrace.verify.environment import TAG
+from millrace.verify.environment_copy import NAME as NAMES
+from millrace.verify.environment_copy import TAG
 from millrace.verify.removals import removal
 from millrace.verify.removals.manual_removal import UNKNOWN
 from millrace.verify.removals.removal import drop_topic, drop_topics
 from millrace.verify.removals.removal_scope import VerificationScope, removal_waves, scope_of
-from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.conftest import ACCOUNT, NAME, environment
+from tests.unit.verify.played_brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only
 
 MINIMAL = environment("minimal")

@@ -12,8 +12,8 @@ from millrace.sandbox.drill import DrillError
 from millrace.sandbox.local_runs import LocalRun
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import Process
+from millrace.sandbox.programs.local_spark import Job
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import Job
 from millrace.sizing import plan
 from millrace.verify import sandbox_target
 from millrace.verify.sandbox_target import open_sandbox

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import prices
 from millrace.verify import aws_target, sandbox_target
-from millrace.verify.environment import VerificationSettings
+from millrace.verify.environment_copy import VerificationSettings
 from millrace.verify.run import estimate_cost
 from millrace.verify.scenario import order_disturbances
 from millrace.verify.verification_cost import Run, Usage, billed_quantities, cost_items, put_units

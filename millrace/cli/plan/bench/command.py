@@ -202,7 +202,7 @@ def _on_engine(
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import schedule_document
-    from millrace.lifecycle.account.deployed import split_url
+    from millrace.lifecycle.account.deployed_outputs import split_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_once
     from millrace.lifecycle.problems import AwsError, translate_aws_errors

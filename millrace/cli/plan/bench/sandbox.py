@@ -115,10 +115,10 @@ def measure_core_levels(
         schedule_again,
     )
     from millrace.sandbox import benchmark
-    from millrace.sandbox.programs import kafka
+    from millrace.sandbox.programs import kafka_broker
     from millrace.sandbox.programs.child_processes import only_one
 
-    with only_one(), kafka.running_broker() as broker:
+    with only_one(), kafka_broker.running_broker() as broker:
         levels = benchmark.records_per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
         benchmark.fill_topic(broker.bootstrap, payloads, levels)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.plan.report.flow import flow
+from millrace.cli.plan.report.environment_flow import flow
 from millrace.cli.shared.verdict import Verdict
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import Environment
@@ -29,7 +29,7 @@ def plan_document(checked: CheckedPlan, verdict: Verdict, moves: Sequence[Move] 
     -------
     dict
         The keys of :func:`millrace.sizing.export.to_json`, and ``verdict``; ``moves``, changes of the file that cost less;
-        ``flow`` (:func:`millrace.cli.plan.report.flow.flow`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
+        ``flow`` (:func:`millrace.cli.plan.report.environment_flow.flow`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
         streams) the ``share`` of it that each subject uses; ``ours`` of each stream; ``way`` and ``worst_age_seconds`` of each
         choice of a job's workers.
     """

@@ -47,7 +47,7 @@ def templates(environment: Environment, root: Path) -> Templates:
     os.environ["PATH"] = os.pathsep.join((str(node_bin()), os.environ["PATH"]))
     from aws_cdk import App
 
-    from millrace.infra.deployment import build_stacks
+    from millrace.infra.environment_stacks import build_stacks
 
     settings = root / "cdk.json"
     context = json.loads((settings if settings.is_file() else _SETTINGS).read_text()).get("context", {})

@@ -148,7 +148,7 @@ def infer(
       millrace schema infer shop --env dev --format debezium --out pipelines/shop/schemas
     """
     from millrace.sandbox.schemas import ddl
-    from millrace.sandbox.schemas.changes import from_changes, schema_file_names
+    from millrace.sandbox.schemas.change_schemas import from_changes, schema_file_names
 
     if (stream is None) == (file is None):
         raise typer.BadParameter("give either STREAM and --env, or --file")
@@ -289,22 +289,22 @@ def _sample_payloads(
 ) -> tuple[list[bytes], list[str] | None, str]:
     """Return payloads, names of the columns, and delimiter."""
     from millrace.sandbox.records import traffic_targets
-    from millrace.sandbox.schemas import samples
+    from millrace.sandbox.schemas import sample_records
 
     names = columns.split(",") if columns else None
     if file is None:
         assert stream is not None, "neither stream nor file"
         assert env is not None, "no environment"
         environment = load_with_stream(env, stream)
-        payloads = samples.decompress_all(
+        payloads = sample_records.decompress_all(
             traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
         )
-        return payloads, names, delimiter or samples.delimiter_of(payloads[:20], names)
+        return payloads, names, delimiter or sample_records.delimiter_of(payloads[:20], names)
     headed = form == "csv" and names is None
-    payloads = samples.read_lines(file, count + headed)
-    delimiter = delimiter or samples.delimiter_of(payloads[:20], names)
+    payloads = sample_records.read_lines(file, count + headed)
+    delimiter = delimiter or sample_records.delimiter_of(payloads[:20], names)
     if headed:
-        return payloads[1:], samples.csv_header(file, delimiter), delimiter
+        return payloads[1:], sample_records.csv_header(file, delimiter), delimiter
     return payloads, names, delimiter
 
 

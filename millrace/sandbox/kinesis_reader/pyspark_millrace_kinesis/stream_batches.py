@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from botocore.exceptions import ClientError
 
 from millrace.etl.record.errors import LossError
-from millrace.etl.services.aws import error_code
+from millrace.etl.services.aws_clients import error_code
 from millrace.etl.sources.kinesis.closed_shards import (
     AFTER,
     AGGREGATE,

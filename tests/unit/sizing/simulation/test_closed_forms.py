@@ -20,7 +20,7 @@ from millrace.sizing.simulation import (
     Scenario,
     simulate,
 )
-from millrace.sizing.simulation.tasks import Tasks, divide_stream, schedule_seconds
+from millrace.sizing.simulation.task_schedule import Tasks, divide_stream, schedule_seconds
 
 HOUR = 3600.0
 

@@ -21,7 +21,7 @@ from millrace.sizing.simulation import (
 )
 from millrace.sizing.simulation.plan_scenario import scaling_of, scenario, streams_of
 from millrace.sizing.simulation.self_check import contradictions
-from millrace.sizing.simulation.tasks import divide_stream
+from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.test_plan import built
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -19,7 +19,7 @@ from millrace.sizing.simulation import (
     Scenario,
     simulate,
 )
-from millrace.sizing.simulation.tasks import Tasks, divide_stream, schedule_seconds
+from millrace.sizing.simulation.task_schedule import Tasks, divide_stream, schedule_seconds
 
 SECONDS = 300.0
 
