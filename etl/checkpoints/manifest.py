@@ -57,7 +57,7 @@ class ManifestSource:
     ----------
     connector
         Such as ``kafka`` or ``iceberg``; for Kinesis the engine's connector, such as ``aws-kinesis``.
-    of
+    location
         Region and stream; connection; table.
     topics
         Topics that are read together, where a leg can have several.

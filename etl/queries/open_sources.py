@@ -34,7 +34,7 @@ class OpenedSources:
         Opens all legs again, with the limits and secrets of that time.
     watch
         Check of a leg of which only a part is read; None for any other.
-    fix_end
+    determine_end
         Fixes the end of a bounded run in all legs; None if one of them cannot tell.
     """
 

@@ -28,7 +28,7 @@ class ReadyQuery:
     check
         Checks the source at intervals, even without batches; raises :class:`etl.record.errors.LossError` if
         records would stay unread, and :class:`etl.record.errors.NoAnswerError` if it cannot determine this.
-    fix_end
+    determine_end
         Fixes the end of a bounded run at what the sources hold now; None if a source cannot tell.
     derives
         True if it reads tables that other queries of the job write: in a bounded run it starts after them.

@@ -80,7 +80,7 @@ class Leg:
         Guard of a leg whose batches do not replay; None if they are fixed ranges.
     watch
         Checks at intervals that the complete leg is read; see :class:`etl.record.ready_query.ReadyQuery`.
-    fix_end
+    determine_end
         Fixes the end of a bounded run; see :class:`etl.record.ready_query.ReadyQuery`.
     """
 

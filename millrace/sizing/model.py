@@ -155,7 +155,7 @@ class ScalingPlan:
 
     Attributes
     ----------
-    held
+    fixed
         Whether all of them run all the time: ``scaling: fixed``, or new ones would come too late for a peak.
     """
 

@@ -27,8 +27,8 @@ class Reader(SourceReader[KafkaSource]):
         connection.sign_in(spark, reached)
         watch = topic_state.watch_partitions(spark, self.source, reached)
         opened = partial(topic_stream.read_topics, spark, self.leg, reached, partitions=context.partitions)
-        fix_end = partial(topic_state.determine_end, spark, self.leg, reached, context.checkpoint)
-        return Leg(opened, watch=watch, determine_end=fix_end)
+        determine_end = partial(topic_state.determine_end, spark, self.leg, reached, context.checkpoint)
+        return Leg(opened, watch=watch, determine_end=determine_end)
 
     def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the ids of the cluster and of the topics."""

@@ -46,8 +46,10 @@ class Reader(SourceReader[KinesisSource]):
             begun = context.checkpoint.has_batches(spark)
             return stream.read_stream(spark, read, engine=engine, endpoint=endpoint, begun=begun)
 
-        fix_end = partial(shard_ends.determine_end, spark, self.source, endpoint, guard, closed=tails is None)
-        return Leg(opened, guard, determine_end=fix_end)
+        determine_end = partial(
+            shard_ends.determine_end, spark, self.source, endpoint, guard, closed=tails is None
+        )
+        return Leg(opened, guard, determine_end=determine_end)
 
     def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the time at which the stream was made."""

@@ -1,4 +1,4 @@
-"""Check of claims in an account: each is proved, refuted or not asked; the report has no names of the account."""
+"""Check of claims in an account: each is proved, refuted or undetermined; the report has no names of the account."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace.verify.account import checks, checks_deployed
 from millrace.verify.account.claim_context import Answer, ClaimContext, UndeterminedError
 from millrace.verify.account.claims import claims
 
-Verdict = Literal["proved", "refuted", "not asked"]
+Verdict = Literal["proved", "refuted", "undetermined"]
 
 CHECKS: Mapping[str, Callable[[ClaimContext], Answer]] = {
     each.__name__: each for each in (*checks.ALL, *checks_deployed.ALL)
@@ -34,7 +34,7 @@ class ClaimAnswer:
     Attributes
     ----------
     why
-        Observation for ``proved`` and ``refuted``, reason for ``not asked``.
+        Observation for ``proved`` and ``refuted``, reason for ``undetermined``.
     """
 
     id: str
@@ -48,13 +48,13 @@ class ClaimAnswer:
 
 
 def check_claims(
-    question: ClaimContext, say: Callable[[str], None] = lambda _: None
+    context: ClaimContext, say: Callable[[str], None] = lambda _: None
 ) -> tuple[ClaimAnswer, ...]:
     """Check all claims, in the file's order; a refusal of one does not stop the others.
 
     Parameters
     ----------
-    question
+    context
         The account and the environment.
     say
         Called with the id of each claim.
@@ -62,36 +62,36 @@ def check_claims(
     answers = []
     for name, claim in claims().items():
         if claim.check is None:
-            answers.append(ClaimAnswer(name, "not asked", "a person has to look: docs/unproved.md"))
+            answers.append(ClaimAnswer(name, "undetermined", "a person has to look: docs/unproved.md"))
             continue
         say(name)
-        verdict, why = _verdict_of_check(CHECKS[claim.check], question)
-        answers.append(ClaimAnswer(name, verdict, without_names(why, question.names)))
+        verdict, why = _verdict_of_check(CHECKS[claim.check], context)
+        answers.append(ClaimAnswer(name, verdict, without_names(why, context.names)))
     return tuple(answers)
 
 
-def _verdict_of_check(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> tuple[Verdict, str]:
+def _verdict_of_check(check: Callable[[ClaimContext], Answer], context: ClaimContext) -> tuple[Verdict, str]:
     try:
-        answer = check(question)
+        answer = check(context)
     except UndeterminedError as error:
-        return "not asked", str(error)
+        return "undetermined", str(error)
     except NotDeployedError:
-        return "not asked", _NOTHING
+        return "undetermined", _NOTHING
     except ClientError as error:
         code = error.response["Error"].get("Code", "an error without a name")
-        return "not asked", _NOTHING if code in _ABSENT else f"{code} at {error.operation_name}"
+        return "undetermined", _NOTHING if code in _ABSENT else f"{code} at {error.operation_name}"
     except AwsError as error:
         cause = error.__cause__
         if isinstance(cause, ClientError):
-            return "not asked", f"{cause.response['Error'].get('Code')} at {cause.operation_name}"
-        return "not asked", type(cause or error).__name__
+            return "undetermined", f"{cause.response['Error'].get('Code')} at {cause.operation_name}"
+        return "undetermined", type(cause or error).__name__
     except (BotoCoreError, OSError) as error:
-        return "not asked", type(error).__name__
+        return "undetermined", type(error).__name__
     except (AttributeError, LookupError, ResponseParserError, TypeError, ValueError) as error:
         # An answer of a form that no document describes: it proves nothing, and the verification continues.
-        return "not asked", f"an unexpected response: {type(error).__name__}"
+        return "undetermined", f"an unexpected response: {type(error).__name__}"
     if answer.holds is None:
-        return "not asked", answer.seen
+        return "undetermined", answer.seen
     return ("proved" if answer.holds else "refuted"), answer.seen
 
 
@@ -103,8 +103,8 @@ def without_names(text: str, names: Names) -> str:
 
 
 def verdict_counts(answers: Sequence[ClaimAnswer]) -> str:
-    """Write the numbers of verdicts: ``12 proved, 1 refuted, 30 not asked``."""
-    verdicts: tuple[Verdict, ...] = ("proved", "refuted", "not asked")
+    """Write the numbers of verdicts: ``12 proved, 1 refuted, 30 undetermined``."""
+    verdicts: tuple[Verdict, ...] = ("proved", "refuted", "undetermined")
     return ", ".join(f"{sum(each.verdict == v for each in answers)} {v}" for v in verdicts)
 
 
@@ -125,7 +125,7 @@ def claims_report(answers: Sequence[ClaimAnswer], *, version: str, region: str, 
     version, region, read
         Millrace's version, the environment's region, and the date.
     """
-    counted = [each.line for each in answers if each.verdict != "not asked"]
-    others = [each.line for each in answers if each.verdict == "not asked"]
+    counted = [each.line for each in answers if each.verdict != "undetermined"]
+    others = [each.line for each in answers if each.verdict == "undetermined"]
     lines = "\n".join([f"millrace {version}, {region}, {read}: {verdict_counts(answers)}", *counted, *others])
     return f"# Claims about AWS, asked\n\nSend these lines; docs/unproved.md says what each means.\n\n```text\n{lines}\n```\n"

@@ -101,7 +101,7 @@ class ClaimContext:
 
         Raises
         ------
-        NotAskedError
+        UndeterminedError
             There are none.
         """
         jobs = self.names.environment.jobs

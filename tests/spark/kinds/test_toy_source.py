@@ -64,7 +64,7 @@ class ToyStream(StreamConfig):
     def ports(self):
         return (7777,)
 
-    def own_name(self, name, prefix):
+    def physical_name(self, name, prefix):
         return self.folder
 
     def arn(self, name, names):
@@ -106,7 +106,7 @@ class ToySource(Source):
     kind: Literal["toy"] = "toy"
 
     @property
-    def own_name(self):
+    def physical_name(self):
         return self.folder
 
     def position_source(self, job):

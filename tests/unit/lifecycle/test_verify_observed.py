@@ -69,7 +69,7 @@ def test_claims_are_asked_of_the_copy_before_it_goes(
     assert [step.name for step in result.steps][-2:] == ["check the claims that need an account", "tear down"]
     # What an account says of AWS is no trouble of the environment's.
     assert result.trouble == ()
-    assert result.document()["claims"]["verdict"] == "0 proved, 1 refuted, 0 not asked"
+    assert result.document()["claims"]["verdict"] == "0 proved, 1 refuted, 0 undetermined"
 
 
 def test_an_error_that_nobody_foresaw_leaves_nothing_behind(

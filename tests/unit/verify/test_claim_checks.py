@@ -324,7 +324,7 @@ def test_the_history_server_runs() -> None:
 def test_every_check_of_an_account_that_refuses_everything_says_what_was_refused() -> None:
     told = check_claims.check_claims(question({}, policies=POLICY, services=("logs",)))
     assert [each.id for each in told] == list(claims())
-    assert {each.verdict for each in told} == {"not asked"}
+    assert {each.verdict for each in told} == {"undetermined"}
     asked = [each for each in told if claims()[each.id].check]
     named = [each for each in asked if "AccessDeniedException at " in each.why]
     others = {each.id: each.why for each in asked if each not in named}
