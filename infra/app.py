@@ -14,9 +14,9 @@ from cdk_nag import AwsSolutionsChecks
 from millrace.config import ConfigurationError, Environment, Names, environments, find_root, load
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.sizing import plan
-from millrace.sizing.costs.network import needs_private_image
+from millrace.sizing.costs.network_plan import needs_private_image
 
-from .deployment import build
+from .environment_stacks import build_stacks
 from .errors import InfrastructureError
 
 
@@ -38,7 +38,7 @@ def synthesise(app: App) -> int:
         if deployed := app.node.try_get_context("deployed"):
             environment = environment.with_deployed(DeployedSizes.from_json(deployed))
         names, numbers = Names(environment, account_of(environment)), plan(environment)
-        build(app, names=names, plan=numbers, root=root)
+        build_stacks(app, names=names, plan=numbers, root=root)
         if needs_private_image(environment, numbers.network):
             print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
                 f"history server: its image must be in this account before {names.stack('history')} is first deployed; "

@@ -27,7 +27,7 @@ from xml.etree import ElementTree
 
 from millrace.config.engines.versions import LINES
 from millrace.sandbox.programs.toolchain import spark_environment, spark_line
-from tests.parts import AT_ONCE, KINDS, PARTS, Part
+from tests.suite_parts import AT_ONCE, KINDS, PARTS, Part
 
 TESTS = Path(__file__).parent
 SANDBOXES = TESTS.parent / ".millrace" / "tests"

@@ -26,7 +26,7 @@ class Timed:
     Attributes
     ----------
     part
-        That ran it (:class:`tests.parts.Part`).
+        That ran it (:class:`tests.suite_parts.Part`).
     file, name
         The module without ``tests.``, and the test in it.
     seconds

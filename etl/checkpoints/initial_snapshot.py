@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..commits.snapshots import added_files, history_of
 from ..record import hadoop_files
 from ..record.errors import LossError, RestartQueryError, StartError
-from ..record.query import Query
+from ..record.ready_query import ReadyQuery
 from ..record.tables import load_table
 from .checkpoint import Checkpoint
 
@@ -141,7 +141,7 @@ def start_with_all_files(
     return tuple(from_all)
 
 
-def with_batch_ends(query: Query, checkpoint: Checkpoint, *, whole_commits: bool) -> Query:
+def with_batch_ends(query: ReadyQuery, checkpoint: Checkpoint, *, whole_commits: bool) -> ReadyQuery:
     """Make a derive query's batches end where they may: all of its first snapshot is read, and with state, complete commits.
 
     A commit of a landing table is a batch of the source, in whose files records have no order. With state, the first part of a

@@ -105,7 +105,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         yield number, kind, value
 
 
-def check(data: bytes) -> None:
+def check_complete_fields(data: bytes) -> None:
     """Check that bytes are complete fields; a part of a message that is not would be completed by the next part.
 
     Raises

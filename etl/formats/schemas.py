@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from ..record import hadoop_files
 from ..record.errors import StartError
-from .decoding.rows import check_names
+from .decoding.decoded_rows import check_names
 
 
 def read_schema(spark: SparkSession, path: str) -> str:

@@ -106,15 +106,17 @@ def parse_arguments(arguments: Sequence[str]) -> ScriptArguments:
     parser = argparse.ArgumentParser(prog="main.py", allow_abbrev=False)
     parser.add_argument("--launch-document", required=True, metavar="URL")
     parser.add_argument("--engine", choices=ENGINES)
-    parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", type=_bind)
+    parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", type=_parse_bind)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--replay", metavar="QUERY")
     instead.add_argument("--backfill", metavar="QUERY")
     instead.add_argument("--benchmark", metavar="URL")
-    parser.add_argument("--id", action="extend", nargs="+", default=[], metavar="IDENTITY", type=_identities)
+    parser.add_argument(
+        "--id", action="extend", nargs="+", default=[], metavar="IDENTITY", type=_parse_identities
+    )
     parser.add_argument("--corrected", metavar="URL")
-    parser.add_argument("--since", metavar="TIME", type=_moment)
-    parser.add_argument("--until", metavar="TIME", type=_moment)
+    parser.add_argument("--since", metavar="TIME", type=_parse_time)
+    parser.add_argument("--until", metavar="TIME", type=_parse_time)
     parser.add_argument("--replace", action="store_true")
     parser.add_argument("--from", dest="origin", metavar="stream|URL")
     known, unknown = parser.parse_known_args(list(arguments))
@@ -146,7 +148,7 @@ def _backfill(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
     )
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     moment = start_position.parse_time(text)
     if moment is None:
         raise argparse.ArgumentTypeError(
@@ -155,7 +157,7 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-def _identities(text: str) -> tuple[str, ...]:
+def _parse_identities(text: str) -> tuple[str, ...]:
     """Split a comma-separated argument: Glue accepts each name once. No topic or stream has a comma in its name."""
     ids = tuple(text.split(","))
     if not all(ids):
@@ -163,7 +165,7 @@ def _identities(text: str) -> tuple[str, ...]:
     return ids
 
 
-def _bind(text: str) -> tuple[str, str]:
+def _parse_bind(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name or not value:
         raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE")

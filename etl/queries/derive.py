@@ -18,8 +18,8 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
 from ..commits.snapshots import added_files, commit_time, history_of
 from ..formats.changes.decoder import TRUNCATE
+from ..formats.decoding.decoded_rows import reasons_against_type
 from ..formats.decoding.routes import DELETE, rows_of_route
-from ..formats.decoding.rows import misfits
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
 from ..record import batch_accounts
@@ -30,10 +30,10 @@ from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
 from ..sinks.dead_letters import DeadLetters
 from ..sinks.delivery.kept_deletes import KeptDeletes
-from ..sinks.delivery.python_tasks import CountedRows
+from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position
-from ..sinks.delivery.result_keys import newest
-from ..sinks.delivery.versions import versions
+from ..sinks.delivery.result_keys import newest_of_each_key
+from ..sinks.delivery.row_versions import versions
 from . import change_order
 from .enrich import ReferenceTable
 
@@ -98,7 +98,7 @@ def good_records(landing: DataFrame, *, deletes: bool = False) -> DataFrame:
     return good.drop(*DEAD_LETTER)
 
 
-def read(
+def read_landing_table(
     spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH, *, deletes: bool = False
 ) -> DataFrame:
     """Open a landing table as a stream of its good records.
@@ -229,13 +229,13 @@ class EnrichThenTransform:
             raise StartError(
                 f"transform {self.name}: column {', '.join(taken)} is reserved for the sink; rename it"
             )
-        if wrong := "; ".join(misfits(out.schema)):
+        if wrong := "; ".join(reasons_against_type(out.schema)):
             raise StartError(f"transform {self.name}: no sink can hold its result: {wrong}")
         if self.latest_by:
             last = (
                 versions(out, self.latest_by, self.name)
                 if self.history
-                else newest(out, self.latest_by, self.name, self.latest_order)
+                else newest_of_each_key(out, self.latest_by, self.name, self.latest_order)
             )
             # The lanes of changes are no partitions.
             out = observe(last.withColumn("_lanes", F.lit(False)) if changes else last).drop("_lanes")

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from ..formats.decoding.routes import rows_of_route
 from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, QuerySettings
 from ..launch.sinks import SinkSettings
-from ..metrics import ages
+from ..metrics import arrival_times
 from ..record import batch_accounts, envelope
 from ..record.errors import StartError
 from ..record.job_run import JobRun
@@ -192,17 +192,17 @@ def open_derived_stream(
     StartError
         A table does not exist, or the transform does not fit.
     """
-    read = derive.read(run.spark, landing, most, deletes=bool(query.latest_by))
+    read = derive.read_landing_table(run.spark, landing, most, deletes=bool(query.latest_by))
     rows = rows_of_route(read, query.route, str(landing))
     if query.state is None:
         return rows
     join, joined = query.state.join, None
     if join is not None:
         other = source_table(run, query.name, join.source_table)
-        joined = rows_of_route(derive.read(run.spark, other, most), join.route, str(other))
+        joined = rows_of_route(derive.read_landing_table(run.spark, other, most), join.route, str(other))
     if query.state.key:
         # Results have no arrival time: the ages are those of the input records.
-        rows = ages.observe_arrivals(rows)
+        rows = arrival_times.observe_arrivals(rows)
     build = StatefulPart(query.state, compose.transform, compose.name)
     with derive.naming_failed_transform(compose.name, rows):
         return build(rows, joined)

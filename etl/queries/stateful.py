@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ..launch.settings import StateSettings, WatermarkSettings
-from ..metrics.progress import EARLY
+from ..metrics.trigger_metrics import EARLY
 from ..record.envelope import CARRIED, COLUMNS
 from ..record.errors import StartError
 from ..sinks.delivery.result_keys import result_identity

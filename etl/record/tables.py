@@ -108,7 +108,7 @@ def load_table(spark: SparkSession, table: str) -> Any:
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
 
 
-def ensure(
+def create_or_evolve(
     spark: SparkSession,
     table: Table,
     schema: StructType,
@@ -137,7 +137,7 @@ def ensure(
         The table exists with other columns or types; it was not altered.
     """
     if table.exists(spark):
-        _fit(spark, table, schema, report)
+        _evolve_or_refuse(spark, table, schema, report)
         return
     # Spark first asks whether the database exists, so a role needs no right to create one.
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.catalog}.{table.database}")
@@ -161,8 +161,8 @@ def ensure(
         raise StartError(f"table {table} cannot have the columns {ddl}: {describe(error)}") from error
 
 
-def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter | None) -> None:
-    changes = schema_evolution.changes(spark.table(str(table)).schema, schema)
+def _evolve_or_refuse(spark: SparkSession, table: Table, schema: StructType, report: Reporter | None) -> None:
+    changes = schema_evolution.column_changes(spark.table(str(table)).schema, schema)
     refused = [change.says for change in changes if change.statement is None]
     if refused:
         raise StartError(
@@ -180,7 +180,7 @@ def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter
         )
 
 
-def check(spark: SparkSession, table: Table, schema: StructType) -> None:
+def refuse_other_columns(spark: SparkSession, table: Table, schema: StructType) -> None:
     """Refuse a table whose columns differ from those that will be written.
 
     Raises
@@ -188,7 +188,9 @@ def check(spark: SparkSession, table: Table, schema: StructType) -> None:
     StartError
         The message lists columns that are missing, of another type, or unknown.
     """
-    problems = [change.says for change in schema_evolution.changes(spark.table(str(table)).schema, schema)]
+    problems = [
+        change.says for change in schema_evolution.column_changes(spark.table(str(table)).schema, schema)
+    ]
     if problems:
         raise StartError(
             f"table {table}: {'; '.join(problems)}. Start the job, which makes it fit where that is safe"

@@ -238,7 +238,7 @@ class Replayer(LetterReplay):
 
     def replay(self, rows: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
         """See :meth:`LetterReplay.replay`."""
-        rows = rows.where(self._mine())
+        rows = rows.where(self._is_from_own_streams())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
         letters = with_root_and_attempt(rows.where(F.col("_error").isNotNull() & ~erased))
         selected, missing = None, list[str]()
@@ -255,10 +255,10 @@ class Replayer(LetterReplay):
             return self.NOTHING, missing
         # A replay has its record's arrival time, so a family is between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
-        within = self._mine() & F.col("_arrived_at").between(first, last)
-        return self._land(self._tries(letters, rows.where(within), selected), within), missing
+        within = self._is_from_own_streams() & F.col("_arrived_at").between(first, last)
+        return self._land(self._next_attempts(letters, rows.where(within), selected), within), missing
 
-    def _mine(self) -> Column:
+    def _is_from_own_streams(self) -> Column:
         """Return the condition for rows of the query's streams: other queries may land into the same table."""
         return F.col("_source").isin([self.source] if isinstance(self.source, str) else [*self.source])
 
@@ -286,7 +286,7 @@ class Replayer(LetterReplay):
         finally:
             tries.unpersist()
 
-    def _tries(self, letters: DataFrame, rows: DataFrame, selected: DataFrame | None) -> DataFrame:
+    def _next_attempts(self, letters: DataFrame, rows: DataFrame, selected: DataFrame | None) -> DataFrame:
         """Return the next row of each family, decoded, with ``_done`` (it has a good row) and ``_last`` (bytes of the last)."""
         replays = with_root_and_attempt(rows.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
         done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])

@@ -20,7 +20,7 @@ from ..launch.sources import Source
 from ..metrics.background_writer import BackgroundWriter
 from ..record.errors import LossError
 from ..record.job_run import JobRun
-from ..record.query import Query, Reached
+from ..record.ready_query import IsEndReached, ReadyQuery
 from ..record.tables import Table
 from .identity_check import Identity as Identity
 
@@ -79,15 +79,15 @@ class Leg:
     guard
         Guard of a leg whose batches do not replay; None if they are fixed ranges.
     watch
-        Checks at intervals that the complete leg is read; see :class:`etl.record.query.Query`.
-    fix_end
-        Fixes the end of a bounded run; see :class:`etl.record.query.Query`.
+        Checks at intervals that the complete leg is read; see :class:`etl.record.ready_query.ReadyQuery`.
+    determine_end
+        Fixes the end of a bounded run; see :class:`etl.record.ready_query.ReadyQuery`.
     """
 
     open: Callable[[], DataFrame]
     guard: LegGuard | None = None
     watch: Callable[[], None] | None = None
-    fix_end: Callable[[], Reached] | None = None
+    determine_end: Callable[[], IsEndReached] | None = None
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class SourceReader(ABC, Generic[Kind]):
     def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the ids that distinguish its leg from others of the same names."""
 
-    def with_batch_handlers(self, run: JobRun, query: Query, settings: QuerySettings) -> Query:
+    def with_batch_handlers(self, run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
         """Add the handlers that sources of this kind need around each batch."""
         return query
 

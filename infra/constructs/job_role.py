@@ -13,7 +13,7 @@ from millrace.config.aws.grants import Grant
 from ..accepted_findings import acknowledge
 from ..errors import InfrastructureError
 from ..grants import statement
-from ..permissions.policies import ATTACHED, INLINE, characters, length, split_into_policies
+from ..permissions.split_policies import ATTACHED, INLINE, characters, length, split_into_policies
 
 
 class JobRole(iam.Role):

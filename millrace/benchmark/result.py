@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from millrace.benchmark.core_scaling import fit_scaling_curve
 from millrace.benchmark.fit import Fit, fit_model
 from millrace.benchmark.measurements import Measurements, Run
-from millrace.benchmark.repetitions import Disturbance, FitError, settled_points
-from millrace.benchmark.scaling import curve
+from millrace.benchmark.settled_batches import Disturbance, FitError, settled_points
 from millrace.benchmark.warmup import warmup_batches
 from millrace.sizing.queries.benchmark_figures import BatchRun, BenchmarkResult
 
@@ -99,7 +99,7 @@ def fit_outcome(
         core_seconds_per_record=chosen.per_record,
         wave_seconds=chosen.wave,
         unevenness=chosen.unevenness,
-        scaling=curve(every, seed=seed),
+        scaling=fit_scaling_curve(every, seed=seed),
         held_out_error=chosen.held_out_error,
         batches=tuple(
             each

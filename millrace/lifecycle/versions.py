@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing, split_url
+from millrace.config.aws.list_pages import list_all
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.deploy import deployed_document, deployed_template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -75,7 +75,7 @@ def deployed_version(aws: DeployedEnvironment, job: str) -> Version:
     AwsError
         AWS refused a call.
     """
-    version = current(aws, job)
+    version = current_version(aws, job)
     body = json.dumps({"version": 1, **dataclasses.asdict(version)}).encode()
     digest = hashlib.sha256(body).hexdigest()
     bucket, folder = split_url(aws.names.versions(job))
@@ -90,7 +90,7 @@ def deployed_version(aws: DeployedEnvironment, job: str) -> Version:
     return version
 
 
-def current(aws: DeployedEnvironment, job: str) -> Version:
+def current_version(aws: DeployedEnvironment, job: str) -> Version:
     """Read the deployed version of a job.
 
     Raises
@@ -110,7 +110,7 @@ def current(aws: DeployedEnvironment, job: str) -> Version:
     return Version(job, f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}", url, template)
 
 
-def previous(aws: DeployedEnvironment, job: str) -> Version:
+def previous_version(aws: DeployedEnvironment, job: str) -> Version:
     """Find the version that was deployed before the current one.
 
     Raises
@@ -120,7 +120,7 @@ def previous(aws: DeployedEnvironment, job: str) -> Version:
     AwsError
         AWS refused a call.
     """
-    now, parameter = current(aws, job), aws.names.versions_parameter(job)
+    now, parameter = current_version(aws, job), aws.names.versions_parameter(job)
     versions: list[dict[str, str]] = []
     with (
         translate_aws_errors(f"reading which versions of {job} were deployed"),
@@ -130,11 +130,11 @@ def previous(aws: DeployedEnvironment, job: str) -> Version:
         versions = [json.loads(each["Value"]) for each in history]
     for each in reversed(versions):
         if each["document_url"] != now.document_url:
-            return _read(aws, job, each["sha256"])
+            return _read_version(aws, job, each["sha256"])
     raise UpgradeError(f"no earlier version of {job} was kept: SSM parameter {parameter}")
 
 
-def _read(aws: DeployedEnvironment, job: str, digest: str) -> Version:
+def _read_version(aws: DeployedEnvironment, job: str, digest: str) -> Version:
     place = f"{aws.names.versions(job)}/{digest}.json"
     bucket, key = split_url(place)
     with translate_aws_errors(f"reading the saved versions of {job}"), ignore_missing(*MISSING_OBJECT):

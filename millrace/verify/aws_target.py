@@ -15,13 +15,13 @@ from typing import Any
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.account.deployed import NotDeployedError, ignore_missing, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, outputs
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.audits import job as audit_job
+from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.deploy import STOPPABLE
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
 from millrace.lifecycle.preflight.account import bootstrap
@@ -30,11 +30,11 @@ from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sandbox.drill import DrillError, TimeLimits, wait_for
 from millrace.sandbox.programs import cdk
 from millrace.sizing.model import Plan
-from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
+from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.removals.removal import admin_client
 from millrace.verify.removals.removal_scope import all_stacks
-from millrace.verify.verification_cost import Run, billed_by, quantities
-from millrace.verify.verification_target import ExpectedSeconds, Place
+from millrace.verify.verification_cost import Run, billed_by, billed_quantities
+from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
 
 POLL_SECONDS = 5.0
 
@@ -49,7 +49,7 @@ EXPECTED = ExpectedSeconds(deploy=600, start=150, recover=240, reshard=60, remov
 
 
 @dataclass
-class AwsAccount(Place):
+class AwsAccount(VerificationTarget):
     """An account, with the caller's credentials.
 
     Attributes
@@ -284,22 +284,24 @@ def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
 
 
 def _glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> Run:
-    seconds = float(run.get("ExecutionTime") or 0) or _between(run, "StartedOn", "CompletedOn")
+    seconds = float(run.get("ExecutionTime") or 0) or _run_seconds(run, "StartedOn", "CompletedOn")
     counted = run.get("DPUSeconds")
-    hours = {billed_by(settings)[0]: counted / 3600} if counted else quantities(settings, workers, seconds)
+    hours = (
+        {billed_by(settings)[0]: counted / 3600} if counted else billed_quantities(settings, workers, seconds)
+    )
     return Run(job, run["Id"], seconds, hours, counted=bool(counted))
 
 
 def _emr_run(job: str, settings: EmrJob, workers: int, run: Mapping[str, Any]) -> Run:
-    seconds = _between(run, "createdAt", "updatedAt")
-    counted, hours = run.get("billedResourceUtilization"), quantities(settings, workers, seconds)
+    seconds = _run_seconds(run, "createdAt", "updatedAt")
+    counted, hours = run.get("billedResourceUtilization"), billed_quantities(settings, workers, seconds)
     if counted:
         vcpu, gib, *_ = billed_by(settings)
         hours = {vcpu: float(counted["vCPUHour"]), gib: float(counted["memoryGBHour"])}
     return Run(job, run["jobRunId"], seconds, hours, counted=bool(counted))
 
 
-def _between(run: Mapping[str, Any], begin: str, end: str) -> float:
+def _run_seconds(run: Mapping[str, Any], begin: str, end: str) -> float:
     begun, ended = run.get(begin), run.get(end)
     if not isinstance(begun, datetime) or not isinstance(ended, datetime):
         return 0.0

@@ -120,7 +120,7 @@ def server(name: str, seed: int) -> Iterator[Any]:
         with kinesalite.running(seed=seed, name="faults-kinesalite") as kinesis:
             yield kinesis
         return
-    with localstack.running(name="faults-localstack") as stack:
+    with localstack.running_localstack(name="faults-localstack") as stack:
         # Slow with volume; it cannot be told to refuse reads or to set its clock.
         yield SimpleNamespace(endpoint=stack.endpoint, client=partial(stack.client, "kinesis"))
 

@@ -22,8 +22,8 @@ from datetime import UTC, datetime, timedelta
 from millrace.lifecycle.jobs.checkpoints import Checkpoints
 from millrace.lifecycle.jobs.reset_effects import start_time_text
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.spark import Job
-from tests.faults.deployed import Shop, opened
+from millrace.sandbox.programs.local_spark import Job
+from tests.faults.kill_deployed_jobs import Shop, opened
 
 JOB, QUERY = "direct", "tax"
 OVERLAP = timedelta(minutes=10)

@@ -16,10 +16,10 @@ import time
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import SandboxError, wait_until
-from tests.performance.by_hand import HOME
 from tests.performance.core import Bench, landing
+from tests.performance.hand_written_baselines import HOME
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
 from tests.performance.session import spark_session
 
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     choose = random.Random(options.seed)
-    with kafka.running() as broker:
+    with kafka_broker.running_broker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         preload(broker.bootstrap, options.events)
         sys.stderr.write(f"{options.events:,} records sent\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.faults import bad_records
-from tests.faults.feed import send_aggregate
+from tests.faults.sent_records import send_aggregate
 from tests.faults.stage import Stage
 from tests.faults.stories import running
 

@@ -32,7 +32,7 @@ from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.payloads.flights import Event
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.spark import Job
+from millrace.sandbox.programs.local_spark import Job
 from millrace.sandbox.programs.toolchain import java_home
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, at_rate

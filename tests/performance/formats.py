@@ -46,8 +46,8 @@ from millrace.sandbox.payloads import flights, payloads
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT
 from tests import protobuf as pb
-from tests.performance.intervals import interval
-from tests.performance.rounds import in_turn
+from tests.performance.case_order import in_turn
+from tests.performance.median_intervals import interval
 from tests.performance.session import spark_session
 
 HOME = RUN / "bench-formats"

@@ -241,7 +241,7 @@ class LatestBy(_Derive):
         ordered = self.composed(self.records(0, self.size)).drop(DELETED)
         files = ordered.repartitionByRange(max(1, self.size // PER_FILE), "key").persist()
         plain = files.drop(ORDER)
-        tables.ensure(self.bench.spark, self.plain, plain.schema, time=None)
+        tables.create_or_evolve(self.bench.spark, self.plain, plain.schema, time=None)
         for table, rows in ((self.query.table, files), (self.plain, plain)):
             write(self.bench.spark, table, rows)
         files.unpersist()

@@ -25,7 +25,7 @@ from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, streams_of
-from tests.performance.intervals import interval
+from tests.performance.median_intervals import interval
 from tests.performance.synth import Took
 
 GOALS = {

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from millrace.sandbox.programs.spark import Job
-from tests.faults.deployed import Shop, opened
+from millrace.sandbox.programs.local_spark import Job
+from tests.faults.kill_deployed_jobs import Shop, opened
 
 PROMISE_SECONDS = 60.0
 """``docs/reliability.md``: under a minute on a laptop."""

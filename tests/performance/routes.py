@@ -21,10 +21,10 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.decoding.routes import Route, Router
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
+from tests.performance.case_order import in_turn
 from tests.performance.formats import DDL, HOME, write
-from tests.performance.intervals import interval
+from tests.performance.median_intervals import interval
 from tests.performance.preloaded import clean
-from tests.performance.rounds import in_turn
 from tests.performance.session import spark_session
 
 

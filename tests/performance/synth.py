@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.sandbox.programs.toolchain import ROOT, program_environment
-from tests.performance.intervals import interval
+from tests.performance.median_intervals import interval
 
 FACTOR, EXTRA_SECONDS = 1.5, 5.0
 EMPTY = """\

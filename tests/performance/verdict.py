@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.performance.intervals import Interval, interval
+from tests.performance.median_intervals import Interval, interval
 
 Figures = Mapping[str, float]
 """Of a case in a round, by name."""

@@ -14,7 +14,13 @@ from millrace.config.aws.grants import Grant, allow, list_prefixes
 from millrace.infra.constructs.job_role import JobRole
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.grants import statement
-from millrace.infra.permissions.policies import ATTACHED, INLINE, MANAGED, characters, split_into_policies
+from millrace.infra.permissions.split_policies import (
+    ATTACHED,
+    INLINE,
+    MANAGED,
+    characters,
+    split_into_policies,
+)
 from tests.template.conftest import ROOT, Resource, Synthesis, Synthesise
 from tests.template.test_security import listed
 

@@ -35,7 +35,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from ..base import DecoderWrapper
 from ..protobuf_wire import varint
 from .arrow import available
-from .worker_batches import run_in_portions
+from .worker_batch_limit import run_in_portions
 
 STAGE = "decompress"
 
@@ -99,8 +99,8 @@ def decompress(message: bytes, limit: int) -> bytes:
         return message
     try:
         if name in ("gzip", "zlib", "bzip2"):
-            return _streams(name, message, limit)
-        return _frames(name, message, limit)
+            return _decompress_streams(name, message, limit)
+        return _decompress_frames(name, message, limit)
     except _BrokenError as error:
         if name == "zlib" and (not error.opened or _is_text(message)):
             return message
@@ -118,7 +118,7 @@ def decompress(message: bytes, limit: int) -> bytes:
         ) from error
 
 
-def _streams(name: str, message: bytes, limit: int) -> bytes:
+def _decompress_streams(name: str, message: bytes, limit: int) -> bytes:
     """Decompress one stream after the other; each call returns a limited part, so a bomb is never expanded."""
     content, at = bytearray(), 0
     for _ in range(MOST_STREAMS):
@@ -161,10 +161,10 @@ def _is_text(message: bytes) -> bool:
     return True
 
 
-def _frames(name: str, message: bytes, limit: int) -> bytes:
+def _decompress_frames(name: str, message: bytes, limit: int) -> bytes:
     import pyarrow as pa
 
-    parts = _snappy(message) if name == "snappy" else _stream(pa, name, message)
+    parts = _snappy(message) if name == "snappy" else _open_stream(pa, name, message)
     content = bytearray()
     for part in parts:
         content += part
@@ -173,7 +173,7 @@ def _frames(name: str, message: bytes, limit: int) -> bytes:
     return bytes(content)
 
 
-def _stream(pa: Any, name: str, message: bytes) -> Iterator[bytes]:
+def _open_stream(pa: Any, name: str, message: bytes) -> Iterator[bytes]:
     with pa.CompressedInputStream(pa.BufferReader(message), name) as stream:
         while part := stream.read(_STEP):
             yield part
@@ -208,7 +208,7 @@ _OPENED = StructType([StructField("content", BinaryType()), StructField("error",
 Answer = tuple[bytes | None, str | None]
 
 
-def _each(limit: int) -> Callable[[bytes | None], Answer]:
+def _decompress_or_error(limit: int) -> Callable[[bytes | None], Answer]:
     def each(message: bytes | None) -> Answer:
         if message is None:
             return None, None
@@ -232,7 +232,7 @@ def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> C
     most
         Most decompressed bytes that are returned at once.
     """
-    each = _each(limit)
+    each = _decompress_or_error(limit)
     if not arrow:
         # PySpark 4.1 looks for Arrow's types in annotations, and warns that these are none.
         each.__annotations__.clear()
@@ -314,11 +314,11 @@ class DecompressingDecoder(DecoderWrapper):
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decompress, then decode; a dead letter keeps the original bytes."""
-        marked = F.when(_marked(), F.col("payload"))
+        marked = F.when(_starts_like_compressed(), F.col("payload"))
         content_of = with_decompressed(
             rows.withColumn("_came", F.col("payload")), marked, self.limit, arrow=self.arrow
         )
-        content = F.when(_marked(), F.col("_opened.content")).otherwise(F.col("payload"))
+        content = F.when(_starts_like_compressed(), F.col("_opened.content")).otherwise(F.col("payload"))
         failed = F.col("_failed")
         decoded = self.decoder.decode(
             content_of.select(
@@ -345,7 +345,7 @@ class DecompressingDecoder(DecoderWrapper):
         )
 
 
-def _marked() -> Column:
+def _starts_like_compressed() -> Column:
     """Return a condition: the payload begins like a compressed one."""
     beginning = F.hex(F.substring("payload", 1, _LONGEST))
     marks = [mark for each in MAGIC.values() for mark in each]

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from ..base import DELETED
-from .python_tasks import UnsupportedRowError as UnsupportedRowError
+from .python_task_writes import UnsupportedRowError as UnsupportedRowError
 
 TEXT_BYTES = 4 << 20
 """Largest row, as JSON. An item has 400 KB at most (DynamoDB developer guide, "Quotas"), which is 2.4 MB if each character

@@ -131,12 +131,12 @@ class FolderManifests:
         [aggregates] = rows.agg(
             F.count(F.lit(1)).alias("_count"), F.collect_set(broken).alias("_broken"), *wanted
         ).collect()
-        damaged = {_file(url) for url in aggregates["_broken"]}
+        damaged = {_manifest_file_name(url) for url in aggregates["_broken"]}
         if not damaged and aggregates["_count"] != len(urls):
             # A file without a line gives no row, and concatenated files give several.
             each = rows.groupBy("_url").count().collect()
-            single = {_file(row["_url"]) for row in each if row["count"] == 1}
-            damaged = {_file(url) for url in urls} - single
+            single = {_manifest_file_name(row["_url"]) for row in each if row["count"] == 1}
+            damaged = {_manifest_file_name(url) for url in urls} - single
         if damaged:
             raise SinkError(
                 f"{self.location}: {', '.join(sorted(damaged))}: these manifests of another checkpoint or a replay "
@@ -151,7 +151,7 @@ class FolderManifests:
         hadoop_files.write_text(spark, url, json.dumps(asdict(manifest)))
 
 
-def _file(url: str) -> str:
+def _manifest_file_name(url: str) -> str:
     return url.rpartition("/")[2]
 
 

@@ -201,11 +201,11 @@ def order_kept(new: str, old: str) -> str:
     before, rest = f"left({new}, length({new}) - {_TAIL})", f"right({new}, {_LANE + _PLACE})"
     return (
         f"CASE WHEN {old} IS NOT NULL AND {_same_lane(new, old)} "
-        f"THEN concat({before}, greatest({_time(new)}, {_time(old)}), {rest}) ELSE {new} END"
+        f"THEN concat({before}, greatest({_time_expression(new)}, {_time_expression(old)}), {rest}) ELSE {new} END"
     )
 
 
-def _time(order: str) -> str:
+def _time_expression(order: str) -> str:
     return f"left(right({order}, {_TAIL}), {_TIME})"
 
 

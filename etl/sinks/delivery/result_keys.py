@@ -17,15 +17,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ...formats.decoding.decoded_rows import CHANGE, valid_text
 from ...formats.decoding.routes import COLUMN as ROUTE
-from ...formats.decoding.rows import CHANGE, valid_text
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER
 from .record_order import POSITION, latest_of_each, order_prefix
 
 
-def newest(rows: DataFrame, key: tuple[str, ...], name: str, order: str | None = None) -> DataFrame:
+def newest_of_each_key(
+    rows: DataFrame, key: tuple[str, ...], name: str, order: str | None = None
+) -> DataFrame:
     """Return the last record of each key, in the order of :mod:`etl.sinks.delivery.record_order`.
 
     Parameters
@@ -61,7 +63,7 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str, order: str | None =
 
 
 def users_columns(rows: DataFrame, key: tuple[str, ...], name: str) -> list[StructField]:
-    """Return the user's own columns of rows with a key; parameters and errors as in :func:`newest`."""
+    """Return the user's own columns of rows with a key; parameters and errors as in :func:`newest_of_each_key`."""
     lacking = [c for c in key if c not in rows.columns]
     if lacking:
         raise StartError(f"transform {name}: its result lacks {', '.join(lacking)}, named in latest_by")
@@ -95,7 +97,7 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
     """
     kinds = {field.name: field.dataType for field in schema.fields}
     result = F.to_json(F.struct(*key))
-    timed = [_finer(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
+    timed = [_is_finer_than_millisecond(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
     if timed:
         result = F.when(reduce(or_, timed), F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(result)
     texts = [c for c in key if isinstance(kinds[c], StringType)]
@@ -114,14 +116,14 @@ def _holds_time(kind: DataType) -> bool:
     return isinstance(kind, TimestampType | TimestampNTZType)
 
 
-def _finer(value: Column, kind: DataType) -> Column:
+def _is_finer_than_millisecond(value: Column, kind: DataType) -> Column:
     """Return a condition: a value with times has one that is not a full millisecond. True or false, never null."""
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        result = F.exists(value, lambda each: _finer(each, element))
+        result = F.exists(value, lambda each: _is_finer_than_millisecond(each, element))
     elif isinstance(kind, StructType):
         inner = [f for f in kind.fields if _holds_time(f.dataType)]
-        result = reduce(or_, (_finer(value.getField(f.name), f.dataType) for f in inner))
+        result = reduce(or_, (_is_finer_than_millisecond(value.getField(f.name), f.dataType) for f in inner))
     else:
         result = F.date_format(value, "SSSSSS").substr(4, 3) != "000"
     return F.coalesce(result, F.lit(False))

@@ -16,7 +16,7 @@ from ...launch.sources import KafkaSource
 from ...record.errors import NoAnswerError, StartError, describe
 from ...record.job_run import JobRun
 from ...services import bundled_boto3
-from ...services.aws import as_start_error
+from ...services.aws_clients import as_start_error
 from . import login as kafka_login
 
 Answer = TypeVar("Answer")

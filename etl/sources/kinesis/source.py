@@ -44,10 +44,12 @@ class Reader(SourceReader[KinesisSource]):
                 guard.count_shards, guard.shards = count_shards, count_shards()
                 read = stream.with_limits_per_shard(self.source, guard.shards)
             begun = context.checkpoint.has_batches(spark)
-            return stream.read(spark, read, engine=engine, endpoint=endpoint, begun=begun)
+            return stream.read_stream(spark, read, engine=engine, endpoint=endpoint, begun=begun)
 
-        fix_end = partial(shard_ends.fix_end, spark, self.source, endpoint, guard, closed=tails is None)
-        return Leg(opened, guard, fix_end=fix_end)
+        determine_end = partial(
+            shard_ends.determine_end, spark, self.source, endpoint, guard, closed=tails is None
+        )
+        return Leg(opened, guard, determine_end=determine_end)
 
     def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the time at which the stream was made."""

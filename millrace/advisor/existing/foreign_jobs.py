@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.logs import events
 from millrace.advisor.logs.event_logs import EventLog, LogLines
-from millrace.config.aws.pages import list_all
+from millrace.config.aws.list_pages import list_all
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_bills, glue_workers
 from millrace.sizing.cost import HOURS, price_name
@@ -225,11 +225,11 @@ def log_of(logs: Sequence[EventLog], run: str) -> EventLog | None:
     whole = re.compile(rf"(?<![0-9a-z]){re.escape(run)}(?![0-9a-z_])")
     named = (each for each in logs if whole.search(each.name))
     return next(named, None) or next(
-        (each for each in logs[:LOOKED] if run in _settings(each).values()), None
+        (each for each in logs[:LOOKED] if run in _spark_settings_of_log(each).values()), None
     )
 
 
-def _settings(log: EventLog) -> Mapping[str, str]:
+def _spark_settings_of_log(log: EventLog) -> Mapping[str, str]:
     """Return Spark's settings, which are among a log's first events."""
     for line in itertools.islice(LogLines(log), _FIRST):
         with suppress(ValueError, TypeError):  # a damaged line costs only itself

@@ -18,7 +18,7 @@ from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
-from millrace.sizing.simulation.tasks import Part, parts
+from millrace.sizing.simulation.task_schedule import Part, divide_stream
 
 DRAWS = 39
 """Number of refitted twins: their minimum and maximum bound 95 % (38 of 40 gaps lie between them)."""
@@ -137,7 +137,7 @@ class ApplicationTwin:
         best = self._play(changes, each, None, 0)
         others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
         queries = {
-            name: _forecast(
+            name: _forecast_of_query(
                 query, _changes_of_query(changes, name), best[name], [each[name] for each in others]
             )
             for name, query in self.queries.items()
@@ -167,14 +167,15 @@ class ApplicationTwin:
             own = _changes_of_query(changes, name)
             # Where κ and b cannot be separated, the interval has to contain both ends.
             fixed = 0.5 if drawn is None else float(seed % 2)
-            slots = _slots(query, own, cores, self.cores)
+            slots = _cores_of_query(query, own, cores, self.cores)
             costs = query.batch_times(slots, None if drawn is None else drawn[name], fixed)
-            loads += _loads(query, own, slots, costs)
+            loads += _query_loads(query, own, slots, costs)
         seconds = max(query.arrivals.seconds for query in self.queries.values())
         sigma = max(query.sigma for query in self.queries.values())
         done = simulate(Scenario(seconds, tuple(loads), cores, Fixed(1), sigma=sigma, seed=seed + 1))
         return {
-            name: _figures(done.queries[name], query.arrivals.seconds) for name, query in self.queries.items()
+            name: _figures_of_result(done.queries[name], query.arrivals.seconds)
+            for name, query in self.queries.items()
         }
 
 
@@ -183,7 +184,7 @@ def _changes_of_query(changes: Sequence[WhatIfChange], query: str) -> dict[Key, 
     return {each.key: each.value for each in changes if each.query in (None, query)}
 
 
-def _slots(query: QueryTwin, changed: Mapping[Key, float], cores: int, cores_before: int) -> int:
+def _cores_of_query(query: QueryTwin, changed: Mapping[Key, float], cores: int, cores_before: int) -> int:
     """Return the cores of a query: the share that other queries left to it stays the same."""
     return max(1, _scaled_cores(query, cores, cores_before) // int(changed.get("merge", 1)))
 
@@ -192,7 +193,9 @@ def _scaled_cores(query: QueryTwin, cores: int, cores_before: int) -> int:
     return max(1, round(query.cores * cores / cores_before)) if query.cores < cores_before else cores
 
 
-def _loads(query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: BatchTimes) -> list[QueryLoad]:
+def _query_loads(
+    query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: BatchTimes
+) -> list[QueryLoad]:
     merged, jobs = int(changed.get("merge", 1)), int(changed.get("split", 1))
     count = max(1, int(changed.get("partitions", query.partitions)) // jobs)
     waves = math.ceil(count / slots)
@@ -206,7 +209,7 @@ def _loads(query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: Ba
         per_record=costs.per_record / passes + costs.rest[1] * count / waves,
         trigger=changed.get("trigger", query.trigger),
         source=query.arrivals.scaled(changed.get("traffic", 1.0) / jobs),
-        parts=_divided(query, count),
+        parts=_divide_partitions(query, count),
         limit=None if limit is None else limit / jobs,
         wave=costs.wave,
         overhead_sigma=costs.overhead_sigma,
@@ -214,18 +217,18 @@ def _loads(query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: Ba
     return [load, *(replace(load, name=f"{query.name} {n}") for n in range(1, merged))]
 
 
-def _divided(query: QueryTwin, count: int) -> tuple[Part, ...]:
+def _divide_partitions(query: QueryTwin, count: int) -> tuple[Part, ...]:
     """Return the partitions unchanged, or another number of them: the largest keeps its share, as no key is divided."""
     made = query.parts
     if count != query.partitions:
         largest = query.parts[0].share * count if len(query.parts) > 1 else 0.0
-        made = parts(count, min(float(count), max(1.0, largest)))
+        made = divide_stream(count, min(float(count), max(1.0, largest)))
     if count > _MANY:
         return made
     return tuple(Part(each.share, 1) for each in made for _ in range(each.count))
 
 
-def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
+def _figures_of_result(result: QueryResult, seconds: float) -> tuple[float, ...]:
     if not len(result.ends):
         # No batch ended: it lasts longer than the simulated time.
         pace = result.arrived / seconds
@@ -250,7 +253,7 @@ def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
     )
 
 
-def _forecast(
+def _forecast_of_query(
     query: QueryTwin, changed: Mapping[Key, float], best: Sequence[float], others: Sequence[Sequence[float]]
 ) -> QueryForecast:
     """Return the forecast of a query from its figures, and from those of its refitted twins."""
@@ -303,10 +306,10 @@ def parse(text: str, queries: Sequence[str]) -> tuple[WhatIfChange, ...]:
     ConfigurationError
         A key, a query or a value is not valid.
     """
-    return tuple(_changed(each.strip(), queries) for each in text.split(","))
+    return tuple(_parse_change(each.strip(), queries) for each in text.split(","))
 
 
-def _changed(text: str, queries: Sequence[str]) -> WhatIfChange:
+def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:
     left, equals, value = text.partition("=")
     query, dot, key = left.rpartition(".")
     known = get_args(Key)

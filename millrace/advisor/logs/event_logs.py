@@ -130,7 +130,7 @@ def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
         Nothing is there, or nothing that is an event log.
     """
     files = tuple(_in_s3(place, client) if place.startswith("s3://") else _on_disk(Path(place)))
-    logs = sorted(_grouped(files), key=lambda each: each.modified_at, reverse=True)
+    logs = sorted(_group_rolled_parts(files), key=lambda each: each.modified_at, reverse=True)
     if not logs:
         raise wrong_option(
             "PATH",
@@ -141,7 +141,7 @@ def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
     return tuple(logs)
 
 
-def _opened(file: Path) -> io.BufferedReader:
+def _open_file(file: Path) -> io.BufferedReader:
     try:
         return file.open("rb")
     except OSError as error:
@@ -153,7 +153,11 @@ def _on_disk(path: Path) -> Iterator[File]:
     if path.is_file():
         inside = path.parent.name + "/" if path.parent.name.startswith(_FOLDER) else ""
         yield File(
-            inside + path.name, path.stat().st_size, path.stat().st_mtime, partial(_opened, path), asked=True
+            inside + path.name,
+            path.stat().st_size,
+            path.stat().st_mtime,
+            partial(_open_file, path),
+            asked=True,
         )
     elif path.is_dir():
         begin = path.parent if path.name.startswith(_FOLDER) else path
@@ -161,7 +165,7 @@ def _on_disk(path: Path) -> Iterator[File]:
             if file.is_file():
                 stat = file.stat()
                 yield File(
-                    file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, partial(_opened, file)
+                    file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, partial(_open_file, file)
                 )
     else:
         raise wrong_option("PATH", str(path), "a file, a folder or s3://BUCKET/PREFIX that exists")
@@ -223,7 +227,7 @@ def _opened_object(client: Any, bucket: str, key: str, size: int) -> io.Buffered
     return io.BufferedReader(_Object(client, bucket, key, size), S3_RANGE)
 
 
-def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
+def _group_rolled_parts(files: Iterable[File]) -> Iterator[EventLog]:
     """Group rolled parts; every other file is a log by itself, unless its name or its first bytes exclude it."""
     rolled: dict[str, list[tuple[int, bool, File]]] = defaultdict(list)
     finished = set()
@@ -239,12 +243,12 @@ def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
             and (file.asked or not _NO_LOG.fullmatch(name))
             and (_NAMED.fullmatch(name) or _is_log(file))
         ):
-            yield EventLog(_plain(file.path), (file,), lost=False)
+            yield EventLog(_plain_path(file.path), (file,), lost=False)
     for folder, parts in rolled.items():
-        yield _rolled(folder, parts, finished=folder in finished)
+        yield _rolled_log(folder, parts, finished=folder in finished)
 
 
-def _plain(path: str) -> str:
+def _plain_path(path: str) -> str:
     return re.sub(r"\.(zstd|lz4|lzf|snappy|gz)$", "", path.removesuffix(_RUNNING))
 
 
@@ -271,7 +275,7 @@ def _is_log(file: File) -> bool:
     return begins or (file.asked and b'\n{"Event":"' in head)
 
 
-def _rolled(folder: str, parts: Iterable[tuple[int, bool, File]], *, finished: bool) -> EventLog:
+def _rolled_log(folder: str, parts: Iterable[tuple[int, bool, File]], *, finished: bool) -> EventLog:
     """Order parts by their numbers; a compacted part replaces all parts before it."""
     numbered = sorted(parts, key=lambda each: each[:2])
     compacted = max((index for index, compact, _ in numbered if compact), default=0)
@@ -314,14 +318,14 @@ class LogLines:
         for file in self.log.files:
             with file.open() as stream:
                 try:
-                    yield from self._of(stream)
+                    yield from self._lines_of_stream(stream)
                 except DamagedDataError as error:
                     self.damaged = f"{file.name} is damaged ({error}), and not read from there on"
             if self._left < 0:
                 self.beyond = most
                 return
 
-    def _of(self, stream: io.BufferedReader) -> Iterator[bytes]:
+    def _lines_of_stream(self, stream: io.BufferedReader) -> Iterator[bytes]:
         held: list[bytes] = []
         length = 0
         try:
@@ -335,7 +339,7 @@ class LogLines:
                 length += len(first)
                 if not others:
                     continue
-                yield from self._whole(held, length)
+                yield from self._complete_lines(held, length)
                 *lines, last = others
                 yield from filter(None, lines)
                 held, length = [last], len(last)
@@ -347,9 +351,9 @@ class LogLines:
         # A log that is still written may end anywhere; a complete last line has its line feed.
         if length:
             self.cut_off = True
-            yield from self._whole(held, length)
+            yield from self._complete_lines(held, length)
 
-    def _whole(self, chunks: list[bytes], length: int) -> Iterator[bytes]:
+    def _complete_lines(self, chunks: list[bytes], length: int) -> Iterator[bytes]:
         if length > LONGEST_LINE:
             self.too_long += 1
         elif length:

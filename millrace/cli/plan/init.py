@@ -46,7 +46,7 @@ def init(
         )
     from millrace.cli.plan.vendor import into_project, own_wheel
 
-    made = files(project)
+    made = project_files(project)
     with report_write_errors("FOLDER", folder):
         if folder.exists() and not folder.is_dir():
             raise wrong_option("FOLDER", str(folder), "a new folder or an empty one")
@@ -63,7 +63,7 @@ def init(
     typer.echo(f"next: cd {folder} && millrace plan --env dev")
 
 
-def files(project: str) -> dict[str, str]:
+def project_files(project: str) -> dict[str, str]:
     """Return the files of a new project.
 
     Returns

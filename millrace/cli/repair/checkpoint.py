@@ -83,7 +83,7 @@ def show(
         return
     typer.echo(f"{job}: {'no writer now' if holder is None else f'current writer: {holder}'}")
     for each in contents:
-        typer.echo("\n".join(_lines(each)))
+        typer.echo("\n".join(_content_lines(each)))
 
 
 @checkpoint_app.command()
@@ -160,7 +160,7 @@ def fork(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
       millrace checkpoint fork flights land-flights land-flights-v2 --env dev
     """
-    _carry(env, job, query, to, moves=False, dry_run=dry_run)
+    _fork_or_move(env, job, query, to, moves=False, dry_run=dry_run)
 
 
 @checkpoint_app.command()
@@ -171,10 +171,10 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
       millrace checkpoint move flights land-flights departures/land-flights --env prod
     """
-    _carry(env, job, query, to, moves=True, dry_run=dry_run)
+    _fork_or_move(env, job, query, to, moves=True, dry_run=dry_run)
 
 
-def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
+def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
     from millrace.lifecycle.jobs.checkpoints import CheckpointError
     from millrace.lifecycle.problems import translate_aws_errors
 
@@ -193,7 +193,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
         if not source.has_batches(query):
             raise CheckpointError(f"{job}/{query} has no checkpoint")
         source.check_whole(query)
-        if target is not source and (why := _refused_there(environment, source, query, other)):
+        if target is not source and (why := _refusal_on_other_job(environment, source, query, other)):
             raise CheckpointError(f"{other}/{name} could not continue from {job}/{query}: {why}")
         typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)
         if dry_run:
@@ -208,7 +208,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 
-def _refused_there(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
+def _refusal_on_other_job(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
     from millrace.cli.run.checkpoint_compatibility import refused_on_other_job
     from millrace.sandbox.running_sandbox import running_place
@@ -277,13 +277,13 @@ def _document(contents: CheckpointContents) -> dict[str, Any]:
     }
 
 
-def _lines(contents: CheckpointContents) -> Iterator[str]:
-    yield from _where(contents)
+def _content_lines(contents: CheckpointContents) -> Iterator[str]:
+    yield from _position_lines(contents)
     for file in contents.damaged:
         yield f"  DAMAGED: {file}"
 
 
-def _where(contents: CheckpointContents) -> Iterator[str]:
+def _position_lines(contents: CheckpointContents) -> Iterator[str]:
     if contents.planned is None:
         where = "" if contents.start is None else f", will start at {contents.start}"
         yield f"{contents.query}: not started{where}"

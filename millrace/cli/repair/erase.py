@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import figures
+from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.expected_failures import RefusedError, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import Environment, load
 from millrace.config.document.problems import ConfigurationError, Problem
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.job import Place
-    from millrace.lifecycle.jobs.erase import Answers, Erasures, Request
+    from millrace.lifecycle.audits.query_audit import Place
+    from millrace.lifecycle.jobs.erasure_requests import Answers, Erasures, Request
 
 CONDITION = "CONDITION"
 """Placeholder for the condition in the steps that a person takes elsewhere."""
@@ -69,8 +69,8 @@ def erase(
 
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
-    from millrace.lifecycle.audits.job import on_aws
-    from millrace.lifecycle.jobs.erase import Erasures
+    from millrace.lifecycle.audits.query_audit import on_aws
+    from millrace.lifecycle.jobs.erasure_requests import Erasures
     from millrace.sandbox import running_sandbox
 
     environment = load(env)
@@ -84,26 +84,26 @@ def erase(
             console.print(f"erasure {request.id} is under way", markup=False)
         else:
             request = _new_request(environment, place, where, keep_condition=keep_condition)
-            preview = _preview(environment, desk, request, console)
+            preview = _ask_for_matches(environment, desk, request, console)
             if dry_run or (as_json and not yes):
                 if as_json:
                     typer.echo(json.dumps(_document(request, preview)))
                 else:
-                    _show(request, preview)
+                    _print_preview(request, preview)
                 return
-            _show(request, preview, err=True)
-            if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables(preview)):
+            _print_preview(request, preview, err=True)
+            if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables_in_answers(preview)):
                 typer.echo("nothing matches; nothing was changed", err=True)
                 return
             _check_share(preview)
             confirm("Erase these records?", yes=yes)
             request = replace(request, apply=True)
             desk.write_requests(request)
-        done = _followed(desk, request, console)
+        done = _wait_until_done(desk, request, console)
     typer.echo(json.dumps(_document(request, done)) if as_json else _sentence(request, done))
 
 
-def _running_erasure(desk: Erasures, where: str) -> Request | None:
+def _running_erasure(erasures: Erasures, where: str) -> Request | None:
     """Return the earlier erasure that is not done yet; None if there is none.
 
     Raises
@@ -111,9 +111,9 @@ def _running_erasure(desk: Erasures, where: str) -> Request | None:
     RefusedError
         It has another condition.
     """
-    from millrace.lifecycle.jobs.erase import Request
+    from millrace.lifecycle.jobs.erasure_requests import Request
 
-    request = desk.current_request()
+    request = erasures.current_request()
     if request is None:
         return None
     if request["where"] != where:
@@ -124,7 +124,7 @@ def _running_erasure(desk: Erasures, where: str) -> Request | None:
     return Request(**{**request, "left_out": tuple(request["left_out"])})
 
 
-def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
+def _wait_until_done(erasures: Erasures, request: Request, console: Console) -> Answers:
     """Wait until every job is done.
 
     Raises
@@ -137,8 +137,8 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
         def progress(line: str) -> None:
             spinner.update(f"erasure {request.id}: {line}")
 
-        done = desk.wait(request.id, ("done", "refused"), progress, patience_seconds=float("inf"))
-    desk.delete_requests(request.id)
+        done = erasures.wait(request.id, ("done", "refused"), progress, patience_seconds=float("inf"))
+    erasures.delete_requests(request.id)
     refused = [problem for answer in done.values() for problem in answer["problems"]]
     if refused:
         raise RefusedError("; ".join(refused))
@@ -146,7 +146,7 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
 
 
 def _new_request(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
-    from millrace.lifecycle.jobs.erase import Request, beyond_reach
+    from millrace.lifecycle.jobs.erasure_requests import Request, places_not_erased
 
     now = datetime.now(UTC)
     return Request(
@@ -157,11 +157,13 @@ def _new_request(environment: Environment, place: Place, where: str, *, keep_con
         asked_at=f"{now:%Y-%m-%dT%H:%M:%SZ}",
         keep_condition=keep_condition,
         # Kept in the record, which contains the condition only on request.
-        left_out=tuple(beyond_reach(environment, place.names, CONDITION)),
+        left_out=tuple(places_not_erased(environment, place.names, CONDITION)),
     )
 
 
-def _preview(environment: Environment, desk: Erasures, request: Request, console: Console) -> Answers:
+def _ask_for_matches(
+    environment: Environment, erasures: Erasures, request: Request, console: Console
+) -> Answers:
     """Ask every job for the matching records; the request is removed before this returns.
 
     Raises
@@ -169,12 +171,12 @@ def _preview(environment: Environment, desk: Erasures, request: Request, console
     ConfigurationError
         Lists all problems of the condition.
     """
-    desk.write_requests(request)
+    erasures.write_requests(request)
     try:
         with console.status("asking the running jobs what matches"):
-            answers = desk.wait(request.id, ("previewed", "refused"), lambda _: None)
+            answers = erasures.wait(request.id, ("previewed", "refused"), lambda _: None)
     finally:
-        desk.delete_requests(request.id)
+        erasures.delete_requests(request.id)
     problems = [problem for answer in answers.values() for problem in answer["problems"]]
     if not problems and not any(answer["tables"] for answer in answers.values()):
         problems = [line for answer in answers.values() for line in answer["left_out"]] or [
@@ -188,7 +190,7 @@ def _preview(environment: Environment, desk: Erasures, request: Request, console
     return answers
 
 
-def _tables(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _tables_in_answers(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for job, answer in answers.items():
         for name, counts in answer["tables"].items():
             yield job, name, counts
@@ -212,15 +214,17 @@ def _document(request: Request, answers: Answers) -> dict[str, Any]:
     return {
         "erasure": request.id,
         "state": "done" if all(a["state"] == "done" for a in answers.values()) else "previewed",
-        "tables": [{"job": job, "table": name, **figures} for job, name, figures in _tables(answers)],
+        "tables": [
+            {"job": job, "table": name, **figures} for job, name, figures in _tables_in_answers(answers)
+        ],
         "not_covered": _not_covered(request, answers),
     }
 
 
-def _show(request: Request, preview: Answers, *, err: bool = False) -> None:
+def _print_preview(request: Request, preview: Answers, *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     console = Console(stderr=err, width=None if stream.isatty() else 120, highlight=False)
-    console.print(_figures(preview))
+    console.print(_counts_table(preview))
     console.print("Not reached:")
     for line in _not_covered(request, preview):
         console.print(f"- {line}", markup=False, soft_wrap=True)
@@ -231,15 +235,17 @@ def _show(request: Request, preview: Answers, *, err: bool = False) -> None:
     )
 
 
-def _figures(preview: Answers) -> Table:
-    counted = figures("rows", "dead letters", "of", "files to rewrite", "snapshots to expire", no_wrap=False)
+def _counts_table(preview: Answers) -> Table:
+    counted = figure_columns(
+        "rows", "dead letters", "of", "files to rewrite", "snapshots to expire", no_wrap=False
+    )
     table = Table("job", "table", *counted, title="What matches", title_justify="left")
-    for job, name, f in _tables(preview):
+    for job, name, f in _tables_in_answers(preview):
         counts = (f["rows"], f["dead_letters"], f["of"], f["files"], f["snapshots"])
         table.add_row(job, name.partition(".")[2], *(f"{n:,}" for n in counts))
     return table
 
 
 def _sentence(request: Request, done: Answers) -> str:
-    counts = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables(done))
+    counts = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables_in_answers(done))
     return f"erasure {request.id} is done; rows erased: {counts}. Its record is in the lake's bucket, below _erasures/"

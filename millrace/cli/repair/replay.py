@@ -113,7 +113,7 @@ def _on_aws(
 @contextmanager
 def _uploaded(aws: DeployedEnvironment, job: str, corrected: Path, begun: datetime) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
-    from millrace.lifecycle.account.deployed import split_url
+    from millrace.lifecycle.account.deployed_outputs import split_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
 

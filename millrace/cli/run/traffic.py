@@ -143,7 +143,7 @@ def traffic(
     from millrace.sandbox.records import traffic_targets
     from millrace.sandbox.records.traffic import TrafficShape
 
-    factor, length, every = _burst(burst)
+    factor, length, every = _parse_burst(burst)
     shape = TrafficShape(
         per_second=rate, burst_factor=factor, burst_every=every, burst_seconds=length, dirty=dirty,
         duplicates=duplicates, late=late, late_seconds=late_by, lateness=lateness, time=time_field, key=key,
@@ -168,7 +168,9 @@ def traffic(
     if records is None and seconds is None:
         records, seconds = (in_file, None) if in_file else (None, 60.0)
     if dry_run:
-        _show(feed, min(records or _SHOWN, _SHOWN if records is None else records), as_json=as_json)
+        _print_first_records(
+            feed, min(records or _SHOWN, _SHOWN if records is None else records), as_json=as_json
+        )
         return
     target = (
         traffic_targets.deployed_target(environment, stream)
@@ -191,7 +193,7 @@ def traffic(
     typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
 
 
-def _burst(text: str | None) -> tuple[float, float, float]:
+def _parse_burst(text: str | None) -> tuple[float, float, float]:
     """Return factor, length and period of bursts; length and period in seconds."""
     if text is None:
         return 1.0, 10.0, 60.0
@@ -295,7 +297,7 @@ def _confirm(
     trial = dataclasses.replace(feed, choose=random.Random(0))
     seen = [len(event.payload) + len(event.key) for event in trial.events(most=200)]
     size = sum(seen) / len(seen)
-    dollars = traffic_targets.cost(environment, stream, expected, size)
+    dollars = traffic_targets.put_cost(environment, stream, expected, size)
     what = f"{expected:,} records, {expected * size / 1e6:,.1f} MB, about ${dollars:,.4f}, to {target.where}"
     confirm(f"Send {what}?", yes=False)
 
@@ -307,14 +309,14 @@ def _send(feed: Feed, target: Target, records: int | None, seconds: float | None
     most = feed.shape.per_second * feed.shape.burst_factor
     producer = target.producer(max(1, min(500, round(most / _MOST_CALLS_PER_SECOND))))
     try:
-        with _stoppable() as stop:
+        with _stop_on_interrupt() as stop:
             return send(feed, producer, most=records, seconds=seconds, stop=stop, sent=_progress())
     finally:
         producer.ledger.write(path)
 
 
 @contextmanager
-def _stoppable() -> Iterator[Stop]:
+def _stop_on_interrupt() -> Iterator[Stop]:
     """Let Ctrl-C end the sending after all acknowledgements; a second Ctrl-C aborts."""
     stop = Stop()
 
@@ -345,17 +347,17 @@ def _progress() -> Callable[[int], None]:
     return add
 
 
-def _show(feed: Feed, count: int, *, as_json: bool) -> None:
+def _print_first_records(feed: Feed, count: int, *, as_json: bool) -> None:
     for event in feed.events(most=count):
         try:
             shown = {"payload": event.payload.decode()}
         except UnicodeDecodeError:
             shown = {"payload_hex": event.payload.hex()}
         line = {"key": event.key.decode(), "dirt": event.dirt, **shown}
-        typer.echo(json.dumps(line, ensure_ascii=False) if as_json else _line(line))
+        typer.echo(json.dumps(line, ensure_ascii=False) if as_json else _record_line(line))
 
 
-def _line(line: dict[str, Any]) -> str:
+def _record_line(line: dict[str, Any]) -> str:
     dirt = f" ({line['dirt']})" if line["dirt"] else ""
     return f"{line['key']}{dirt}\t{line.get('payload', line.get('payload_hex'))}"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.shared.curves import curve
 from millrace.cli.shared.html_pages import html_page
+from millrace.cli.shared.page_curves import curve
 from millrace.cli.watch.advise_options import forecast_table
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ def advice_page(
     more = {
         "notes": [*document["notes"], *(twin.notes if twin is not None else ())],
         "what_if": {"head": head, "rows": rows},
-        "effects": [*_effects(twin)] if twin is not None and twin.queries else [],
-        "runs": [_run(history, query, twin, document["findings"]) for query in history.queries],
+        "effects": [*_effect_rows(twin)] if twin is not None and twin.queries else [],
+        "runs": [_query_run(history, query, twin, document["findings"]) for query in history.queries],
     }
     name = history.name or history.app_id or "An application"
     return html_page("advise", f"{name}: advice", {**document, **more})
 
 
-def _run(
+def _query_run(
     history: History, query: Query, twin: ApplicationTwin | None, findings: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return a run of a query: its curves, and the batches that findings name, with the last ones."""
@@ -81,7 +81,7 @@ def _run(
     fitted = twin.queries.get(query.name) if twin is not None else None
     curves = []
     if query.batches:
-        curves = [*_curves(query, title), *_latency(query, title, fitted)]
+        curves = [*_curves(query, title), *_latency_curves(query, title, fitted)]
     return {
         "id": query.run_id,
         "title": title,
@@ -125,7 +125,7 @@ def _curves(query: Query, title: str) -> Iterator[dict[str, Any]]:
     yield curve(f"{title}: does state grow? Rows kept", "rows", at, {"rows in state": state})
 
 
-def _latency(query: Query, title: str, fitted: Any) -> Iterator[dict[str, Any]]:
+def _latency_curves(query: Query, title: str, fitted: Any) -> Iterator[dict[str, Any]]:
     """Yield the age of the oldest record at its commit, if the twin is of this run."""
     import numpy as np
 
@@ -141,7 +141,7 @@ def _latency(query: Query, title: str, fitted: Any) -> Iterator[dict[str, Any]]:
     yield curve(question, "seconds", fitted.ended + (first - query.batches[0].begun), {"oldest record": ages})
 
 
-def _effects(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
+def _effect_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
     """Yield duration and age of batches for several values of each condition, with their intervals."""
     from millrace.advisor.forecasts.what_if import WhatIfChange
 

@@ -12,8 +12,8 @@ import typer
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import load
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
 
 if TYPE_CHECKING:
     from millrace.sandbox.programs.history_server import HistoryServer

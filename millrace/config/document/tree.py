@@ -267,7 +267,7 @@ class _Reader:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.tag == _MERGE_TAG or (key_node.value == "<<" and not key_node.style):
-                for merged in self._merged(value_node, above, path, line):
+                for merged in self._merge_keys(value_node, above, path, line):
                     inherited = {**merged, **inherited}
                 continue
             if not isinstance(key_node, ScalarNode):
@@ -279,14 +279,14 @@ class _Reader:
                 )
                 self.mistakes.append((finding, line))
                 continue
-            if node.flow_style and own and _is_rest(key_node, value_node):
+            if node.flow_style and own and _is_rest_of_number(key_node, value_node):
                 last = next(reversed(own))
-                own[last] = self._joined(own[last], key, (*path, last))
+                own[last] = self._join_split_number(own[last], key, (*path, last))
                 continue
             own[key] = self.tree(value_node, line, above, (*path, key))
         return {**inherited, **own}
 
-    def _joined(self, begun: Tree, rest: str, path: Path) -> Tree:
+    def _join_split_number(self, begun: Tree, rest: str, path: Path) -> Tree:
         """Join a number that a comma split, so that it is reported once."""
         text = f"{begun.text},{rest}"
         whole = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text.replace(",", ".")
@@ -295,7 +295,7 @@ class _Reader:
         self.mistakes.append((finding, begun.line))
         return Tree(begun.file, begun.line, int(whole) if whole.isdecimal() else whole, text)
 
-    def _merged(self, node: Node, above: tuple[int, ...], path: Path, line: int) -> list[dict[str, Tree]]:
+    def _merge_keys(self, node: Node, above: tuple[int, ...], path: Path, line: int) -> list[dict[str, Tree]]:
         nodes = node.value if isinstance(node, SequenceNode) else [node]
         trees = []
         for each in nodes:
@@ -326,7 +326,7 @@ class _Reader:
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 
 
-def _is_rest(key: ScalarNode, value: Node) -> bool:
+def _is_rest_of_number(key: ScalarNode, value: Node) -> bool:
     """Return whether a key is the part of a number after a comma: digits without a colon."""
     return bool(re.fullmatch(r"\d+[A-Za-z/]*", key.value)) and value.start_mark.index == value.end_mark.index
 

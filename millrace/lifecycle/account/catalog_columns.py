@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millrace.config.sinks import KINDS
-from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.problems import translate_aws_errors
 
 

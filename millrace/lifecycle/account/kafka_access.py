@@ -11,7 +11,7 @@ from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from millrace.config.aws.names import Names
 from millrace.config.kafka.login import PasswordLogin, secret_of
 from millrace.config.model import ExternalCluster
-from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 Settings = Mapping[str, Any]

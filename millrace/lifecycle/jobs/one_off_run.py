@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from millrace.lifecycle.account.deployed import NotDeployedError, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, outputs
 from millrace.lifecycle.jobs.logs import events
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -83,13 +83,13 @@ def run_once(
     AwsError
         AWS refused, or the job did not stop or start; the message has its state.
     """
-    was_to_run = _run_verb(aws, job, "status", progress=progress)["wish"] == "running"
+    was_to_run = _run_verb(aws, job, "status", progress=progress)["desired_state"] == "running"
     try:
         if was_to_run:
             # Also if it fails: a stop first sets the desired state to stopped.
             _run_verb(aws, job, "stop", progress=progress)
         run = _run_verb(aws, job, "once", progress=progress, arguments=arguments)["run"]
-        ended = _watch(aws, job, run, progress, poll_seconds)
+        ended = _wait_for_run(aws, job, run, progress, poll_seconds)
     finally:
         if was_to_run:
             _start_again(aws, job, progress)
@@ -149,7 +149,7 @@ def await_outcome(
         time.sleep(poll_seconds)
 
 
-def _watch(
+def _wait_for_run(
     aws: DeployedEnvironment, job: str, run: str, progress: Callable[[str], None], poll_seconds: float
 ) -> EndedRun:
     """Wait for the end of a run."""

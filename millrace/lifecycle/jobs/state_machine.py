@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import boto3
 
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import NotDeployedError, ignore_missing, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, outputs
 from millrace.lifecycle.problems import AwsError, CredentialsError, translate_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status", "once"]
@@ -38,7 +38,7 @@ PHRASES = {
     "SwitchOffAlarms": "switching off its no-data alarms",
     "SwitchOnAlarms": "switching on its no-data alarms",
     "Measure": "measuring the slowest batch of the last hours",
-    "KeepWish": "keeping the desired state running",
+    "KeepDesiredState": "keeping the desired state running",
     "StopRun": "asking the run to end",
     "WaitForEnd": "waiting until the run has ended",
     "Revoked": "the job was stopped in the meantime: stopping the new run",

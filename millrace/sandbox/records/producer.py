@@ -131,10 +131,10 @@ class KinesisProducer:
         AwsError
             The service refused a call, or could not be reached.
         """
-        for batch in self._batches(events):
+        for batch in self._split_into_batches(events):
             sent(self._send_batch(batch))
 
-    def _batches(self, events: Iterable[Event]) -> Iterator[list[Event]]:
+    def _split_into_batches(self, events: Iterable[Event]) -> Iterator[list[Event]]:
         batch: list[Event] = []
         size = 0
         for event in events:
@@ -211,12 +211,12 @@ class KafkaProducer:
             The broker refused a record.
         """
         for event in events:
-            self._produce(event, sent)
+            self._produce_event(event, sent)
         if self._client.flush(60):
             raise SandboxError(f"topic {self._topic}: records were not acknowledged within 60 s")
-        self._check()
+        self._raise_first_error()
 
-    def _produce(self, event: Event, sent: Callable[[int], None]) -> None:
+    def _produce_event(self, event: Event, sent: Callable[[int], None]) -> None:
         def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._errors.append(error)
@@ -228,8 +228,8 @@ class KafkaProducer:
 
         produce(self._client, self._topic, event.payload, key=event.key, on_delivery=acknowledged)
         self._client.poll(0)
-        self._check()
+        self._raise_first_error()
 
-    def _check(self) -> None:
+    def _raise_first_error(self) -> None:
         if self._errors:
             raise SandboxError(f"topic {self._topic} refused a record: {self._errors[0].str()}")

@@ -110,7 +110,9 @@ class Generator:
     def _field(self, field: StructField, number: int, now: datetime) -> Any:
         listed = field.metadata.get("comment", "").partition("one of:")[2]
         if listed:
-            return _of(field.dataType, self.choose.choice([each.strip() for each in listed.split(",")]))
+            return _value_of_type(
+                field.dataType, self.choose.choice([each.strip() for each in listed.split(",")])
+            )
         return self._value(field.name, field.dataType, number, now)
 
     def _value(self, name: str, kind: DataType, number: int, now: datetime) -> Any:
@@ -199,7 +201,7 @@ def from_file(path: Path, schema: StructType) -> list[Values]:
 def _csv(path: Path, schema: StructType) -> Iterator[Values]:
     with path.open(newline="", encoding="utf-8") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
-            yield typed(row, schema, f"{path}: line {number}", texts=True)
+            yield typed_row(row, schema, f"{path}: line {number}", texts=True)
 
 
 def _json_lines(path: Path, schema: StructType) -> Iterator[Values]:
@@ -213,10 +215,10 @@ def _json_lines(path: Path, schema: StructType) -> Iterator[Values]:
             raise SampleError(f"{where}: not JSON: {error}") from error
         if not isinstance(row, dict):
             raise SampleError(f"{where}: no JSON object")
-        yield typed(row, schema, where, texts=False)
+        yield typed_row(row, schema, where, texts=False)
 
 
-def typed(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool) -> Values:
+def typed_row(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool) -> Values:
     """Return a record with the types of a schema, from JSON values, or from texts alone.
 
     Parameters
@@ -238,14 +240,14 @@ def typed(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool
             values[field.name] = None
             continue
         try:
-            values[field.name] = _of(field.dataType, value)
+            values[field.name] = _value_of_type(field.dataType, value)
         except (TypeError, ValueError, KeyError, InvalidOperation) as error:
             kind = field.dataType.simpleString()
             raise SampleError(f"{where}: {field.name}: {value!r} is no {kind}") from error
     return values
 
 
-def _moment(value: Any) -> datetime:
+def _parse_moment(value: Any) -> datetime:
     moment = datetime.fromisoformat(str(value))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -257,22 +259,22 @@ _READERS: Mapping[type[DataType], Callable[[Any], Any]] = {
     BooleanType: lambda value: (
         value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
     ),
-    **dict.fromkeys((TimestampType, TimestampNTZType), _moment),
+    **dict.fromkeys((TimestampType, TimestampNTZType), _parse_moment),
     DateType: date.fromisoformat,
     BinaryType: lambda value: str(value).encode(),
 }
 """Readers of values without parts."""
 
 
-def _of(kind: DataType, value: Any) -> Any:
+def _value_of_type(kind: DataType, value: Any) -> Any:
     if type(kind) in _READERS:
         return _READERS[type(kind)](value)
     if isinstance(kind, ArrayType):
-        return [_of(kind.elementType, each) for each in value]
+        return [_value_of_type(kind.elementType, each) for each in value]
     if isinstance(kind, MapType):
-        return {key: _of(kind.valueType, each) for key, each in value.items()}
+        return {key: _value_of_type(kind.valueType, each) for key, each in value.items()}
     if isinstance(kind, StructType):
-        return typed(value, kind, "", texts=False)
+        return typed_row(value, kind, "", texts=False)
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from millrace.lifecycle.account.deployed import split_url
+from millrace.lifecycle.account.deployed_outputs import split_url
 from millrace.lifecycle.jobs.one_off_run import run_once
 from millrace.lifecycle.jobs.state_machine import execute, machine_arn
-from millrace.sizing.queries.benchmark_figures import read
+from millrace.sizing.queries.benchmark_figures import read_result
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
 from tests.unit.benchmark.synthetic_measurements import B, session
@@ -177,7 +177,7 @@ def test_a_benchmark_runs_once_on_the_jobs_own_engine(
     (schedule,) = schedules
     assert {run["partitions"] for run in schedule["runs"]} == {1, 2}
     assert schedule["queries"] == [f"land-{job}"]
-    written = read(result)
+    written = read_result(result)
     assert written.core_seconds_per_record.value == pytest.approx(B, rel=0.1)
     assert len(engines.live(shop.names.job(job))) == 1
 

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job.supervise import Retries, Supervisor
-from tests.spark.batches import Events
 from tests.spark.job.test_supervise import ticking
+from tests.spark.source_batches import Events
 
 
 class Lent:

@@ -18,7 +18,7 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks import jdbc
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.python_tasks import RowsCountedInPlan
+from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan
 from millrace.etl.sinks.jdbc import JdbcSink
 from tests import postgres
 from tests.postgres import Postgres
@@ -158,7 +158,7 @@ def test_a_second_run_that_empties_staging_makes_the_first_fail(
 ) -> None:
     one, batch = sink(server, "two"), rows(spark, [row(n) for n in range(3)])
     one.prepare(spark, batch.schema)
-    stage = JdbcSink._stage
+    stage = JdbcSink._stage_rows
 
     def and_another(self: JdbcSink, *staged: Any) -> None:
         stage(self, *staged)

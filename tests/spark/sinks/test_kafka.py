@@ -17,10 +17,10 @@ from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.record.errors import StartError
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.end_positions import TASK_RETRIED
 from millrace.etl.sinks.delivery.kafka_tail import TopicTail
+from millrace.etl.sinks.delivery.stream_end_marks import TASK_RETRIED
 from millrace.etl.sinks.kafka import KafkaSink
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults import sink_contents
 from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 

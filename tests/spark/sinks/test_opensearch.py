@@ -14,7 +14,7 @@ from millrace.etl.launch.sinks import OpenSearchSinkSettings
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.python_tasks import Record
+from millrace.etl.sinks.delivery.python_task_writes import Record
 from millrace.etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink
 from tests.http_servers import Handler, served
 from tests.opensearch import MOST_BYTES, OpenSearch

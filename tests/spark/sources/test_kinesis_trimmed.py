@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
 from millrace.etl.record.tables import Table
-from tests.spark.batches import KINESIS, Events, frame, kinesis_rows, lander
+from tests.spark.source_batches import KINESIS, Events, frame, kinesis_rows, lander
 from tests.spark.sources.test_kinesis_land import log_positions
 
 pytestmark = pytest.mark.slow

@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from millrace.advisor.existing.import_cutover import (
     TakeoverError,
-    cut_over,
+    cut_over_steps,
     describes_job,
     job_comment,
     set_start_position,
 )
-from millrace.advisor.existing.import_environment import environment
+from millrace.advisor.existing.import_environment import environment_document
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.job_program import Answers, read
+from millrace.advisor.existing.job_program import Answers, read_program_settings
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
 from millrace.cli.plan.existing.import_job import _update_import
@@ -33,7 +33,11 @@ from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
 
 PLAIN = "\n".join(line for line in EMR.splitlines() if "security.protocol" not in line)
 RUNNING = RunningJob(
-    "glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, read(PLAIN, {"topic": "orders"})
+    "glue:orders",
+    "123456789012",
+    "us-east-1",
+    {"engine": "glue"},
+    read_program_settings(PLAIN, {"topic": "orders"}),
 )
 DERIVE = """\
       mine: # by hand
@@ -46,7 +50,7 @@ DERIVE = """\
 def made(
     offsets: dict[int, int] | None, start: str = "2026-12-01T08:00:00Z", running: RunningJob = RUNNING
 ) -> dict[str, Any]:
-    return environment(
+    return environment_document(
         running, project="moved", schema=SCHEMA, start=start, rate=800.0, record_size="1KiB",
         twin=None, offsets=offsets, partitions=2,
     )  # fmt: skip
@@ -160,7 +164,7 @@ def test_a_slash_is_a_part_of_a_glue_job_s_name() -> None:
 
 @pytest.mark.parametrize("offsets", [{0: 50, 1: 70}, None])
 def test_every_command_of_the_steps_is_one(offsets: dict[int, int] | None) -> None:
-    steps = cut_over(RUNNING, made(offsets), "orders", exact=offsets is not None)
+    steps = cut_over_steps(RUNNING, made(offsets), "orders", exact=offsets is not None)
     group: Any = typer.main.get_command(app)
     told = [shlex.split(each) for step in steps for each in re.findall(r"`millrace ([^`]+)`", step)]
     for verb, *rest in told:
@@ -209,9 +213,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def running(source: str, answers: Answers) -> RunningJob:
         text = "from settings import options\ns.readStream.format('kafka').options(**options()).load().writeStream.start()"
-        return replace(RUNNING, where=source, program=read(text, {}, answers))
+        return replace(RUNNING, where=source, program=read_program_settings(text, {}, answers))
 
-    monkeypatch.setattr(import_job, "_running", running)
+    monkeypatch.setattr(import_job, "_read_running_job", running)
     return tmp_path
 
 
@@ -299,9 +303,9 @@ def test_a_limit_beyond_the_default_sla_is_no_dead_end(
     text = text.replace('.option("maxOffsetsPerTrigger", 30000)', "").replace(
         '.trigger(processingTime="10 seconds")', ""
     )
-    said = read(text, {"topic": "orders"})
+    said = read_program_settings(text, {"topic": "orders"})
     monkeypatch.setattr(
-        import_job, "_running", lambda source, _: replace(RUNNING, where=source, program=said)
+        import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )
     status, printed = run("--schema", SCHEMA, "--partitions", "4", "--rate", "200")
     assert (status, note in printed) == (0, True), printed
@@ -320,10 +324,10 @@ df.writeStream.format("console").start()
 def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = read(SEVERAL, {})
+    said = read_program_settings(SEVERAL, {})
     assert said.notes[1:] == ("line 7: what it prints, and keeps nowhere, is left out",)
     monkeypatch.setattr(
-        import_job, "_running", lambda source, _: replace(RUNNING, where=source, program=said)
+        import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )
     words = ("--schema", SCHEMA, "--partitions", "4", "--rate", "200", "--start", "2026-12-01T08:00:00Z")
     status, printed = run(*words)
@@ -351,9 +355,9 @@ def test_an_sla_is_fitted_to_the_trigger_also_where_a_later_import_fills_the_las
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"{TWICE}.trigger(processingTime='10 minutes').start()"
-    said = read(text, {})
+    said = read_program_settings(text, {})
     monkeypatch.setattr(
-        import_job, "_running", lambda source, _: replace(RUNNING, where=source, program=said)
+        import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )
     words = ("--schema", SCHEMA, "--rate", "200")
     assert run(*words)[0] == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from millrace.advisor.forecasts.what_if import ApplicationTwin, parse, twin_of_application
-from millrace.advisor.logs.observed import batch_limit
+from millrace.advisor.logs.query_observations import batch_limit
 from millrace.config import ConfigurationError
 from tests.unit.advisor.synthetic_runs import Truth, history, run
 

@@ -16,8 +16,8 @@ from botocore.exceptions import ClientError
 from millrace.config import Names, load
 from millrace.etl.launch import typed_json
 from millrace.etl.repair import erase as core
-from millrace.lifecycle.audits.job import Place
-from millrace.lifecycle.jobs import erase as erasing
+from millrace.lifecycle.audits.query_audit import Place
+from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.sandbox import running_sandbox
 from tests.unit.cli.test_commands import ROOT, Done, millrace
 
@@ -192,7 +192,7 @@ def test_other_sinks_state_and_copies_are_named(tmp_path: Path) -> None:
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     (tmp_path / "environments" / "shop.yaml").write_text(text + OTHERS)
     environment = load("shop", root=tmp_path)
-    told = "\n".join(erasing.beyond_reach(environment, Names(environment, "111122223333"), WHERE))
+    told = "\n".join(erasing.places_not_erased(environment, Names(environment, "111122223333"), WHERE))
     for said in (
         "stream clicks: the source keeps its records (1d",
         f"clicks/copy: jdbc:postgresql://localhost/shop clicks: DELETE FROM clicks WHERE {WHERE}",  # noqa: S608 - told, not run

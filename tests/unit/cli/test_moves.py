@@ -18,7 +18,7 @@ from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, Environment, load
-from millrace.sizing import Plan, plan, total
+from millrace.sizing import Plan, plan, total_cost
 from millrace.sizing.moves import MOST, Move, find_moves
 from tests.drawn_page import drawn
 from tests.reference_environments import FILES, table
@@ -62,8 +62,8 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
         apply_moves(load(copy, folder), moves, str(number))
         after = load(copy, folder)
         again = plan(after)
-        assert round(total(again).value, 2) == round(each.usd, 2)
-        assert round(total(before).value - each.saved, 2) == round(each.usd, 2)
+        assert round(total_cost(again).value, 2) == round(each.usd, 2)
+        assert round(total_cost(before).value - each.saved, 2) == round(each.usd, 2)
         assert keeps(after, again)
         comments = re.findall(r"#.*", copy.read_text(encoding="utf-8"))
         lost = set(re.findall(r"#.*", text)) - set(comments)
@@ -118,7 +118,7 @@ def test_small_jobs_that_are_alike_become_one(tmp_path: Path) -> None:
         "j3": {"land-3"},
     }
     assert after.jobs["j1"].queries["land-2"] == environment.jobs["j2"].queries["land-2"]
-    assert round(total(plan(after)).value, 2) == round(moves[place - 1].usd, 2)
+    assert round(total_cost(plan(after)).value, 2) == round(moves[place - 1].usd, 2)
     assert "# of team 1" in copy.read_text()
 
 
@@ -136,7 +136,7 @@ def test_two_are_written_together_and_a_wrong_number_is_none(tmp_path: Path) -> 
             apply_moves(environment, moves, wrong)
     apply_moves(environment, moves, "1, 2")
     now = load(copy, folder)
-    assert total(plan(now)).value < min(each.usd for each in moves)
+    assert total_cost(plan(now)).value < min(each.usd for each in moves)
 
 
 @pytest.mark.parametrize(
@@ -153,4 +153,4 @@ def test_double_traffic_is_the_file_with_double_traffic(tmp_path: Path) -> None:
     doubled = with_traffic(load(copy, copy.parents[1]), 2)
     copy.write_text(copy.read_text().replace("records_per_second: 800", "records_per_second: 1600"))
     written = load(copy, copy.parents[1])
-    assert total(plan(doubled)).value == pytest.approx(total(plan(written)).value)
+    assert total_cost(plan(doubled)).value == pytest.approx(total_cost(plan(written)).value)

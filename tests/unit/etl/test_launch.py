@@ -9,7 +9,7 @@ import pytest
 
 from millrace.etl.launch.launch_document import ReplayRequest, ScriptArguments, parse_arguments, read_document
 from millrace.etl.record.errors import StartError
-from tests.documents import with_route
+from tests.launch_documents import with_route
 
 LAND: dict[str, Any] = {
     "kind": "land",

@@ -16,8 +16,8 @@ from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import BATCHES, BatchPlace
 from millrace.etl.sinks.delivery.dynamodb_items import TEXT_BYTES, ItemForm, UnsupportedRowError, attribute
 from millrace.etl.sinks.delivery.postgres_merge import LONGEST_NAME, TableShape
-from millrace.etl.sinks.delivery.python_tasks import Record, Refused, _deliver
-from millrace.etl.sinks.opensearch import action, document
+from millrace.etl.sinks.delivery.python_task_writes import Record, Refused, _send_partition
+from millrace.etl.sinks.opensearch import bulk_action_line, document
 
 
 class Clock:
@@ -131,8 +131,10 @@ def test_a_document_has_numbers_as_the_row_has_them() -> None:
 
 
 def test_actions_leave_records_and_replace_results() -> None:
-    assert json.loads(action("a", None)) == {"create": {"_id": "a"}}
-    assert json.loads(action('"', 0)) == {"index": {"_id": '"', "version": 0, "version_type": "external_gte"}}
+    assert json.loads(bulk_action_line("a", None)) == {"create": {"_id": "a"}}
+    assert json.loads(bulk_action_line('"', 0)) == {
+        "index": {"_id": '"', "version": 0, "version_type": "external_gte"}
+    }
 
 
 def test_numbers_keep_their_digits() -> None:
@@ -174,7 +176,7 @@ class Connected:
 def test_connections_are_closed_whatever_happens(count: int) -> None:
     writer = Connected()
     rows = [(*Record(str(n + 1), None, None, None, None, "{}"), None) for n in range(count)]
-    delivered = _deliver(lambda: writer, rows)
+    delivered = _send_partition(lambda: writer, rows)
     if count == 3:
         with pytest.raises(OSError, match="gone"):
             list(delivered)
@@ -188,7 +190,7 @@ def test_an_empty_partition_connects_to_nobody() -> None:
     def never() -> Connected:
         raise AssertionError("connected")
 
-    assert list(_deliver(never, [])) == []
+    assert list(_send_partition(never, [])) == []
 
 
 def test_a_version_grows_from_batch_to_batch_and_from_checkpoint_to_checkpoint() -> None:

@@ -12,7 +12,7 @@ from millrace.etl.launch.sources import KafkaReading, KafkaSource
 from millrace.etl.record.errors import LossError, NoAnswerError, StartError
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topic_state
-from tests.unit.etl.test_sources import FakeMsk
+from tests.unit.etl.test_source_options import FakeMsk
 
 READING = KafkaReading(partitions=(0, 2), partition_count=4)
 SOURCE = KafkaSource("orders", "shop.orders", "main", "earliest", 100, 3600, READING)

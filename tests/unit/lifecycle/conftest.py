@@ -13,7 +13,7 @@ from moto.server import ThreadedMotoServer
 
 from millrace.config import Names, load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from tests.unit.lifecycle.shop import Shop
+from tests.unit.lifecycle.shop_checkpoints import Shop
 
 ROOT = Path(__file__).parents[3]
 

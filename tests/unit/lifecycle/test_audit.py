@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
-from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.audits import kinesis as audit_kinesis
-from millrace.lifecycle.audits.hours import (
+from millrace.lifecycle.audits.hourly_audit import (
     HOUR,
     MINUTE,
     Audit,
@@ -33,9 +33,9 @@ from millrace.lifecycle.audits.hours import (
     hours_of,
     missing_offsets,
 )
-from millrace.lifecycle.audits.job import Place, audit
-from millrace.lifecycle.audits.kinesis import compare_counts, read_to
-from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.audits.kinesis import compare_counts, last_read_by_shard
+from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.audits.query_audit import Place, audit
 from millrace.lifecycle.problems import AwsError
 
 ROOT = Path(__file__).parents[3]
@@ -138,9 +138,9 @@ def test_what_was_read_and_did_not_land_is_missing_though_nothing_younger_landed
         "parent": {"iteratorType": "SHARD_END", "iteratorPosition": ""},
         "child": {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "202"},
     }
-    read = read_to(positions, listed)
+    read = last_read_by_shard(positions, listed)
     assert read == {"parent": math.inf, "left-out": math.inf, "child": 202}
-    assert read_to({"parent": "a position of another make"}, listed) == {}
+    assert last_read_by_shard({"parent": "a position of another make"}, listed) == {}
     there = frozenset(str(n) for n in (*range(6), 200))
     (hour,), holes = audit_by_records(HOURS[:1], shards, there, read=read)
     assert (hour.came, hour.landed, hour.missing, hour.waiting) == (23, 7, 4 + 5 + 2, 2 + 3)
@@ -185,7 +185,7 @@ def test_reading_a_shard_ends_though_it_is_written_to_without_a_pause(
             return {"Records": [record], "MillisBehindLatest": 0, "NextShardIterator": "i"}
 
     monkeypatch.setattr(audit_kinesis, "_BETWEEN_CALLS", 0)
-    result = audit_kinesis.arrivals(
+    result = audit_kinesis.records_by_shard(
         Live(), "s", ["shard"], BEGIN, BEGIN + 30 * MINUTE, progress=lambda _: None
     )
     assert [a.sequence for a in result["shard"]] == [str(n) for n in range(1, 31)]

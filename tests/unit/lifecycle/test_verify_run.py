@@ -23,13 +23,17 @@ from millrace.sandbox.records import lake_tables
 from millrace.sizing import plan
 from millrace.verify import aws_target
 from millrace.verify.aws_target import PATIENCE, AwsAccount
-from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
+from millrace.verify.environment_copy import (
+    VerificationCopy,
+    VerificationSettings,
+    write_verification_environment,
+)
 from millrace.verify.removals import removal
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import Run
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_commands import ROOT, millrace
-from tests.unit.verify.brokers import Brokers
+from tests.unit.verify.played_brokers import Brokers
 from tests.unit.verify.smallest_environment import TINY
 from tests.unit.verify.test_environment import kafka_only
 
@@ -45,7 +49,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def copy(file: Path) -> VerificationCopy:
-    return derive(
+    return write_verification_environment(
         load(file, root=ROOT), NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=file.parent,
         clusters={},
     )  # fmt: skip
@@ -172,7 +176,7 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
     said: str,
 ) -> None:
     model = kafka_only(tmp_path)
-    copy = derive(
+    copy = write_verification_environment(
         model, NAME, account="111122223333", settings=VerificationSettings(), root=ROOT, folder=tmp_path,
         clusters=aws_target.external_clusters(model),
     )  # fmt: skip

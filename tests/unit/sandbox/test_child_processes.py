@@ -239,7 +239,7 @@ def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path, monkeypatch):
         folder.mkdir()
     console = Console(file=io.StringIO())
     with only_one(), pytest.raises(SandboxError, match="another sandbox is at work"):
-        demo.run(console, environment="local", records="few", keep=False)
+        demo.run_demo(console, environment="local", records="few", keep=False)
     assert {path.name for path in tmp_path.iterdir()} >= {"jobs", "event-logs"}
 
 

@@ -15,7 +15,7 @@ from moto.server import ThreadedMotoServer
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli.run.traffic import _burst
+from millrace.cli.run.traffic import _parse_burst
 from millrace.config import ConfigurationError, load
 from millrace.sandbox.payloads.flights import Event
 from millrace.sandbox.records import traffic_targets
@@ -134,7 +134,7 @@ def test_what_is_not_there_is_one_message(project: Path, monkeypatch: pytest.Mon
 
 
 def test_bursts_are_read() -> None:
-    assert _burst("2.5x10s/1m") == (2.5, 10.0, 60.0)
+    assert _parse_burst("2.5x10s/1m") == (2.5, 10.0, 60.0)
 
 
 @pytest.fixture
@@ -222,4 +222,4 @@ def test_an_on_demand_stream_bills_each_record_by_the_kilobyte(project: Path) ->
     environment = load("traffic")
     table = prices(environment.region)
     dollars = 10**6 * 1024 / 10**9 * table.usd("kinesis.on_demand.gb_in")
-    assert traffic_targets.cost(environment, "clicks", 10**6, 200.0) == pytest.approx(dollars)
+    assert traffic_targets.put_cost(environment, "clicks", 10**6, 200.0) == pytest.approx(dollars)

@@ -19,7 +19,7 @@ from botocore.stub import ANY, Stubber
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.costs.price_products import PRODUCTS, Product
-from millrace.sizing.costs.pricelist import SOURCE, price_list_region, renew, to_yaml
+from millrace.sizing.costs.price_table_update import SOURCE, price_list_region, renew_prices, to_yaml
 from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, complete_price_list, prices
 from tests.unit.cli.test_commands import Done, millrace
 from tests.unit.sizing.test_prices import TEXT
@@ -145,7 +145,7 @@ def test_a_full_answer_is_written_and_read_by_plans(project: Path, monkeypatch: 
 
 
 def test_the_file_round_trips() -> None:
-    found = renew(Catalogue(everything()), REGION, complete_price_list(REGION), DAY).table
+    found = renew_prices(Catalogue(everything()), REGION, complete_price_list(REGION), DAY).table
     from ruamel.yaml import YAML
 
     from millrace.sizing.prices_and_limits import PriceTable
@@ -183,7 +183,7 @@ YUAN = json.loads(json.dumps(GOOD).replace('"USD"', '"CNY"'))
 def test_what_is_not_clear_is_told_and_stays(answers: list[dict[str, Any]], why: str) -> None:
     before = complete_price_list(REGION)
     others = [each for each in everything() if "Storage-ShardHour" not in json.dumps(each)]
-    found = renew(Catalogue([*others, *answers]), REGION, before, DAY)
+    found = renew_prices(Catalogue([*others, *answers]), REGION, before, DAY)
     assert list(found.stayed) == ["kinesis.shard_hour"]
     assert found.stayed["kinesis.shard_hour"].startswith(why)
     assert found.table.prices["kinesis.shard_hour"] == before["kinesis.shard_hour"]
@@ -198,9 +198,9 @@ def test_usage_types_are_compared_whole() -> None:
     near = answer(product, {"0": "0.09"}, "GB-Mo", sku="NEAR", prefix="EUW1-OnDemand-")
     for prefix in ("EUW1-", "EU-", "", f"{REGION}-"):
         right = answer(product, {"0": "0.025"}, "GB-Mo", prefix=prefix)
-        found = renew(Catalogue([near, right]), REGION, {name: complete_price_list(REGION)[name]}, DAY)
+        found = renew_prices(Catalogue([near, right]), REGION, {name: complete_price_list(REGION)[name]}, DAY)
         assert found.table.usd(name) == 0.025
-    assert renew(Catalogue([near]), REGION, {name: complete_price_list(REGION)[name]}, DAY).stayed
+    assert renew_prices(Catalogue([near]), REGION, {name: complete_price_list(REGION)[name]}, DAY).stayed
 
 
 def test_units_are_ours_by_hand() -> None:
@@ -212,7 +212,7 @@ def test_units_are_ours_by_hand() -> None:
         "cloudwatch.metric_month": (METRIC_TIERS, "Metrics", 0.30),
     }
     answers = [answer(PRODUCTS[name], tiers, unit) for name, (tiers, unit, _) in by_hand.items()]
-    found = renew(
+    found = renew_prices(
         Catalogue(answers), REGION, {name: complete_price_list(REGION)[name] for name in by_hand}, DAY
     )
     assert not found.stayed
@@ -225,7 +225,7 @@ def test_all_pages_are_read() -> None:
     product = PRODUCTS[name]
     near = [answer(product, {"0": "1"}, "GB-Mo", sku=f"N{n}", prefix="EUW1-OnDemand-") for n in range(4)]
     catalogue = Catalogue([*near, answer(product, {"0": "0.025"}, "GB-Mo")], size=2)
-    found = renew(catalogue, REGION, {name: complete_price_list(REGION)[name]}, DAY)
+    found = renew_prices(catalogue, REGION, {name: complete_price_list(REGION)[name]}, DAY)
     assert (found.table.usd(name), catalogue.asked) == (0.025, 3)
 
 
@@ -240,7 +240,7 @@ def test_the_question_is_one_that_boto3_takes() -> None:
             {"FormatVersion": "aws_v1", "PriceList": [json.dumps(GOOD)]},
             {"ServiceCode": "AmazonKinesis", "Filters": ANY, "FormatVersion": "aws_v1", "MaxResults": 100},
         )
-        found = renew(client, REGION, {name: complete_price_list(REGION)[name]}, DAY)
+        found = renew_prices(client, REGION, {name: complete_price_list(REGION)[name]}, DAY)
     assert found.table.usd(name) == 0.017
 
 

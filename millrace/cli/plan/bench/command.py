@@ -125,15 +125,15 @@ def bench(
     if on == "sandbox":
         require_sandbox()
     from millrace.benchmark.result import fit_outcome
-    from millrace.benchmark.schedule import limits, schedule
+    from millrace.benchmark.schedule import schedule_runs, spaced_limits
 
     counts, levels_of_cores = _counts("--partitions", partitions), _counts("--cores", cores)
     if largest <= smallest:
         raise typer.BadParameter(f"--largest {largest}: must be more than --smallest {smallest}")
     environment = load_with_job(env, job)
-    reading, reader = _reading(environment, job, query)
-    runs = schedule(
-        limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
+    reading, reader = _measured_query(environment, job, query)
+    runs = schedule_runs(
+        spaced_limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
     )
     if on == "sandbox":
         subject, payloads = bench_sandbox.subject_of(
@@ -158,7 +158,7 @@ def bench(
         architecture=architecture,
         seed=seed,
     )
-    _finish(environment, job, result, out, html, as_json=as_json)
+    _report_outcome(environment, job, result, out, html, as_json=as_json)
 
 
 def _counts(option: str, text: str) -> tuple[int, ...]:
@@ -173,7 +173,7 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
     return counts
 
 
-def _reading(environment: Environment, job: str, chosen: str | None) -> tuple[str, StreamQuery]:
+def _measured_query(environment: Environment, job: str, chosen: str | None) -> tuple[str, StreamQuery]:
     """Return the query that reads a stream and can be measured, by its name."""
     known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)}
     name = choose_query(environment, job, chosen, list(known), "a job with a land or direct query")
@@ -201,8 +201,8 @@ def _on_engine(
 ) -> Measurements:
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
-    from millrace.benchmark.schedule import document
-    from millrace.lifecycle.account.deployed import split_url
+    from millrace.benchmark.schedule import schedule_document
+    from millrace.lifecycle.account.deployed_outputs import split_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_once
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -236,7 +236,7 @@ def _on_engine(
         store.put_object(
             Bucket=bucket,
             Key=f"{prefix}/schedule.json",
-            Body=json.dumps(document(runs, [reading], has, f"{base}/measured.json")).encode(),
+            Body=json.dumps(schedule_document(runs, [reading], has, f"{base}/measured.json")).encode(),
         )
     ended = run_once(
         aws,
@@ -251,12 +251,12 @@ def _on_engine(
     return Measurements.model_validate_json(body)
 
 
-def _file(job: str, line: str | None) -> str:
+def _result_file_name(job: str, line: str | None) -> str:
     """Return the name of the result file; each Spark line except the default has its own, as a job may change between lines."""
     return f"{job}.json" if line in (None, DEFAULT) else f"{job}-spark{line}.json"
 
 
-def _finish(
+def _report_outcome(
     environment: Environment,
     job: str,
     outcome: BenchmarkOutcome,
@@ -276,7 +276,7 @@ def _finish(
             err=True,
         )
         raise typer.Exit(1)
-    target = out or environment.places.root / "benchmarks" / _file(job, outcome.result.spark_line)
+    target = out or environment.places.root / "benchmarks" / _result_file_name(job, outcome.result.spark_line)
     target.parent.mkdir(parents=True, exist_ok=True)
     text = outcome.result.model_dump_json(indent=1)
     target.write_text(text + "\n", encoding="utf-8")

@@ -115,13 +115,13 @@ def measure_core_levels(
         schedule_again,
     )
     from millrace.sandbox import benchmark
-    from millrace.sandbox.programs import kafka
+    from millrace.sandbox.programs import kafka_broker
     from millrace.sandbox.programs.child_processes import only_one
 
-    with only_one(), kafka.running() as broker:
-        levels = benchmark.per_partition(runs)
+    with only_one(), kafka_broker.running_broker() as broker:
+        levels = benchmark.records_per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
-        benchmark.fill(broker.bootstrap, payloads, levels)
+        benchmark.fill_topic(broker.bootstrap, payloads, levels)
         moved = _progress(len(runs) * len(cores))
         measured = [
             benchmark.run_schedule(subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved())
