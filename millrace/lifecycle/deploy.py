@@ -285,7 +285,7 @@ def _started_again(
 
 def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     """Stop an EMR Serverless application, which accepts changes only when it is stopped."""
-    with translate_aws_errors(f"stopping the application of {job}"):
+    with translate_aws_errors(f"cannot stop the application of {job}"):
         application = outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
             "ApplicationId"
         )

@@ -58,7 +58,7 @@ def update(
         before = complete_price_list(region, root)
     except ValueError as error:
         raise wrong_option("--region", region, f"a region whose price table can be read: {error}") from error
-    with translate_aws_errors("asking the AWS Price List API"):
+    with translate_aws_errors("cannot read prices from the AWS Price List API"):
         result = renew(price_list(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
     if result.renewed_count:

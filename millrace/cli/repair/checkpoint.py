@@ -73,7 +73,7 @@ def show(
     if query is not None:
         _check_query(environment, job, query)
         names = [query]
-    with translate_aws_errors("reading the checkpoints"):
+    with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
         contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.holder()
     if as_json:
@@ -140,7 +140,7 @@ def reset(
         raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--accept-duplicates resets it anyway)")
     start = None if moment is None else start_time_text(moment, span)
     typer.echo("\n".join(_records_read_again(environment, job, query, start, now)), err=True)
-    with translate_aws_errors("reading the checkpoints"):
+    with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
         if not checkpoints.has_batches(query):
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
@@ -187,7 +187,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
         if not part or part.startswith("_") or "/" in part or part in (".", ".."):
             raise wrong_argument(environment, key, part, f"the name of a {key.lower()}")
     verb = "move" if moves else "fork"
-    with translate_aws_errors("reading the checkpoints"):
+    with translate_aws_errors("cannot read the checkpoints"):
         source = _checkpoints(environment, job)
         target = source if other == job else _checkpoints(environment, other)
         if not source.has_batches(query):

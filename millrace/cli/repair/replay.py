@@ -120,7 +120,7 @@ def _uploaded(aws: DeployedEnvironment, job: str, corrected: Path, begun: dateti
     url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_url(url)
     s3 = aws.client("s3")
-    with translate_aws_errors(f"writing the corrected payloads to {url}"):
+    with translate_aws_errors(f"cannot write the corrected payloads to {url}"):
         written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
     # In a bucket with versions, which an existing one may be, a delete without the version only hides the object.
     version = {"VersionId": written["VersionId"]} if "VersionId" in written else {}
@@ -128,7 +128,7 @@ def _uploaded(aws: DeployedEnvironment, job: str, corrected: Path, begun: dateti
         yield url
     finally:
         try:
-            with translate_aws_errors(f"deleting {url}"):
+            with translate_aws_errors(f"cannot delete {url}"):
                 s3.delete_object(Bucket=bucket, Key=key, **version)
         except AwsError as error:
             typer.echo(f"millrace replay: {error}; the corrected payloads were not deleted", err=True)

@@ -124,7 +124,7 @@ def _manifests(
         ) from error
     checkpoints = Checkpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
-        with translate_aws_errors(f"reading the checkpoint of {job}/{query.name}"):
+        with translate_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
             text = checkpoints.manifest(query.name)
         if text is None:
             continue

@@ -96,7 +96,7 @@ def _explained(error: Exception) -> Exception:
     from millrace.lifecycle.problems import CredentialsError, TransientError, explain
 
     assert isinstance(cause, BotoCoreError | ClientError)
-    explanation = explain(cause, "asking AWS")
+    explanation = explain(cause, "a request to AWS failed")
     return (
         error if refused and not isinstance(explanation, CredentialsError | TransientError) else explanation
     )

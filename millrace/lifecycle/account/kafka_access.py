@@ -72,7 +72,7 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
 
 
 def _client_options_of_secret(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
-    with translate_aws_errors(f"reading secret {secret}"):
+    with translate_aws_errors(f"cannot read secret {secret}"):
         text = client("secretsmanager").get_secret_value(SecretId=secret)["SecretString"]
     try:
         return {_PRIVATE[key]: value for key, value in json.loads(text).items() if key in _PRIVATE}
@@ -93,7 +93,7 @@ def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
     """
     kind = names.environment.kafka[cluster].authentication.kind
     name = names.cluster(cluster)
-    with translate_aws_errors(f"asking AWS for the brokers of {name}"):
+    with translate_aws_errors(f"cannot read the brokers of {name}"):
         msk = client("kafka")
         clusters = msk.list_clusters_v2(ClusterNameFilter=name)["ClusterInfoList"]
         # The filter matches prefixes.

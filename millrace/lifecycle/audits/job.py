@@ -236,7 +236,7 @@ class _Window:
             No batch was ever committed.
         """
         names = self.place.names
-        with translate_aws_errors("looking at the query's checkpoint"):
+        with translate_aws_errors("cannot read the query's checkpoint"):
             positions = Checkpoints(self.place.client("s3"), names, self.job).committed_positions(self.query)
         if positions is None:
             raise NotDeployedError(

@@ -36,12 +36,12 @@ _AT_ONCE = timedelta(hours=1)
 @contextmanager
 def aws_errors(table: str) -> Iterator[None]:
     """Raise errors of the catalog, and of the store of its files (which are OSErrors), as an :class:`AwsError`."""
-    doing = f"reading table {table}"
-    with translate_aws_errors(doing):
+    failure = f"cannot read table {table}"
+    with translate_aws_errors(failure):
         try:
             yield
         except OSError as error:
-            raise AwsError(f"{doing}: {error}") from error
+            raise AwsError(f"{failure}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ def _values(
         for number, query in enumerate(queries)
     ]
     values: dict[str, list[float]] = {query: [] for query in queries}
-    with translate_aws_errors(f"reading the metric {metric} of {job}"):
+    with translate_aws_errors(f"cannot read the metric {metric} of {job}"):
         for result in list_all(
             aws.client("cloudwatch"),
             "get_metric_data",
@@ -204,7 +204,7 @@ def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
     if metrics is None:
         return
     now = datetime.now(UTC)
-    with translate_aws_errors(f"reading the age of records on {source}"):
+    with translate_aws_errors(f"cannot read the age of records on {source}"):
         points = aws.client("cloudwatch").get_metric_statistics(
             Namespace=metrics.namespace,
             MetricName=metrics.age,

@@ -154,11 +154,11 @@ def _watch(
 ) -> EndedRun:
     """Wait for the end of a run."""
     stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"reading stack {stack}"):
+    with translate_aws_errors(f"cannot read stack {stack}"):
         application = outputs(aws.client("cloudformation"), stack).get("ApplicationId")
     progress(f"run {run} has begun")
     while True:
-        with translate_aws_errors(f"looking at run {run}"):
+        with translate_aws_errors(f"cannot read run {run}"):
             if application is None:
                 seen = aws.client("glue").get_job_run(JobName=aws.names.job(job), RunId=run)["JobRun"]
                 state, detail = seen["JobRunState"], seen.get("ErrorMessage", "")

@@ -154,7 +154,7 @@ class KinesisProducer:
         pending = batch
         for attempt in range(_ATTEMPTS):
             records = [{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending]
-            with translate_aws_errors(f"putting records into stream {self._stream}"):
+            with translate_aws_errors(f"cannot put records into stream {self._stream}"):
                 answer = self._client.put_records(StreamName=self._stream, Records=records)
             refused = []
             for event, record in zip(pending, answer["Records"], strict=True):

@@ -82,7 +82,7 @@ def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
     AwsError
         The service refuses, or cannot be reached.
     """
-    with translate_aws_errors(f"reading stream {stream}"):
+    with translate_aws_errors(f"cannot read stream {stream}"):
         try:
             shards = list_shards(client, stream)
         except client.exceptions.ResourceNotFoundException as error:

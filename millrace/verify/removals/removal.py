@@ -91,7 +91,7 @@ def remove(
     """
     deadline = time.monotonic() + place.patience.remove
     cloudformation = place.client("cloudformation")
-    with translate_aws_errors("reading the stacks"):
+    with translate_aws_errors("cannot read the stacks"):
         stacks = [
             stack["StackName"]
             for stack in all_stacks(place.client)
@@ -144,7 +144,7 @@ def _record(wave: Sequence[str]) -> str:
 def _remove_job_resources(place: Place, scope: VerificationScope) -> None:
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
-    with translate_aws_errors("deleting resources that jobs created outside the stacks"):
+    with translate_aws_errors("cannot delete resources that jobs created outside the stacks"):
         for group in log_groups(logs, scope):
             logs.delete_log_group(logGroupName=group)
         for parameter in parameters(ssm, scope):
@@ -180,7 +180,7 @@ def empty_bucket(s3: Any, bucket: str) -> int:
         S3 refuses.
     """
     count = 0
-    with translate_aws_errors(f"emptying bucket {bucket}"), ignore_missing("NoSuchBucket"):
+    with translate_aws_errors(f"cannot empty bucket {bucket}"), ignore_missing("NoSuchBucket"):
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             objects = [
                 {"Key": each["Key"], **_version(each["VersionId"])}
@@ -203,7 +203,7 @@ def _version(version: str) -> dict[str, str]:
 
 def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float) -> list[str]:
     """Delete stacks in parallel; return the reason for each that is left."""
-    with translate_aws_errors(f"deleting {', '.join(wave)}"):
+    with translate_aws_errors(f"cannot delete {', '.join(wave)}"):
         stacks = {stack: _described(cloudformation, stack) for stack in wave}
         for stack in wave:
             cloudformation.delete_stack(StackName=stack)

@@ -232,7 +232,7 @@ def _on_engine(
     confirm(f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes)
     bucket, prefix = split_url(base)
     store = aws.client("s3")
-    with translate_aws_errors(f"writing the schedule to {base}"):
+    with translate_aws_errors(f"cannot write the schedule to {base}"):
         store.put_object(
             Bucket=bucket,
             Key=f"{prefix}/schedule.json",
@@ -246,7 +246,7 @@ def _on_engine(
     )
     if not ended.succeeded:
         raise AwsError(f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}")
-    with translate_aws_errors(f"reading {base}/measured.json"):
+    with translate_aws_errors(f"cannot read {base}/measured.json"):
         body = store.get_object(Bucket=bucket, Key=f"{prefix}/measured.json")["Body"].read()
     return Measurements.model_validate_json(body)
 
