@@ -44,10 +44,12 @@ def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, 
         raise SinkError(f"secret {arn}: {_reason(error, region)}") from error
     except (ValueError, KeyError, AttributeError):
         # Without its cause, whose text might contain the secret.
-        raise SinkError(f"secret {arn}: not a JSON object with {_all(needed)}") from None
+        raise SinkError(f"the value of secret {arn} must be a JSON object with {_all(needed)}") from None
     missing = [key for key in needed if key not in values]
     if missing:
-        raise SinkError(f"secret {arn}: lacks {_all(missing)}; it is a JSON object with {_all(needed)}")
+        raise SinkError(
+            f"secret {arn} lacks {_all(missing)}; its value must be a JSON object with {_all(needed)}"
+        )
     return values
 
 

@@ -81,7 +81,7 @@ def show(
             json.dumps({"held_by": holder, "queries": [_document(each) for each in contents]}, indent=2)
         )
         return
-    typer.echo(f"{job}: {'no writer now' if holder is None else f'current writer: {holder}'}")
+    typer.echo(fx)
     for each in contents:
         typer.echo("\n".join(_lines(each)))
 
@@ -143,13 +143,15 @@ def reset(
     with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
         if not checkpoints.has_batches(query):
-            typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
+            typer.echo(f"{job}/{query} has no checkpoint yet, so there is nothing to reset", err=True)
         if dry_run:
             return
         confirm("Continue?", yes=yes)
         with checkpoints.holding_lease("millrace checkpoint reset"):
             archived = checkpoints.archive(query, start=start, moment=now)
-    typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {archived}")
+    typer.echo(
+        f"{job}/{query} gets a new checkpoint at the next start; the old one is archived in {archived}"
+    )
 
 
 @checkpoint_app.command()
@@ -185,7 +187,12 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
     # The file may no longer have the old query and job, and need not have the new query yet.
     for key, part in (("JOB", job), ("QUERY", query), ("QUERY", name)):
         if not part or part.startswith("_") or "/" in part or part in (".", ".."):
-            raise wrong_argument(environment, key, part, f"the name of a {key.lower()}")
+            raise wrong_argument(
+                environment,
+                key,
+                part,
+                f"the name of a {key.lower()}, without / and without _ at its beginning",
+            )
     verb = "move" if moves else "fork"
     with translate_aws_errors("cannot read the checkpoints"):
         source = _checkpoints(environment, job)
@@ -204,7 +211,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
                 source.copy(query, target, name, same_sink=moves)
             if moves:
                 archived = source.archive(query, start=None, moment=datetime.now(UTC))
-                typer.echo(f"moved {job}/{query}; its old checkpoint is kept in {archived}", err=True)
+                typer.echo(f"moved {job}/{query}; its old checkpoint is archived in {archived}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 

@@ -81,7 +81,7 @@ def erase(
     with running_sandbox.jobs_running(environment, desk.jobs) if sandbox is not None else nullcontext():
         request = _running_erasure(desk, where)
         if request is not None:
-            console.print(f"erasure {request.id} is under way", markup=False)
+            console.print(f"erasure {request.id} is still running; this command follows it", markup=False)
         else:
             request = _new_request(environment, place, where, keep_condition=keep_condition)
             preview = _preview(environment, desk, request, console)
@@ -93,7 +93,7 @@ def erase(
                 return
             _show(request, preview, err=True)
             if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables(preview)):
-                typer.echo("nothing matches; nothing was changed", err=True)
+                typer.echo("no record matches the condition; nothing was changed", err=True)
                 return
             _check_share(preview)
             confirm("Erase these records?", yes=yes)
@@ -118,8 +118,8 @@ def _running_erasure(desk: Erasures, where: str) -> Request | None:
         return None
     if request["where"] != where:
         raise RefusedError(
-            f"erasure {request['id']} is under way, asked for by {request['by']}; one at a time: follow it by the same command "
-            "with the same condition"
+            f"erasure {request['id']}, requested by {request['by']}, is still running, and only one can run "
+            "at a time; repeat its command with its condition to follow it"
         )
     return Request(**{**request, "left_out": tuple(request["left_out"])})
 
@@ -198,8 +198,9 @@ def _check_share(preview: Answers) -> None:
     wide = [line for answer in preview.values() for line in answer["wide"]]
     if wide:
         raise RefusedError(
-            f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. If it is meant, write a larger "
-            "`storage.erase_share` into the environment file and deploy it first: the jobs refuse more"
+            f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. To erase so "
+            "much, write a larger `storage.erase_share` into the environment file and deploy it first: the "
+            "jobs refuse more"
         )
 
 
@@ -221,18 +222,18 @@ def _show(request: Request, preview: Answers, *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     console = Console(stderr=err, width=None if stream.isatty() else 120, highlight=False)
     console.print(_figures(preview))
-    console.print("Not reached:")
+    console.print("Not erased by this command:")
     for line in _not_covered(request, preview):
         console.print(f"- {line}", markup=False, soft_wrap=True)
     console.print(
-        "Dead letters have no columns: those that hold a value of the condition as text are found. What is compressed, "
-        "encrypted, or written otherwise is missed.",
+        "Dead letters have no columns, so those whose text contains a value of the condition are found. "
+        "Values that are compressed, encrypted or written in another form are missed.",
         soft_wrap=True,
     )
 
 
 def _figures(preview: Answers) -> Table:
-    counted = figures("rows", "dead letters", "of", "files to rewrite", "snapshots to expire", no_wrap=False)
+    counted = figures("rows", "dead letters", "total rows", "files to rewrite", "snapshots to expire", no_wrap=False)
     table = Table("job", "table", *counted, title="What matches", title_justify="left")
     for job, name, f in _tables(preview):
         counts = (f["rows"], f["dead_letters"], f["of"], f["files"], f["snapshots"])

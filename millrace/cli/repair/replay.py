@@ -104,8 +104,9 @@ def _on_aws(
     # An identity without a dead letter makes the run fail, but the others are replayed.
     if not ended.succeeded and not (outcome or {}).get("unknown_ids"):
         raise AwsError(
-            f"run {ended.run} ended as {ended.state}: {ended.detail or f'`millrace logs {job} --errors` shows the reason'}. "
-            "The records replayed so far are kept; run the same command again for the rest"
+            f"run {ended.run} ended as {ended.state}: "
+            f"{ended.detail or f'`millrace logs {job} --errors` shows the reason'}. The records replayed so "
+            "far are not replayed again; run the same command again for the rest"
         )
     return {**(outcome or {"query": query}), "run": ended.run, "state": ended.state}
 
@@ -131,7 +132,9 @@ def _uploaded(aws: DeployedEnvironment, job: str, corrected: Path, begun: dateti
             with translate_aws_errors(f"cannot delete {url}"):
                 s3.delete_object(Bucket=bucket, Key=key, **version)
         except AwsError as error:
-            typer.echo(f"millrace replay: {error}; the corrected payloads were not deleted", err=True)
+            typer.echo(
+                f"millrace replay: the file with the corrected payloads was not deleted: {error}", err=True
+            )
 
 
 def _query(environment: Environment, job: str, query: str | None) -> str:

@@ -120,7 +120,7 @@ def _manifests(
         planned = KINDS[document["engine"]].spark_of(document["engine_version"])
     except (KeyError, SettingsError) as error:
         raise AnotherReleaseError(
-            f"another release of Millrace wrote its launch document ({error})"
+            f"its launch document has the format of another release of Millrace ({error})"
         ) from error
     checkpoints = Checkpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:

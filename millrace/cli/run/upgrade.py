@@ -116,8 +116,9 @@ def rollback(
     except AnotherReleaseError as error:
         refusals = []
         typer.echo(
-            f"{job}: its checkpoints cannot be checked here: {error}. The job checks them at its start: if it cannot continue "
-            "from them, it ends with status 2, and this command reports the job as unhealthy",
+            f"{job}: its checkpoints cannot be checked before the rollback: {error}. The job checks them at "
+            "its start: if it cannot continue from them, it ends with status 2, and this command reports the "
+            "job as unhealthy",
             err=True,
         )
     refuse("rollback", refusals)

@@ -119,6 +119,8 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise RefusedError(f"{question} There is no terminal to ask on; repeat the command with --yes")
+        raise RefusedError(
+            f"{question} The question cannot be asked without a terminal; repeat the command with --yes"
+        )
     if not typer.confirm(question, err=True):
         raise typer.Exit(FAILED)

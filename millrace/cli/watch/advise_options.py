@@ -255,7 +255,7 @@ def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
     from millrace.advisor.apply_changes import try_changes
 
     if env is None:
-        raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is changed")
+        raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is to be changed")
     environment = load(env)
     places = environment.places
     assert places.tree is not None
@@ -282,6 +282,6 @@ def _changes(findings: Sequence[Finding], numbers: Sequence[int]) -> list[Change
         raise wrong_option(
             "--apply",
             "nothing to write",
-            "findings with a key of the environment file; make these changes by hand",
+            "findings that change a key of the environment file; make the changes of these findings by hand",
         )
     return list(changes.values())
