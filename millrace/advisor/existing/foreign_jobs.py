@@ -103,10 +103,8 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
         raise wrong_option(
             "--glue-job",
             name,
-            (
-                "a job with the arguments --enable-spark-ui true and --spark-event-logs-path "
-                "s3://BUCKET/PREFIX, so that it has event logs"
-            ),
+            "a job with the arguments --enable-spark-ui true and --spark-event-logs-path "
+            "s3://BUCKET/PREFIX, so that it has event logs",
         )
     workers = ran.get("NumberOfWorkers") or job.get("NumberOfWorkers")
     kind = ran.get("WorkerType") or job.get("WorkerType")
@@ -204,10 +202,8 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
         raise wrong_option(
             "--emr-app",
             application,
-            (
-                "a run whose monitoringConfiguration has s3MonitoringConfiguration.logUri, because logs in "
-                "EMR's own storage cannot be read"
-            ),
+            "a run whose monitoringConfiguration has s3MonitoringConfiguration.logUri, because logs in "
+            "EMR's own storage cannot be read",
         )
     settings = emr_spark_settings(app, job)
     arm = app.get("architecture") == "ARM64"

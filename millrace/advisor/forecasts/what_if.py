@@ -357,10 +357,8 @@ def _changed(text: str, queries: Sequence[str]) -> WhatIfChange:
         raise wrong_option(
             "--what-if",
             text,
-            (
-                f"the number of task slots per worker, 1 to {_LARGEST}, or one of "
-                f"{', '.join(glue_workers(_GLUE))}"
-            ),
+            f"the number of task slots per worker, 1 to {_LARGEST}, or one of "
+            f"{', '.join(glue_workers(_GLUE))}",
         )
     elif not 1 <= number <= 1e9 or number != int(number):
         raise wrong_option("--what-if", text, "a whole number, 1 or more")

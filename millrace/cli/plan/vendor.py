@@ -131,10 +131,8 @@ def own_wheel(folder: Path) -> Path:
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             if file.hash is None or file.hash.value != digest:
                 typer.echo(
-                    (
-                        f"{file.locate()} was changed since its installation from the wheel; install "
-                        "Millrace again"
-                    ),
+                    f"{file.locate()} was changed since its installation from the wheel; install "
+                    "Millrace again",
                     err=True,
                 )
                 raise typer.Exit(REFUSED)

@@ -81,7 +81,9 @@ def show(
             json.dumps({"held_by": holder, "queries": [_document(each) for each in contents]}, indent=2)
         )
         return
-    typer.echo(fx)
+    typer.echo(
+        f"{job}: {'no job writes its checkpoints now' if holder is None else f'its checkpoints are written now by {holder}'}"
+    )
     for each in contents:
         typer.echo("\n".join(_lines(each)))
 
@@ -143,7 +145,7 @@ def reset(
     with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
         if not checkpoints.has_batches(query):
-            typer.echo(f"{job}/{query} has no checkpoint yet, so there is nothing to reset", err=True)
+            typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
         if dry_run:
             return
         confirm("Continue?", yes=yes)

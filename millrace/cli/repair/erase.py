@@ -55,12 +55,12 @@ def erase(
 ) -> None:
     """Erase a person's records from tables, dead letters and old snapshots, while the streams run.
 
-    Shows first what matches, table by table, and what is not reached; asks for confirmation. The running jobs erase beside
+    Shows first what matches, table by table, and what it does not erase; asks for confirmation. The running jobs erase beside
     their streams: no query stops, and no other record is lost or doubled. A landed row stays as an empty one with its
     identity, so that the record does not land again. Old snapshots expire when every derive query has read past them. If you
     interrupt the command, the jobs continue; the same command follows them again. A record of what was done is kept in the lake.
 
-    Not reached: records that the source still holds, other sinks, other copies; the command names each. With --json and
+    Not erased: records that the source still holds, other sinks, other copies; the command names each. With --json and
     without --yes, prints what would be erased.
 
     [bold]Examples[/bold]
@@ -233,7 +233,9 @@ def _show(request: Request, preview: Answers, *, err: bool = False) -> None:
 
 
 def _figures(preview: Answers) -> Table:
-    counted = figures("rows", "dead letters", "total rows", "files to rewrite", "snapshots to expire", no_wrap=False)
+    counted = figures(
+        "rows", "dead letters", "total rows", "files to rewrite", "snapshots to expire", no_wrap=False
+    )
     table = Table("job", "table", *counted, title="What matches", title_justify="left")
     for job, name, f in _tables(preview):
         counts = (f["rows"], f["dead_letters"], f["of"], f["files"], f["snapshots"])

@@ -210,7 +210,7 @@ def _on_engine(
     engine = environment.jobs[job].engine
     if engine != on:
         raise environment.places.error(
-            [Finding(("jobs", job, "engine"), engine, f"{on}, the engine that --on {on} names")]
+            [Finding(("jobs", job, "engine"), engine, f"{on}, as --on names this engine")]
         )
     if not isinstance(environment.streams[query.source], KafkaTopic):
         raise environment.places.error(
@@ -276,10 +276,8 @@ def _finish(
         for each in outcome.disturbances:
             typer.echo(f"disturbed: {each}", err=True)
         typer.echo(
-            (
-                "millrace bench: no result was written, because other work on the machine disturbed the "
-                "measurement; repeat it on an idle machine"
-            ),
+            "millrace bench: no result was written, because other work on the machine disturbed the "
+            "measurement; repeat it on an idle machine",
             err=True,
         )
         raise typer.Exit(1)

@@ -67,10 +67,8 @@ def subject_of(
         if missing:
             short = ", ".join(table.rpartition(".")[2] for table in missing)
             typer.echo(
-                (
-                    f"query {each['name']} is not measured, because it joins {short}; give the table's rows "
-                    "with --reference TABLE=FILE"
-                ),
+                f"query {each['name']} is not measured, because it joins {short}; give the table's rows "
+                "with --reference TABLE=FILE",
                 err=True,
             )
             continue

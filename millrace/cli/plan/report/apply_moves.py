@@ -60,7 +60,7 @@ def apply_moves(environment: Environment, moves: Sequence[Move], numbers: str) -
     for edited in tried.files:
         typer.echo(f"wrote {edited.name}")
     before, after = total(tried.before).value, total(tried.after).value
-    typer.echo(f"the plan: {before:,.2f} a month before, {after:,.2f} now")
+    typer.echo(f"the plan: ${before:,.2f} a month before, ${after:,.2f} now")
 
 
 def _shown(value: Any) -> str:
