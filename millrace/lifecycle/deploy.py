@@ -301,7 +301,8 @@ def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[st
         ) not in _STOPPED:
             if time.monotonic() > deadline:
                 raise DeployError(
-                    f"application {application} of {job} is still {state}: stop it, deploy again"
+                    f"application {application} of {job} is still {state}, so it cannot be changed: stop "
+                    "it and deploy again"
                 )
             time.sleep(2)
 

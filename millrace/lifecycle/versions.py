@@ -106,7 +106,7 @@ def current(aws: DeployedEnvironment, job: str) -> Version:
     url = None if template is None else deployed_document(aws, stack)[0]
     if template is None or url is None:
         env = aws.names.environment.name
-        raise UpgradeError(f"{job} is not deployed yet: `millrace deploy --env {env}` deploys it")
+        raise UpgradeError(f"{job} is not deployed yet; deploy it with `millrace deploy --env {env}`")
     return Version(job, f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}", url, template)
 
 
@@ -131,7 +131,7 @@ def previous(aws: DeployedEnvironment, job: str) -> Version:
     for each in reversed(versions):
         if each["document_url"] != now.document_url:
             return _read(aws, job, each["sha256"])
-    raise UpgradeError(f"no earlier version of {job} was kept: SSM parameter {parameter}")
+    raise UpgradeError(f"{job} cannot be rolled back: SSM parameter {parameter} lists no earlier version")
 
 
 def _read(aws: DeployedEnvironment, job: str, digest: str) -> Version:
@@ -144,9 +144,9 @@ def _read(aws: DeployedEnvironment, job: str, digest: str) -> Version:
             return Version(job, record["at"], record["document_url"], record["template"])
         problem = "another digest than when it was kept" if record is None else f"job {record['job']!r}"
         raise UpgradeError(
-            f"{place} is not the deployed version of {job}: it has {problem}, so somebody has written it; nothing was "
-            "stopped or deployed. Find out who (the bucket's access logs), then check out the version in git and deploy it "
-            "with `millrace upgrade`"
+            f"{place} is not the deployed version of {job}: it has {problem}, so somebody has changed the "
+            "object; nothing was stopped or deployed. Find out who (the bucket's access logs), then check "
+            "out the version in git and deploy it with `millrace upgrade`"
         )
     raise UpgradeError(
         f"the earlier version of {job} no longer exists: {place}; check out the version in git, and deploy it with "

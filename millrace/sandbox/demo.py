@@ -233,7 +233,7 @@ def _show_phases(console: Console, phases: Phases) -> None:
 def _show_addresses(console: Console, sandbox: Sandbox) -> None:
     history = history_server()
     keep_record(sandbox)
-    console.print("left running (stop with `millrace sandbox stop`):")
+    console.print("these servers keep running (stop them with `millrace sandbox stop`):")
     for what, where in (
         ("history server", history),
         ("S3 and the other services", sandbox.stack.endpoint),

@@ -120,8 +120,9 @@ class AwsAccount(Place):
         left = limits["ShardLimit"] - limits["OpenShardCount"]
         if left < 2 * SHARDS:
             raise AwsError(
-                f"{left} of {limits['ShardLimit']} shards are left in {copy.environment.region}, and {2 * SHARDS} are "
-                "needed: raise the quota in the Service Quotas console, or give shards back"
+                f"{left} of {limits['ShardLimit']} shards are left in {copy.environment.region}, but "
+                f"{2 * SHARDS} are needed: raise the quota in the Service Quotas console, or delete streams "
+                "that are not needed"
             )
 
     def _check_brokers(self, names: Names, cluster: str) -> None:
@@ -173,7 +174,7 @@ class AwsAccount(Place):
     def _kill_glue(self, name: str) -> None:
         live, glue = self._glue_live(name), self.client("glue")
         if not live:
-            raise DrillError(f"{name} has no run that could be killed")
+            raise DrillError(f"Glue job {name} has no run that the verification could kill")
         with translate_aws_errors(f"cannot stop the run of {name}"):
             glue.batch_stop_job_run(JobName=name, JobRunIds=live)
         self._wait_for_end(
@@ -184,7 +185,7 @@ class AwsAccount(Place):
 
     def _kill_emr(self, application: str, live: list[str]) -> None:
         if not live:
-            raise DrillError(f"application {application} has no run that could be killed")
+            raise DrillError(f"EMR application {application} has no run that the verification could kill")
         emr, target = self.client("emr-serverless"), {"applicationId": application}
         with translate_aws_errors(f"cannot stop the run of {application}"):
             for run in live:

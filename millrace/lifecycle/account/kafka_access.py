@@ -78,7 +78,10 @@ def _client_options_of_secret(secret: str, client: Callable[[str], Any]) -> dict
         return {_PRIVATE[key]: value for key, value in json.loads(text).items() if key in _PRIVATE}
     except (ValueError, AttributeError):
         # Without its cause, whose text might contain the secret.
-        raise AwsError(f"secret {secret}: not a JSON object; docs/sources.md says what it holds") from None
+        raise AwsError(
+            f"the value of secret {secret} must be a JSON object with the login to the cluster "
+            "(docs/sources.md)"
+        ) from None
 
 
 def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
@@ -99,10 +102,10 @@ def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
         # The filter matches prefixes.
         arns = [c["ClusterArn"] for c in clusters if c["ClusterName"] == name]
         if not arns:
-            raise NotDeployedError(f"there is no MSK cluster {name}: `millrace deploy` makes it")
+            raise NotDeployedError(f"MSK cluster {name} does not exist yet; `millrace deploy` creates it")
         brokers = msk.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS[kind])
     if not brokers:
-        raise AwsError(f"MSK cluster {name} offers no address for authentication {kind}")
+        raise AwsError(f"MSK cluster {name} has no broker address for authentication {kind}")
     return str(brokers)
 
 

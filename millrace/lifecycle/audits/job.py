@@ -315,7 +315,7 @@ def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
     done = [hour for hour in hours if hour + timedelta(hours=1, minutes=5) <= datetime.now(UTC)]
     if not done:
         raise AwsError(
-            f"no full hour before {end:%Y-%m-%d %H:%M} UTC has ended and been counted yet; look further back with "
-            "--hours, or read the stream itself with --read"
+            f"CloudWatch has no counts yet of a full hour before {end:%Y-%m-%d %H:%M} UTC; look further back "
+            "with --hours, or read the stream itself with --read"
         )
     return done

@@ -72,7 +72,7 @@ class LandedRecords:
             with aws_errors(name):
                 return cls(catalog.load_table(name), source)
         except NoSuchTableError:
-            raise NotDeployedError(f"there is no table {name}: nothing was landed yet") from None
+            raise NotDeployedError(f"table {name} does not exist, because nothing was landed yet") from None
 
     def offsets_by_time(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
         """Return the offsets of Kafka records by topic and partition, of a window and an hour around it."""

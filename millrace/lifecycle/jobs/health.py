@@ -145,7 +145,8 @@ def wait_until_healthy(
             said = news
         if time.monotonic() > deadline:
             raise UnhealthyError(
-                f"{news}, {patience_seconds:.0f} s after the start; see its log group /{aws.names.prefix}/jobs/{job}"
+                f"{news}, {patience_seconds:.0f} s after the start; the log group "
+                f"/{aws.names.prefix}/jobs/{job} may tell why"
             )
         time.sleep(poll_seconds)
 

@@ -101,8 +101,8 @@ def _start_again(aws: DeployedEnvironment, job: str, progress: Callable[[str], N
         _run_verb(aws, job, "start", progress=progress)
     except (AwsError, NotDeployedError) as error:
         raise AwsError(
-            f"{job} is stopped, because it did not start again ({error}); start it with `millrace start --env "
-            f"{aws.names.environment.name} {job}`"
+            f"{job} is stopped, because it could not be started again ({error}); start it with `millrace "
+            f"start --env {aws.names.environment.name} {job}`"
         ) from error
 
 

@@ -123,7 +123,7 @@ def machine_arn(aws: DeployedEnvironment, job: str) -> str:
         arn = outputs(aws.client("cloudformation"), stack).get("StateMachineArn")
     if arn is None:
         raise NotDeployedError(
-            f"stack {stack} has no output StateMachineArn: deploy it with this version "
+            f"stack {stack} was deployed by a version of Millrace without state machines; deploy it again "
             f"(`millrace deploy --env {aws.names.environment.name}`)"
         )
     return arn
@@ -216,8 +216,8 @@ def answer_of(
     )
     if not done.ok:
         raise AwsError(
-            f"{verb} of {job} failed: {done.outcome}: {done.message}; look at it with "
-            f"`millrace status --env {aws.names.environment.name} {job}`"
+            f"{verb} of {job} failed: {done.outcome}: {done.message}; `millrace status --env "
+            f"{aws.names.environment.name} {job}` shows the job's state"
         )
     return done.answer
 

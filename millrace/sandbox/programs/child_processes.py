@@ -310,7 +310,8 @@ def only_one() -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SandboxError(
-                f"another sandbox is at work in {RUN}: wait for it, or set MILLRACE_SANDBOX to another folder"
+                f"another sandbox command is running in {RUN}: wait until it ends, or set "
+                "MILLRACE_SANDBOX to another folder"
             ) from None
         stop_left_behind()
         yield

@@ -125,8 +125,8 @@ def cores_needed(work: QueryWork) -> float:
             )
         raise InfeasibleError(
             "trigger",
-            f"a record may wait {work.trigger:g} s for its batch and {work.overhead:g} s of fixed cost, "
-            f"and this query's share of the SLA is {work.sla:g} s",
+            f"a record waits up to {work.trigger:g} s for its batch, which has {work.overhead:g} s of fixed "
+            f"cost, but this query's share of the SLA is only {work.sla:g} s",
             work.overhead,
         )
     if longest - work.overhead < work.per_record:

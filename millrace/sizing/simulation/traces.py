@@ -47,7 +47,7 @@ def read_trace(file: Path) -> dict[str | None, Arrivals]:
         rate = _rate(file, line, row.get("records_per_second"))
         known = rows.setdefault(None if stream is None else str(stream), [])
         if known and at <= known[-1][0]:
-            raise _error(file, line, "time", str(row["time"]), "a time after the one before")
+            raise _error(file, line, "time", str(row["time"]), "a time after that of the row before")
         known.append((at, rate, line))
     if not rows:
         raise _error(file, 0, "", "no rows", "two rows or more of time and records_per_second")
@@ -62,7 +62,7 @@ def _arrivals(file: Path, stream: str | None, rows: list[tuple[float, float, int
             rows[0][2],
             "time",
             "one row" if stream is None else f"one row of the stream {stream}",
-            "two rows or more of each stream, as the last holds as long as the one before",
+            "two rows or more of each stream, because the last rate lasts as long as the one before it",
         )
     times = [at - begin for at, _, _ in rows]
     rates = [rate for _, rate, _ in rows]
@@ -75,7 +75,9 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise _error(file, 0, "", "cannot be read", "a file of CSV or JSON lines in UTF-8") from error
+        raise _error(
+            file, 0, "", "cannot be read", "a readable file of CSV or JSON lines in UTF-8"
+        ) from error
     if file.suffix == ".csv":
         reader = csv.DictReader(text.splitlines(), restkey="(more)", strict=True)
         try:
@@ -92,9 +94,9 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise _error(file, number, "", line[:40], "one JSON object in a line") from error
+            raise _error(file, number, "", line[:40], "one JSON object per line") from error
         if not isinstance(row, dict):
-            raise _error(file, number, "", line[:40], "one JSON object in a line")
+            raise _error(file, number, "", line[:40], "one JSON object per line")
         yield number, row
 
 

@@ -188,7 +188,7 @@ def _clusters(question: ClaimContext) -> list[str]:
     kafka = question.names.environment.kafka
     names = [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
     if not names:
-        raise NotAskedError("no cluster of MSK in the environment")
+        raise NotAskedError("the environment has no MSK cluster")
     return names
 
 

@@ -111,8 +111,9 @@ def remove(
             for stack, bucket in buckets:
                 if not scope.owns(bucket):
                     raise DrillError(
-                        f"{stack} is not deleted: the name of its bucket {bucket} does not begin with {scope.prefix}-, so its data may be "
-                        "another's. If it is this verification's, empty the bucket, delete the stack and run the removal again"
+                        f"{stack} is not deleted: the name of its bucket {bucket} does not begin with "
+                        f"{scope.prefix}-, so its data may belong to somebody else. If it belongs to this "
+                        "verification, empty the bucket, delete the stack and run the removal again"
                     )
                 objects += empty_bucket(place.client("s3"), bucket)
             going = [stack for stack in wave if stack != record]
@@ -274,7 +275,7 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
                 raise
             _create(admin, topic, partitions, {}, seconds)
     except KafkaException as error:
-        raise DrillError(f"topic {topic} could not be made: {error.args[0].str()}") from error
+        raise DrillError(f"topic {topic} could not be created: {error.args[0].str()}") from error
 
 
 def _create(
