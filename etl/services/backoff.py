@@ -70,7 +70,7 @@ class Backoff:
         waited = now - self._since
         if waited >= self.patience:
             raise SinkError(
-                f"{self.what}: no write succeeded in {waited:.0f} s and {self._tries} tries: {reason}"
+                f"{self.what}: nothing could be written for {waited:.0f} s, in {self._tries} tries: {reason}"
             )
         bound = min(self.longest, self.first * 2.0**self._tries)
         self._tries += 1

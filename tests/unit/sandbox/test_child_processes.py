@@ -225,7 +225,7 @@ def test_what_is_not_released_ends_with_whoever_started_it_however_that_ends(tmp
 
 def test_one_sandbox_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "RUN", tmp_path)
-    with only_one(), pytest.raises(SandboxError, match="another sandbox is at work"), only_one():
+    with only_one(), pytest.raises(SandboxError, match="another sandbox command is running"), only_one():
         pass
     with only_one():  # free again
         pass
@@ -238,7 +238,7 @@ def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path, monkeypatch):
     for folder in (tmp_path / "jobs", tmp_path / "event-logs"):
         folder.mkdir()
     console = Console(file=io.StringIO())
-    with only_one(), pytest.raises(SandboxError, match="another sandbox is at work"):
+    with only_one(), pytest.raises(SandboxError, match="another sandbox command is running"):
         demo.run(console, environment="local", records="few", keep=False)
     assert {path.name for path in tmp_path.iterdir()} >= {"jobs", "event-logs"}
 
