@@ -280,8 +280,9 @@ class Replayer(LetterReplay):
                 written = IcebergSink(self.table).append(rows, LookUp(within)).written
                 if written != balance.landed:
                     raise AccountsError(
-                        f"the replay counted {balance}, but {written} of its rows were new in {self.table}; another "
-                        "replay may have run at the same time, so replay again"
+                        f"the record counts of the replay do not match table {self.table}: it counted "
+                        f"{balance}, but {written} of its rows are new in the table. Another replay may have "
+                        "run at the same time, so replay again"
                     )
             return balance
         finally:

@@ -151,7 +151,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
             texts[target] = remove(text, path) if removed else set_value(text, path, change.new)
         except EditError as error:
             name, old = environment.places.name(target), _shown(change.old)
-            raise _problem(name, old, f"{error}: change it by hand", change.key) from None
+            raise _problem(name, old, f"{error}; change the value by hand", change.key) from None
     found = [
         EditedFile(each, environment.places.name(each), _text(each), text) for each, text in texts.items()
     ]

@@ -38,5 +38,7 @@ class Rate(Model):
             raise ValueError("either records_per_second_per_core, or result, the result file of a benchmark")
         keys = self.model_fields_set - {"result"}
         if self.result is not None and keys:
-            raise ValueError(f"result without {', '.join(sorted(keys))}: the result file replaces them")
+            raise ValueError(
+                f"result alone, without {', '.join(sorted(keys))}, which the result file replaces"
+            )
         return self

@@ -208,7 +208,7 @@ def _show(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
     )
     dead = letters.filter(pc.greater(pc.binary_length(letters["_bytes"]), 0)).slice(0, 1).to_pylist()
     for letter in dead:
-        console.print(f"one dead letter of {outcome.landed_table}")
+        console.print(f"an example of the dead letters in {outcome.landed_table}:")
         for name, value in (
             ("identity", letter["_id"]),
             ("reason", f"stage {letter['_stage']}: {letter['_error']}"),

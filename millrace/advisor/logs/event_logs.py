@@ -146,7 +146,7 @@ def _opened(file: Path) -> io.BufferedReader:
     try:
         return file.open("rb")
     except OSError as error:
-        allowed = f"a file that may be read ({error.strerror})"
+        allowed = f"a file that you have permission to read ({error.strerror})"
         raise wrong_option("PATH", str(file), allowed) from error
 
 

@@ -109,7 +109,8 @@ def rollback(
     changes = steps.rollback_changes(aws, version)
     typer.echo("\n".join(describe(changes)))
     typer.echo(
-        f"{job}: rolling back to the version deployed until {version.at}: {version.document_url}", err=True
+        f"{job}: rolling back to the version that was deployed until {version.at}: {version.document_url}",
+        err=True,
     )
     try:
         refusals = checkpoint_refusals(aws, job, version.document(aws.client("s3")))

@@ -243,7 +243,8 @@ class _Reader:
         self._seen += 1
         if self._seen > _MOST_VALUES:
             raise DocumentError(
-                f"the file has more than {_MOST_VALUES} values once its aliases are expanded", line
+                f"the file has more than {_MOST_VALUES} values, the limit, once its aliases are expanded",
+                line,
             )
         if id(node) in above:
             raise DocumentError("a YAML alias that contains itself", line)
@@ -301,7 +302,7 @@ class _Reader:
         for each in nodes:
             tree = self.tree(each, line, above, path)
             if not isinstance(tree.value, dict):
-                raise DocumentError("<< takes a mapping or a list of mappings", line)
+                raise DocumentError("the YAML key << takes a mapping or a list of mappings", line)
             trees.append(tree.value)
         return trees
 

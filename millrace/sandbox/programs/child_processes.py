@@ -263,7 +263,7 @@ def wait_until(
             whose = "".join(f"{run.name}: " for run in runs)
             how = "without progress for" if progress else "after"
             logs = "".join(f":\n{run.tail(25)}" for run in runs)
-            raise StalledError(f"{whose}timeout: not {what} {how} {seconds:.0f} s{seen}{logs}")
+            raise StalledError(f"{whose}timeout: it is not {what} {how} {seconds:.0f} s{seen}{logs}")
         time.sleep(poll_seconds)
 
 

@@ -103,7 +103,7 @@ def files(name: str, line: SparkLine | None = None) -> list[Path]:
             command = f"make spark SPARK={line.name}" if where.name in ON_REQUEST else "make jars"
         else:
             command = "millrace setup"
-        raise JarError(f"{missing[0]} is not in {where}: run `{command}`")
+        raise JarError(f"the jar {missing[0]} is missing in {where}: run `{command}`")
     return paths
 
 

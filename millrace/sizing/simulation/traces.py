@@ -61,7 +61,7 @@ def _arrivals(file: Path, stream: str | None, rows: list[tuple[float, float, int
             file,
             rows[0][2],
             "time",
-            "one row" if stream is None else f"one row of the stream {stream}",
+            "one row" if stream is None else f"only one row of stream {stream}",
             "two rows or more of each stream, because the last rate lasts as long as the one before it",
         )
     times = [at - begin for at, _, _ in rows]

@@ -192,7 +192,10 @@ def empty_bucket(s3: Any, bucket: str) -> int:
                 answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": part, "Quiet": True})
                 if answer.get("Errors"):
                     error = answer["Errors"][0]
-                    raise AwsError(f"emptying {bucket}: {error['Key']}: {error['Code']}: {error['Message']}")
+                    raise AwsError(
+                        f"bucket {bucket} could not be emptied: {error['Key']}: {error['Code']}: "
+                        f"{error['Message']}"
+                    )
             count += len(page.get("Versions", ()))
     return count
 

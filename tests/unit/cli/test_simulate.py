@@ -53,7 +53,7 @@ def test_a_trace_is_what_arrives(tmp_path: Path, suffix: str) -> None:
     ("name", "text", "told"),
     [
         ("t.csv", "time,records_per_second\n0,5\n", "one row"),
-        ("t.csv", "time,records_per_second,stream\n0,5,departures\n", "one row of the stream departures"),
+        ("t.csv", "time,records_per_second,stream\n0,5,departures\n", "only one row of stream departures"),
         (
             "t.csv",
             "time,records_per_second\n0,5\n0,6\n",

@@ -29,7 +29,7 @@ from tests.unit.config.test_load import problems
             "the { of traffic is not closed",
             "} at its end; the parser stopped on line 4",
         ),
-        ("a: {b: {c: 1}\nd: 2\ne: {f: 1}\n", 1, "the { of a is not closed", "} after it"),
+        ("a: {b: {c: 1}\nd: 2\ne: {f: 1}\n", 1, "the { of a is not closed", "} at its end"),
         ("jobs: {a: 1\n", 1, "the { of jobs is not closed", "}"),
         ("project: 'a\nregion: b\n", 1, "the quote of project is not closed", "the same quote"),
         ("project: a\n\tregion: b\n", 2, "a tab", "spaces"),

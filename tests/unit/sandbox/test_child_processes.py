@@ -115,7 +115,9 @@ def test_what_makes_no_progress_is_told_with_how_far_it_came(tmp_path):
 
     with (
         start(tmp_path, "import time; time.sleep(60)") as process,
-        pytest.raises(SandboxError, match=r"p: timeout: not landed without progress for 0 s \(2 of 5 rows\)"),
+        pytest.raises(
+            SandboxError, match=r"p: timeout: it is not landed without progress for 0 s \(2 of 5 rows\)"
+        ),
     ):
         wait_until(
             lambda: False, seconds=0.3, what="landed", progress=progress, runs=(process,), poll_seconds=0.01
