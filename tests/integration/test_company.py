@@ -1,4 +1,4 @@
-"""The first day of a company, from the wheel and the docs: an MSK cluster, network and PostgreSQL of its own, two accounts."""
+"""First day of a company with the wheel and the docs: own MSK cluster, network and PostgreSQL, two accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a deployed job that have something to do once: a backfill, a replay, a benchmark."""
+"""One-off runs of a deployed job: a backfill, a replay and a benchmark."""
 
 from __future__ import annotations
 

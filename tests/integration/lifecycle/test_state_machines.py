@@ -1,4 +1,4 @@
-"""Every way through the state machines of both engines, executed as they are deployed."""
+"""State machines of both engines, executed on LocalStack with every outcome."""
 
 from __future__ import annotations
 
