@@ -1,4 +1,4 @@
-"""Payloads and what a reader that is not ours makes of them: the table of ``docs/formats.md``, and the inputs of its test.
+"""Payloads with the values that independent parsers read: the table of ``docs/formats.md``, and input of its test.
 
 JSON is judged by Python's ``json`` with ``decimal`` and ``datetime``, CSV by Python's ``csv``, Avro by fastavro. Protobuf is
 judged by Google's own parser, in ``tests/spark/formats/test_protobuf_by_google.py``. Where the core is stricter or looser than its judge

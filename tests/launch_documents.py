@@ -1,4 +1,4 @@
-"""Queries of launch documents, for settings that tests write by hand."""
+"""Launch-document queries with default settings, for tests."""
 
 from __future__ import annotations
 

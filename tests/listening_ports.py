@@ -1,4 +1,4 @@
-"""Where the programs of this machine listen, as its kernel says (Linux)."""
+"""Network addresses on which programs of this machine listen, from the Linux kernel."""
 
 from __future__ import annotations
 

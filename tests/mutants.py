@@ -1,4 +1,4 @@
-"""Changes one thing in the code of a dangerous area, runs the tests that guard it, and lists the changes that no test noticed.
+"""Mutation tests of critical code: change one line, run its tests, and list undetected changes.
 
 ``make mutants``, or ``make mutants AREA="fence lease" EACH=10``. Cosmic Ray finds where its operators (another comparison,
 number, exception, ...) apply; of each area so many are drawn, by a seed. Tests run in a clone of HEAD below ``.millrace``, so

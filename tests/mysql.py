@@ -1,4 +1,4 @@
-"""A real MySQL 8.0 on 127.0.0.1, out of a jar that carries the server; asked through JDBC, as no client is there."""
+"""A real MySQL 8.0 server on 127.0.0.1, started from a jar and queried through JDBC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One message with a field of every kind, for tests of Protobuf."""
+"""A Protobuf message with a field of every type."""
 
 from __future__ import annotations
 

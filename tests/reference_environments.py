@@ -1,4 +1,4 @@
-"""Prints the table of the reference environments in docs/plan.md: dollars, verdict and the most expensive part of each.
+"""Prints the table of the reference environments in docs/plan.md: cost, verdict and the most expensive part of each.
 
 .. code-block:: console
 

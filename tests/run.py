@@ -1,4 +1,4 @@
-"""Run kinds of tests; print one closing line for each and what took how long.
+"""Run kinds of tests; print a result per kind, and the slowest tests.
 
 ``python -m tests.run unit template spark integration``: all but those marked ``slow``;
 ``--slow today`` with the share of them that is due on this day, ``--slow all`` with

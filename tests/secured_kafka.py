@@ -1,4 +1,4 @@
-"""A real Kafka broker that lets in by SCRAM, by PLAIN over TLS and by certificates of its clients alone."""
+"""A real Kafka broker that accepts SCRAM, PLAIN over TLS, and client certificates only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests run in which part, and in which order the parts begin: read by :mod:`tests.run`."""
+"""Assignment of tests to parts, and the order of the parts, for :mod:`tests.run`."""
 
 from __future__ import annotations
 

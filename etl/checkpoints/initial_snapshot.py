@@ -286,11 +286,15 @@ class _Ended:
             if self._sent_back == batch_id:
                 # Otherwise it would be repeated forever, and nothing read.
                 raise LossError(
-                    f"batch {batch_id} must be read {', '.join(ended)}, but Spark still plans it otherwise after a change of the "
-                    "checkpoint; start from the beginning with `millrace checkpoint reset`"
+                    f"batch {batch_id} must be read {', '.join(ended)}, but Spark plans it with other ends "
+                    "again, although they were corrected in the checkpoint; start from the beginning with "
+                    "`millrace checkpoint reset`"
                 )
             self._sent_back = batch_id
-            raise RestartQueryError(f"batch {batch_id} is read again {', '.join(ended)}")
+            raise RestartQueryError(
+                f"batch {batch_id} is read again, with its ends corrected in the checkpoint: "
+                f"{', '.join(ended)}"
+            )
         self.handle(batch, batch_id)
 
 

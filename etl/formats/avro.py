@@ -360,7 +360,8 @@ def datum_type(spark: SparkSession, reader: str, path: str) -> StructType:
         schema = spark.range(1).select(parsed.alias("parsed")).schema["parsed"].dataType
     except TypeError as error:
         raise StartError(
-            f"{path}: this engine has no spark-avro, which the job's jars should hold"
+            f"{path}: spark-avro is missing on this engine; add its jar to the job's jars, as Millrace "
+            "does when it deploys a job"
         ) from error
     except (Py4JJavaError, AnalysisException) as error:
         raise StartError(f"{path}: {errors.describe(error)}") from error

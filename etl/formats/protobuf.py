@@ -110,7 +110,7 @@ def _utf8_text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise protobuf_wire.WireError("a text in it is not UTF-8") from error
+        raise protobuf_wire.WireError("the bytes of a string field are not UTF-8") from error
 
 
 @dataclass(frozen=True)
@@ -292,13 +292,13 @@ def _timestamp(data: bytes) -> datetime:
     seconds = nanos = 0
     for number, kind, raw in protobuf_wire.fields(data):
         if number in (1, 2) and (kind != protobuf_wire.VARINT or isinstance(raw, bytes)):
-            raise SchemaError("wrong type inside a google.protobuf.Timestamp")
+            raise SchemaError("a field of a google.protobuf.Timestamp has the wrong wire type")
         if number == 1:
             seconds = protobuf_wire.to_signed(int(raw), 64)
         elif number == 2:
             nanos = protobuf_wire.to_signed(int(raw), 32)
     if not (_FIRST <= seconds <= _LAST and 0 <= nanos < 1_000_000_000):
-        raise SchemaError("a timestamp out of range")
+        raise SchemaError("a google.protobuf.Timestamp is outside the years 1 to 9999")
     return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
 
 

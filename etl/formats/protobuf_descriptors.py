@@ -144,10 +144,13 @@ def read(data: bytes, name: str, where: str) -> Message:
         kinds = dict(_types(data))
         if name not in kinds or kinds[name].enum:
             known = ", ".join(sorted(n for n, k in kinds.items() if not k.enum and not k.entry)) or "none"
-            raise StartError(f"{where}: no message {name}; it has {known}")
+            raise StartError(f"{where}: the file has no message {name}; its messages are {known}")
         return _message(name, kinds, (), where)
     except protobuf_wire.WireError as error:
-        raise StartError(f"{where}: not a descriptor file: {error}") from error
+        raise StartError(
+            f"{where}: this is not a Protobuf descriptor file, as protoc --descriptor_set_out writes it: "
+            f"{error}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -188,8 +191,8 @@ def _nested_types(
 def _message(name: str, kinds: Mapping[str, _Type], above: tuple[str, ...], where: str) -> Message:
     if name in above:
         raise StartError(
-            f"{where}: message {name} is recursive (it contains itself), and a column cannot be; choose another "
-            "message"
+            f"{where}: message {name} is recursive (it contains itself), which no column of a table can be; "
+            "choose another message"
         )
     found = kinds[name]
     fields = (protobuf_wire.values_by_field(_require_bytes(each)) for each in found.parts.get(2, []))
@@ -208,11 +211,15 @@ def _field(
     label = _number_of_field(parts, 4)
     of = _text_of_field(parts, 6).lstrip(".")
     if kind == GROUP:
-        raise StartError(f"{where}: {above[-1]}.{name} is a group; write it as a message")
+        raise StartError(
+            f"{where}: field {above[-1]}.{name} is a group, which is not supported; declare it as a message"
+        )
     if kind not in SCALARS and kind != MESSAGE:
-        raise StartError(f"{where}: {above[-1]}.{name}: unknown type {kind}")
+        raise StartError(f"{where}: field {above[-1]}.{name} has the unknown type {kind}")
     if of and of not in kinds:
-        raise StartError(f"{where}: the file lacks type {of}; write it with protoc --include_imports")
+        raise StartError(
+            f"{where}: the file lacks the type {of}; write the file again with protoc --include_imports"
+        )
     message = _message(of, kinds, above, where) if kind == MESSAGE else None
     # Of several names of a number the first counts, as for Google's parsers.
     names = dict(reversed([*_enum_values(kinds[of])])) if kind == ENUM else None
@@ -232,13 +239,13 @@ def _number_of_field(parts: Mapping[int, list[Any]], number: int) -> int:
     """Return a number; 0 if absent, which is no valid field number, type or label."""
     value = parts.get(number, [0])[-1]
     if not isinstance(value, int):
-        raise protobuf_wire.WireError(f"field {number} of a descriptor is not a number")
+        raise protobuf_wire.WireError(f"field {number} of the descriptor is not a number")
     return value
 
 
 def _require_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes):
-        raise protobuf_wire.WireError("a number where a message should be")
+        raise protobuf_wire.WireError("the descriptor has a number in the place of a message")
     return value
 
 
@@ -249,4 +256,4 @@ def _text_of_field(parts: Mapping[int, list[Any]], number: int) -> str:
     try:
         return _require_bytes(values[-1]).decode()
     except UnicodeDecodeError as error:
-        raise protobuf_wire.WireError("a name that is not UTF-8") from error
+        raise protobuf_wire.WireError("a name in the descriptor is not UTF-8") from error

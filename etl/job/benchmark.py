@@ -101,7 +101,7 @@ def read_schedule(spark: SparkSession, url: str) -> Schedule:
     except (OSError, ValueError) as error:
         raise StartError(f"--benchmark {url}: {error}") from error
     if not schedule.runs or not schedule.queries:
-        raise StartError(f"--benchmark {url}: the schedule has no queries or no runs")
+        raise StartError(f"--benchmark {url}: the schedule in this file names no queries or no runs")
     return schedule
 
 
@@ -164,21 +164,26 @@ class Benchmark:
         have = {q.name: q for q in self.job_run.job.queries}
         unknown = [name for name in schedule.queries if name not in have]
         if unknown:
-            raise StartError(f"no query {', '.join(unknown)}; the job has {', '.join(have)}")
+            raise StartError(
+                f"the benchmark measures query {', '.join(unknown)}, which the job does not have; the job "
+                f"has {', '.join(have)}"
+            )
         chain = tuple(have[name] for name in schedule.queries)
         first = chain[0]
         if isinstance(first, DeriveSettings) or any(
             route.name is not None or route.source.from_start(1, 1, 1) is None for route in first.routes
         ):
             raise StartError(
-                f"query {first.name}: it cannot be measured; only a query that reads one Kafka topic can"
+                f"query {first.name} cannot be measured; the benchmark measures only a query that reads "
+                "one Kafka topic"
             )
         for query in chain:
             if not isinstance(query, LandSettings):
                 sink = query.sink if isinstance(query, DeriveSettings) else query.routes[0].sink
                 if sink.lake_table is None:
                     raise StartError(
-                        f"query {query.name}: sink {sink.kind} cannot be measured; only an iceberg sink can"
+                        f"query {query.name} cannot be measured, because its sink is {sink.kind}; only a "
+                        "query with an iceberg sink can"
                     )
         return chain
 

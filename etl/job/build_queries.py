@@ -53,7 +53,10 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     queries = tuple(manifests.with_state_check(_with_handlers(run, q, _build_query(run, q))) for q in order)
     lacking = [query.name for query in queries if query.determine_end is None]
     if lacking and run.job.run_every_seconds is not None:
-        raise StartError(f"query {', '.join(lacking)}: its source cannot tell where a bounded run ends")
+        raise StartError(
+            f"query {', '.join(lacking)}: `run_every` needs sources that can tell where a bounded run ends, "
+            "and a source of this query cannot"
+        )
     return queries
 
 

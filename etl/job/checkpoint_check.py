@@ -139,7 +139,7 @@ class CheckpointManifests:
         wrong = manifest.incompatible_changes(differences)
         if wrong:
             raise StartError(
-                f"query {query}: it cannot continue from the checkpoint {self._job.checkpoints}/{query}: "
+                f"query {query} cannot continue from its checkpoint {self._job.checkpoints}/{query}: "
                 + "; ".join(map(str, wrong))
                 + "; "
                 + manifest.advice_for_changes(self._job.environment, self._job.job, query, wrong)

@@ -117,8 +117,9 @@ def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFra
         return rows
     if not isinstance(sink, ListsRowOrder):
         raise SinkError(
-            "the table was truncated at its source, and a sink of this kind cannot list its rows to delete them: empty it, and "
-            "have the connector skip truncates (skipped.operations=t)"
+            "the table was truncated in the source database, but a sink of this kind cannot list its rows to "
+            "delete them: delete the rows of the sink by hand, and let the connector skip truncates "
+            "(skipped.operations=t)"
         )
     later = rows.where(~is_older(orders))
     gone = (

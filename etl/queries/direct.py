@@ -275,8 +275,9 @@ def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> 
     stray = reasons.join(batch, [*envelope.IDENTITY], "left_anti").first()
     if stray is not None:
         raise AccountsError(
-            f"the sink refused row {stray['_id']} ({stray['_why']}), but the batch has no record with this _id: keep "
-            "_id in the transform, and append / and a number to it where the transform makes several rows of a record"
+            f"the sink refused row {stray['_id']} ({stray['_why']}), but the batch has no record with this "
+            "_id: keep _id in the transform, and append / and a number to it where the transform returns "
+            "several rows for a record"
         )
     chosen = with_hash_and_landing_time(batch).join(reasons, [*envelope.IDENTITY])
     bare = redact.redacted_payload(decoder, F.col("payload"))

@@ -68,7 +68,7 @@ class ReferenceTable:
             The message lists all that is missing.
         """
         if not self.table.exists(spark):
-            raise StartError(f"enrichment: there is no table {self.table}")
+            raise StartError(f"enrichment: table {self.table} does not exist")
         columns = spark.table(str(self.table)).columns
         missing = sorted({*self.settings.on.values(), *self.settings.columns.values()} - set(columns))
         if missing:
@@ -124,8 +124,8 @@ class ReferenceTable:
                     same: Any = pairs.where(F.col("ours") == F.col("theirs"))
                 except CapturedException as error:
                     raise StartError(
-                        f"enrichment with {self.table}: {here} is {our.simpleString()}, which cannot be compared with "
-                        f"{there}, {kind.simpleString()}"
+                        f"enrichment with {self.table}: column {here} has type {our.simpleString()}, which "
+                        f"cannot be compared with {there}, of type {kind.simpleString()}"
                     ) from error
                 column = column.cast(
                     same._jdf.queryExecution().analyzed().condition().right().dataType().sql()

@@ -50,7 +50,9 @@ def find_query(run: JobRun, command: str, name: str, kind: str, have: Iterable[F
     spark_settings.prepare(run.spark, run.job)
     by_name = {query.name: query for query in have}
     if name not in by_name:
-        raise StartError(f"{command}: the job has no such {kind}; it has: {', '.join(by_name) or 'none'}")
+        raise StartError(
+            f"{command}: the job has no {kind} of this name; it has: {', '.join(by_name) or 'none'}"
+        )
     return by_name[name]
 
 
@@ -86,7 +88,7 @@ def source_table(run: JobRun, query: str, name: str) -> Table:
     """
     landing = run.table(name)
     if not landing.exists(run.spark):
-        raise StartError(f"query {query}: there is no table {landing}; start the job that lands it first")
+        raise StartError(f"query {query}: table {landing} does not exist; start the job that writes it first")
     there = run.spark.table(str(landing)).columns
     lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in there]
     if lacking:

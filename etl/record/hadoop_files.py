@@ -37,7 +37,7 @@ def read_text(spark: SparkSession, url: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise DamagedFileError(f"{url}: not UTF-8: byte {error.start}") from error
+        raise DamagedFileError(f"{url} is not UTF-8 text (byte {error.start})") from error
 
 
 def read_bytes(spark: SparkSession, url: str) -> bytes:

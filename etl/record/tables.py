@@ -80,7 +80,10 @@ class Table:
         """
         parts = [catalog, *name.split(".")]
         if len(parts) != 3 or not all(_NAME.fullmatch(p) for p in parts):
-            raise StartError(f"table {name!r} in catalog {catalog!r}: write database.table, plain names")
+            raise StartError(
+                f"table {name!r} in catalog {catalog!r}: write the name as database.table, each part with "
+                "letters, digits and _ only"
+            )
         return cls(*parts)
 
     def __str__(self) -> str:
@@ -158,7 +161,9 @@ def create_or_evolve(
     except JVM_ERRORS as error:
         if not _UNSUPPORTED & {cause.getClass().getSimpleName() for cause in causes(error)}:
             raise
-        raise StartError(f"table {table} cannot have the columns {ddl}: {describe(error)}") from error
+        raise StartError(
+            f"table {table} cannot be altered to have the columns {ddl}: {describe(error)}"
+        ) from error
 
 
 def _evolve_or_refuse(spark: SparkSession, table: Table, schema: StructType, report: Reporter | None) -> None:
@@ -166,9 +171,9 @@ def _evolve_or_refuse(spark: SparkSession, table: Table, schema: StructType, rep
     refused = [change.says for change in changes if change.statement is None]
     if refused:
         raise StartError(
-            f"table {table}: {'; '.join(refused)}. A field may be added, and a number made wider (INT to BIGINT, "
-            "FLOAT to DOUBLE, DECIMAL of more digits). Revert any other change, or add a field beside the old one, "
-            "or name another table and replay into it"
+            f"table {table}: {'; '.join(refused)}. A field can be added, and a number made wider (INT to "
+            "BIGINT, FLOAT to DOUBLE, DECIMAL of more digits). Revert any other change, add a field beside "
+            "the old one, or name another table and replay into it"
         )
     # Names and types come from a schema that Spark has parsed, and names are quoted.
     statements = [str(change.statement) for change in changes]
@@ -193,7 +198,7 @@ def refuse_other_columns(spark: SparkSession, table: Table, schema: StructType) 
     ]
     if problems:
         raise StartError(
-            f"table {table}: {'; '.join(problems)}. Start the job, which makes it fit where that is safe"
+            f"table {table}: {'; '.join(problems)}. Start the job: it alters the table where that is safe"
         )
 
 

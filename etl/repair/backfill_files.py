@@ -45,7 +45,7 @@ def of_files(name: str) -> Parts:
             raise StartError(
                 f"--from {request.origin}: "
                 + (
-                    f"{large[0]} is above {LARGEST_BYTES >> 20} MiB: cut it"
+                    f"file {large[0]} is larger than {LARGEST_BYTES >> 20} MiB, the limit: split it"
                     if large
                     else "there are no files"
                 )

@@ -135,7 +135,9 @@ def landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBackfill
     parts = _parts_of_source(run, query.name, route, request)
     table = run.table(query.table)
     if not table.exists(spark):
-        raise StartError(f"--backfill {query.name}: there is no table {table}: start the job, which makes it")
+        raise StartError(
+            f"--backfill {query.name}: table {table} does not exist; start the job, which creates it"
+        )
     decoder = decoder_of(spark, route)
     tables.refuse_other_columns(spark, table, land.table_schema(decoder.schema))
     return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), run.report)

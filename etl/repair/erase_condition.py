@@ -60,11 +60,13 @@ class Condition:
         try:
             nodes = list(_nodes(self._tree))
         except (CapturedException, Py4JJavaError) as error:
-            raise ConditionError(f"not an SQL condition: {first_line(error)}") from error
+            raise ConditionError(f"the condition is not valid in Spark SQL: {first_line(error)}") from error
         if any("Subquery" in _node_type(node) or _node_type(node) == "Exists" for node in nodes):
-            raise ConditionError("it has a subquery; write the values into the condition")
+            raise ConditionError(
+                "the condition has a subquery; write the values themselves into the condition"
+            )
         if not self.columns:
-            raise ConditionError("it names no column, so it is true of every record or of none")
+            raise ConditionError("the condition names no column, so it is true for every record or for none")
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

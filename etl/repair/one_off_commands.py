@@ -43,7 +43,7 @@ def replayer(run: JobRun, name: str) -> Replayer | RefusedRowReplayer:
     target = query.table if isinstance(query, LandSettings) else query.dead_letters
     table = run.table(target)
     if not table.exists(run.spark):
-        raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
+        raise StartError(f"--replay {name}: table {table} does not exist, because nothing was landed yet")
     tables.refuse_other_columns(run.spark, table, land.table_schema(decoder.schema))
     onward = None
     if not isinstance(query, LandSettings):
@@ -94,9 +94,9 @@ def _refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRowRepla
     assert query.dead_letters is not None, f"{query.name}: no table of dead letters"
     if query.key:
         raise StartError(
-            f"--replay {query.name}: its rows are results of many records, which later results replace, so an old row "
-            "cannot be written again; fix the transform or the sink, and give the query a new checkpoint with "
-            "`millrace checkpoint reset`, which computes all results again"
+            f"--replay {query.name}: each of its rows is a result of many records, which a later result "
+            "replaces, so an old row cannot be written again. Fix the transform or the sink, and give the "
+            "query a new checkpoint with `millrace checkpoint reset`, which computes all results again"
         )
     letters = run.table(query.dead_letters)
     if not letters.exists(run.spark):

@@ -68,7 +68,8 @@ def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[s
             raise StartError(f"--corrected {url}: line {number}: {error}") from error
         if root_identity(identity, mark) in roots:
             raise StartError(
-                f"--corrected {url}: line {number}: {identity} occurs a second time; keep one of the lines"
+                f"--corrected {url}: line {number}: identity {identity} occurs a second time; keep one "
+                "of the lines"
             )
         roots.add(root_identity(identity, mark))
         payloads[identity] = payload
@@ -86,14 +87,14 @@ def _corrected(line: Any) -> tuple[str, bytes]:
             return line["id"], line["payload"].encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"payload cannot be encoded as UTF-8, because it has half a surrogate pair: {error.reason}"
+                f"payload cannot be encoded as UTF-8, because it has half of a surrogate pair: {error.reason}"
             ) from error
     if set(line) == {"id", "payload_base64"}:
         try:
             return line["id"], base64.b64decode(line["payload_base64"], validate=True)
         except binascii.Error as error:
             raise ValueError(f"payload_base64: {error}") from error
-    raise ValueError(f"it has the keys {', '.join(sorted(line))}; {allowed}")
+    raise ValueError(f"the line has the keys {', '.join(sorted(line))}; {allowed}")
 
 
 def root_identity(identity: str, mark: str = MARK) -> str:
@@ -279,8 +280,9 @@ class Replayer(LetterReplay):
                 written = IcebergSink(self.table).append(rows, LookUp(within)).written
                 if written != balance.landed:
                     raise AccountsError(
-                        f"the replay counted {balance}, but {written} of its rows were new in {self.table}; another "
-                        "replay may have run at the same time, so replay again"
+                        f"the record counts of the replay do not match table {self.table}: it counted "
+                        f"{balance}, but {written} of its rows are new in the table. Another replay may have "
+                        "run at the same time, so replay again"
                     )
             return balance
         finally:

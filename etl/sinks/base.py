@@ -248,7 +248,8 @@ def version_of(rows: DataFrame, place: BatchPlace | None) -> int | None:
         return None
     if place is None:
         raise SinkError(
-            "results can be written only in batches, whose number tells which of two results is the later one"
+            "these rows belong to no batch, such as those of a replay; without a batch number it is "
+            "unknown which of two results with one identity is later, so nothing was written"
         )
     return place.version
 
@@ -288,8 +289,8 @@ def check_map_keys(kind: DataType, what: str) -> None:
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType | BooleanType | NumericType):
             raise StartError(
-                f"{what}: a map's keys are {kind.keyType.simpleString()}, which have no form as names in JSON: "
-                "cast them to STRING in the transform"
+                f"{what}: a map has keys of type {kind.keyType.simpleString()}, which JSON cannot represent "
+                "as names: cast them to STRING in the transform"
             )
         check_map_keys(kind.valueType, what)
     elif isinstance(kind, ArrayType):
@@ -372,7 +373,10 @@ def refuse_nothing(letters: DataFrame) -> None:
     SinkError
         It refused some: its settings name no table for them.
     """
-    raise SinkError(f"the sink refused {letters.count()} rows, but the query has no table of dead letters")
+    raise SinkError(
+        f"internal error of Millrace: the sink refused {letters.count()} rows, but this query has no table "
+        "for dead letters"
+    )
 
 
 def open_sink(

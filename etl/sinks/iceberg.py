@@ -142,8 +142,8 @@ class IcebergSink:
         except JVM_ERRORS as error:
             if any(cause.getClass().getSimpleName() == "ValidationException" for cause in causes(error)):
                 raise ConflictError(
-                    f"table {self.table}: another writer added rows after the look-up for duplicates, so nothing was "
-                    "committed"
+                    f"table {self.table}: another writer added rows while this batch was compared with the "
+                    "table, so the batch was not committed"
                 ) from error
             raise
 

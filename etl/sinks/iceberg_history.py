@@ -45,7 +45,8 @@ class IcebergHistorySink:
         """
         if self.table.exists(spark) and VALID_FROM not in spark.table(str(self.table)).columns:
             raise StartError(
-                f"table {self.table}: it has no history, as it lacks {VALID_FROM}: name another table"
+                f"table {self.table} keeps no history, because it lacks the column {VALID_FROM}: name "
+                "another table"
             )
         tables.create_or_evolve(spark, self.table, schema, time=None, report=self.report)
 

@@ -115,8 +115,8 @@ class KeyedIcebergSink:
                     if "MERGE_CARDINALITY_VIOLATION" not in whole_text(error):
                         raise
                     raise SinkError(
-                        f"table {self.table}: two results of one batch have the same {', '.join(self.key)}: the key must "
-                        "name every column by which the transform groups"
+                        f"table {self.table}: two results of one batch have the same values of "
+                        f"{', '.join(self.key)}: the key must name every column by which the transform groups"
                     ) from error
             return WriteCounts(None, span["rows"], None, unordered)
 

@@ -107,10 +107,12 @@ class KafkaSink:
         key, topic = self.settings.key, self.settings.topic
         check_map_keys(schema, f"Kafka topic {topic}")
         if key is not None and key not in schema.fieldNames():
-            raise StartError(f"Kafka topic {topic}: rows have no column {key} for its key")
+            raise StartError(
+                f"Kafka topic {topic}: the sink's key is column {key}, which the rows do not have"
+            )
         topics = self._topics(spark)
         if topic not in topics:
-            raise StartError(f"there is no Kafka topic {topic} on {bootstrap_servers(self.connection)}")
+            raise StartError(f"Kafka topic {topic} does not exist on {bootstrap_servers(self.connection)}")
 
     def _topics(self, spark: SparkSession) -> set[str]:
         try:
@@ -183,7 +185,9 @@ class KafkaSink:
             return self._write(rows, place, refuse, reread)
         except (StartError, NoAnswerError) as error:
             self._login_options.forget()
-            raise SinkError(f"Kafka topic {self.settings.topic} cannot be written: {error}") from error
+            raise SinkError(
+                f"records cannot be written to Kafka topic {self.settings.topic}: {error}"
+            ) from error
         except BaseException:
             self._login_options.forget()
             raise

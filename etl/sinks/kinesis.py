@@ -70,7 +70,7 @@ class RecordWriter(RequestWriter):
         size = len(data) + len(key.encode())
         if size > self.max_record_bytes:
             raise UnsupportedRowError(
-                f"the record has {size} bytes with its key; the limit is {self.max_record_bytes}"
+                f"the record has {size} bytes with its partition key; the limit is {self.max_record_bytes}"
             )
         return {"Data": data, "PartitionKey": key}, size
 
@@ -171,7 +171,7 @@ class KinesisSink:
         key, what = self.settings.key, f"Kinesis stream {self.settings.stream}"
         check_map_keys(schema, what)
         if key is not None and key not in schema.fieldNames():
-            raise StartError(f"{what}: rows have no column {key} for its key")
+            raise StartError(f"{what}: the sink's key is column {key}, which the rows do not have")
         aws_clients.ask_at_start(
             what,
             self._tail.client(),

@@ -72,7 +72,7 @@ class Http:
         self._session = URLLib3Session(timeout=_SECONDS, verify=trusted)
         self._credentials = get_session().get_credentials()
         if self._credentials is None:
-            raise SinkError(f"{self.endpoint}: there are no credentials to sign requests with")
+            raise SinkError(f"{self.endpoint}: the job has no AWS credentials with which to sign requests")
 
     def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """Send a request, signed by the job's role (AWS Signature Version 4); return its status and answer.
@@ -158,7 +158,7 @@ class DocumentWriter(RequestWriter):
         identity = self.document_id(record)
         length = len(identity.encode())
         if not 0 < length <= ID_BYTES:
-            raise UnsupportedRowError(f"the id has {length} bytes; OpenSearch allows 1 to {ID_BYTES}")
+            raise UnsupportedRowError(f"the id has {length} bytes; OpenSearch allows 1 to {ID_BYTES} bytes")
         entry = bulk_action_line(identity, self.version, deletes=record.deleted) + b"\n"
         entry += b"" if record.deleted else document(record.text) + b"\n"
         return entry, len(entry)
@@ -216,11 +216,9 @@ class DocumentWriter(RequestWriter):
         try:
             results = [next(iter(item.values())) for item in json.loads(answer)["items"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise SinkError(f"{what}: not the answer of a bulk request: {answer[:200]!r}") from error
+            raise SinkError(f"{what}: unexpected response to a bulk request: {answer[:200]!r}") from error
         if len(results) != count:
-            raise SinkError(
-                f"{what}: {count} documents were sent, but the domain answered for {len(results)}"
-            )
+            raise SinkError(f"{what}: {count} documents were sent, but the response lists {len(results)}")
         return results
 
 
@@ -253,11 +251,12 @@ class LatestWriter(DocumentWriter):
             there = json.loads(answer)["docs"] if status == 200 else None
         except (ValueError, KeyError) as error:
             raise SinkError(
-                f"OpenSearch index {self.index}: not the answer of _mget: {answer[:200]!r}"
+                f"OpenSearch index {self.index}: unexpected response to a request of _mget: {answer[:200]!r}"
             ) from error
         if there is None or len(there) != len(waiting):
             raise SinkError(
-                f"OpenSearch index {self.index}: status {status}: {answer[:500].decode(errors='replace')}"
+                f"OpenSearch index {self.index}: the domain responded with status {status}: "
+                f"{answer[:500].decode(errors='replace')}"
             )
         later: list[Entry] = []
         for (record, _), identity, result in zip(waiting, ids, there, strict=True):
@@ -363,7 +362,8 @@ class OpenSearchSink:
         """
         if "millrace" in schema.fieldNames():
             raise StartError(
-                "OpenSearch: column millrace is reserved for identity and times; rename it in the transform"
+                "OpenSearch: the column name `millrace` is reserved for identity and times; rename the "
+                "column in the transform"
             )
         where = f"{self.settings.endpoint}/{self.settings.index}"
         check_map_keys(schema, where)
@@ -374,7 +374,10 @@ class OpenSearchSink:
         except SinkError as error:
             raise StartError(f"{where}: {error}") from error
         if status != 200:
-            raise StartError(f"{where}: status {status}; the index must be there, with its mapping")
+            raise StartError(
+                f"{where}: the domain responded with status {status}; create the index with its mapping "
+                "before the job starts"
+            )
 
     def write(
         self,

@@ -68,7 +68,8 @@ class ParquetSink:
                 hadoop_files.write_text(spark, f"{path}/{FOLDER}/{_SHAPE}", _schema_text(shape))
             elif (text := hadoop_files.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _schema_text(shape):
                 raise StartError(
-                    f"{path}: it holds rows of {text}, not of {_schema_text(shape)}; name another folder"
+                    f"{path}: the folder holds rows with {text}, but this query writes rows with "
+                    f"{_schema_text(shape)}; name another folder"
                 )
         except OSError as error:
             raise StartError(f"{path}: {error}") from error

@@ -62,8 +62,9 @@ def missing_records_error(positions: Mapping[str, str], tables: Sequence[Table])
     listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
     names = ", ".join(dict.fromkeys(map(str, tables)))
     return LossError(
-        f"this batch continues at {listed}, but some of these positions are not in {names}: the last records that a "
-        "connector read were not landed. A new checkpoint reads the streams again, and lands what is missing once"
+        f"this batch continues at {listed}, but some of these positions are not in {names}: the last records "
+        "that the connector read were not landed. Give the query a new checkpoint (`millrace checkpoint "
+        "reset`): it reads the streams again, and lands what is missing once"
     )
 
 

@@ -179,9 +179,9 @@ class StreamIdentities:
                 self._file = IdentityFile.parse(text)
             except ValueError as error:
                 raise StartError(
-                    f"query {self.name}: the file {self.name}.sources.json beside the checkpoint cannot be read: "
-                    f"{error}; restore it, or delete it if no topic or stream of the query was deleted and created "
-                    "again since its last run"
+                    f"query {self.name}: the file {self.name}.sources.json beside the checkpoint cannot be "
+                    f"read: {error}. Restore it, or delete it if no topic or stream of the query was deleted "
+                    "and created again since its last run"
                 ) from error
         return self._file
 

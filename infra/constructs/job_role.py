@@ -86,8 +86,8 @@ class JobRole(iam.Role):
         parts = split_into_policies(grants, size)
         if len(parts) > ATTACHED:
             raise InfrastructureError(
-                f"{description}: its permissions take {len(parts)} policies, and IAM gives a role {ATTACHED}: "
-                "give some of its queries to another job, or name a `role` that exists"
+                f"{description}: its permissions need {len(parts)} policies, but IAM allows a role "
+                f"{ATTACHED}: move some of its queries to another job, or name an existing role in `role`"
             )
         policies = []
         for number, part in enumerate(parts, start=1):

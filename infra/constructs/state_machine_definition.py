@@ -344,9 +344,9 @@ def _measuring_states(engine: EngineCalls, write: _StateWriter, silenced: Sequen
         "KeepAlarmsAfterAll": alarm_actions("on", silenced, "CannotDrain"),
         "CannotDrain": fail_state(
             "CannotDrain",
-            "'a batch took ' & $string($slowest) & ' s within the last hours, and EMR Serverless waits for "
-            f"{LONGEST_GRACE_SECONDS} s at most: nothing was stopped; stop cuts the batch, and the next start "
-            "runs it again'",
+            "'the slowest batch of the last hours took ' & $string($slowest) & ' s, but EMR Serverless waits at "
+            f"most {LONGEST_GRACE_SECONDS} s for a batch to end, so nothing was stopped; `millrace stop` cuts the "
+            "batch off, and the next start runs it again'",
         ),
     }
 

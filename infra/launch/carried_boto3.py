@@ -39,9 +39,10 @@ def boto3_files() -> Mapping[str, Path]:
         here = _version_and_digest(name, files)
         if here != lock[name]:
             raise InfrastructureError(
-                f"{name} {here['version']} is not the one that this version of Millrace carries to engines "
-                f"({lock[name]['version']}, by digest): install your project's requirements-deploy.txt or "
-                "requirements-sandbox.txt with pip install --require-hashes"
+                f"{name} {here['version']} is installed, but this version of Millrace packs "
+                f"{lock[name]['version']}, with the digest of its lock file, for the engines: install your "
+                "project's requirements-deploy.txt or requirements-sandbox.txt with pip install "
+                "--require-hashes"
             )
         paths |= files
     return paths

@@ -153,8 +153,8 @@ def asset_url(asset: Asset) -> str:
     url = text.replace("${AWS::AccountId}", stack.account).replace("${AWS::Region}", stack.region)
     if re.search(r"\$\{", url):
         raise InfrastructureError(
-            f"the address of {asset.node.path} is known only at deployment: {url}; give the stack an account and a "
-            "region"
+            f"the address of {asset.node.path} is known only at deployment ({url}), but it is needed before: "
+            "give the stack an account and a region"
         )
     return str(url)
 

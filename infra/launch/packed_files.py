@@ -48,7 +48,7 @@ def project_files(root: Path) -> list[Path]:
             + ", ".join(f"{file.relative_to(root)} ({file.stat().st_size:,})" for file in largest)
         )
     if faults:
-        raise InfrastructureError("not packed for the jobs:\n" + "\n".join(sorted(faults)))
+        raise InfrastructureError("these files cannot be packed for the jobs:\n" + "\n".join(sorted(faults)))
     return files
 
 

@@ -86,7 +86,11 @@ class TriedChanges:
         for each in self.files:
             try:
                 if _read_text(each.file) != each.before:
-                    raise _problem(each.name, "changed by somebody else meanwhile", "the file as it was read")
+                    raise _problem(
+                        each.name,
+                        "changed by another program while this command ran",
+                        "a file that stays as this command read it; repeat the command",
+                    )
                 with tempfile.NamedTemporaryFile(
                     "w", encoding="utf-8", newline="", dir=each.file.parent, prefix=".", delete=False
                 ) as stream:
@@ -96,7 +100,7 @@ class TriedChanges:
                 new.replace(each.file)
             except OSError as error:
                 raise _problem(
-                    each.name, error.strerror or str(error), "a file that can be written"
+                    each.name, error.strerror or str(error), "a file that you have permission to write"
                 ) from error
 
 
@@ -132,7 +136,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
                     line,
                     change.key,
                     _shown_value(now),
-                    f"{_shown_value(change.old)}, as when the advice was made",
+                    f"{_shown_value(change.old)}, the value from which the advice was made; make the advice again",
                 )
             )
     if problems:
@@ -147,7 +151,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
             texts[target] = remove(text, path) if removed else set_value(text, path, change.new)
         except EditError as error:
             name, old = environment.places.name(target), _shown_value(change.old)
-            raise _problem(name, old, f"{error}: change it by hand", change.key) from None
+            raise _problem(name, old, f"{error}; change the value by hand", change.key) from None
     found = [
         EditedFile(each, environment.places.name(each), _read_text(each), text)
         for each, text in texts.items()
@@ -233,7 +237,10 @@ def _check_only_asked_changed(
     if strange:
         first = dotted_path(sorted(strange, key=str)[0])
         raise _problem(
-            edited[0].name, first, "a value that no other shares by an anchor: change it by hand", first
+            edited[0].name,
+            first,
+            "a value without a YAML anchor that other keys share; change it by hand",
+            first,
         )
     for key, value in values.items():
         if _value(after, key) != value and value is not None:

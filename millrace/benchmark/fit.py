@@ -116,7 +116,8 @@ def fit_model(
     """
     if len({each.limit for each in points}) < 2:
         raise FitError(
-            "the fit needs at least two limits to tell overhead from work; measure more with --levels"
+            "all runs had the same limit of records per batch, but at least two limits are needed to "
+            "tell fixed cost from work per record; measure more with --levels"
         )
     # Where every batch was one wave, the wave's cost cannot be separated from the fixed cost.
     waves = len({each.waves for each in points}) > 1

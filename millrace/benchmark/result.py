@@ -80,8 +80,8 @@ def fit_outcome(
     chosen, first = fits[costliest], ordered[0]
     if chosen.held_out_error is None:
         raise FitError(
-            "the fit needs at least three limits, because the largest is held out to score it; measure more with "
-            "--levels"
+            "at least three limits of records per batch are needed, because the largest one only checks the "
+            "fit; measure more with --levels"
         )
     every = settled_points(ordered, costliest).points
     result = BenchmarkResult(

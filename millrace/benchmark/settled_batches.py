@@ -103,8 +103,8 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
         what = f"{query} with {limit:,} records a batch over {partitions} partitions"
         if cell not in enough:
             raise FitError(
-                f"no run of {what} has {LEAST} batches after the warm-up; run {repetitions[0].number}, for example, "
-                f"has {len(repetitions[0].batches)} batches in all; measure more with --batches"
+                f"no run of {what} has {LEAST} batches after the warm-up; run {repetitions[0].number}, for "
+                f"example, has {len(repetitions[0].batches)} batches in all; measure more with --batches"
             )
         if len(repetitions) > 1 and len(groups[cell]) < 2:
             listed = ", ".join(str(len(run.batches)) for run in repetitions)

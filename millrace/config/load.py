@@ -156,7 +156,7 @@ def _environment_file(name: str, root: FilePath, texts: Mapping[FilePath, str]) 
         file = FilePath(name).resolve()
         if file not in texts and not is_file(file):
             hint = explain.nearest(file.stem, environments(root))
-            raise ConfigurationError([Problem(name, 0, "", "no such file", "a YAML file that exists", hint)])
+            raise ConfigurationError([Problem(name, 0, "", "no such file", "an existing YAML file", hint)])
         return file
     file = root / "environments" / f"{name}.yaml"
     if not is_file(file):

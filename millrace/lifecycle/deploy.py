@@ -285,7 +285,7 @@ def _start_drained_jobs(
 
 def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     """Stop an EMR Serverless application, which accepts changes only when it is stopped."""
-    with translate_aws_errors(f"stopping the application of {job}"):
+    with translate_aws_errors(f"cannot stop the application of {job}"):
         application = outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
             "ApplicationId"
         )
@@ -301,7 +301,8 @@ def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[st
         ) not in _STOPPED:
             if time.monotonic() > deadline:
                 raise DeployError(
-                    f"application {application} of {job} is still {state}: stop it, deploy again"
+                    f"application {application} of {job} is still {state}, so it cannot be changed: stop "
+                    "it and deploy again"
                 )
             time.sleep(2)
 

@@ -123,7 +123,10 @@ def upgrade(
                 keeps=False,
             )
         except UnknownHealthError as unseen:
-            raise UpgradeError(f"{error}\n{job} is rolled back: {unseen}") from error
+            raise UpgradeError(
+                f"{error}\n{job} is rolled back, but it is unknown whether the previous version is healthy: "
+                f"{unseen}"
+            ) from error
         except (AwsError, DeployError, UpgradeError) as worse:
             raise UpgradeError(f"{error}\nthe rollback failed too: {worse}") from error
         raise UpgradeError(

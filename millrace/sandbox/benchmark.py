@@ -93,7 +93,8 @@ def fill_topic(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, 
                 producer.poll(0)
     if left := producer.flush(_FLUSH_SECONDS):
         raise SandboxError(
-            f"{left:,} of {sent:,} records did not reach the broker in {_FLUSH_SECONDS} s; see kafka.log, or send fewer"
+            f"{left:,} of {sent:,} records did not reach the Kafka broker within {_FLUSH_SECONDS} s; "
+            "read kafka.log, or send fewer records"
         )
     return sent
 

@@ -208,7 +208,7 @@ def _print_outcome(console: Console, sandbox: Sandbox, outcome: DrillResult) -> 
     )
     dead = letters.filter(pc.greater(pc.binary_length(letters["_bytes"]), 0)).slice(0, 1).to_pylist()
     for letter in dead:
-        console.print(f"one dead letter of {outcome.landed_table}")
+        console.print(f"an example of the dead letters in {outcome.landed_table}:")
         for name, value in (
             ("identity", letter["_id"]),
             ("reason", f"stage {letter['_stage']}: {letter['_error']}"),
@@ -233,7 +233,7 @@ def _show_phases(console: Console, phases: Phases) -> None:
 def _show_addresses(console: Console, sandbox: Sandbox) -> None:
     history = history_server()
     keep_record(sandbox)
-    console.print("left running (stop with `millrace sandbox stop`):")
+    console.print("these servers keep running (stop them with `millrace sandbox stop`):")
     for what, where in (
         ("history server", history),
         ("S3 and the other services", sandbox.stack.endpoint),

@@ -322,7 +322,7 @@ def wait_for(
         nonlocal last
         last = ""
         try:
-            with translate_aws_errors(f"waiting for {what}"):
+            with translate_aws_errors(f"error while waiting for {what}"):
                 return reached()
         except ThrottledError as error:
             last = f" ({error})"
@@ -346,7 +346,7 @@ def aws_errors(what: str) -> Iterator[None]:
         A file cannot be read.
     """
     try:
-        with translate_aws_errors(f"asking the catalog for {what}"):
+        with translate_aws_errors(f"cannot read {what} from the catalog"):
             yield
     except OSError as error:
         raise DrillError(f"{what} cannot be read: {error}") from error

@@ -52,8 +52,8 @@ def running_spark(environment: Environment) -> SandboxSpark:
     record = json.loads(_RECORD.read_text()) if _RECORD.exists() else {}
     if record.get("environment") != environment.name or not answers(record["localstack"]):
         raise SandboxError(
-            f"environment {environment.name} is not running in the sandbox: `millrace sandbox run --env {environment.name} "
-            "--keep` leaves it running"
+            f"environment {environment.name} is not running in the sandbox; start it with `millrace sandbox "
+            f"run --env {environment.name} --keep`"
         )
     stack = LocalStack(endpoint=record["localstack"], region=record["region"], process=None)
     return SandboxSpark(stack=stack, kafka=record["kafka"])
@@ -195,7 +195,7 @@ def run_once(
         status = run.process.popen.wait()
     said = [each for each in run.events() if each["event"] == event]
     if not said:
-        raise SandboxError(f"{what} ended with status {status} before its end:\n{run.process.tail()}")
+        raise SandboxError(f"{what} ended with status {status} and without a result:\n{run.process.tail()}")
     return said[-1]
 
 

@@ -108,7 +108,10 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"altered"')]
     if done.returncode != 0 or not lines:
-        raise SandboxError(f"the tables could not be compared:\n{(done.stderr or done.stdout)[-2000:]}")
+        raise SandboxError(
+            "the start cannot be rehearsed, because the tables could not be "
+            f"compared:\n{(done.stderr or done.stdout)[-2000:]}"
+        )
     told = json.loads(lines[-1])
     return Rehearsal(
         {table: tuple(changes) for table, changes in told["altered"].items()},

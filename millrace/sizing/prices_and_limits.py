@@ -237,7 +237,10 @@ def _project_table(region: str, root: Path | None) -> PriceTable | None:
     except (OSError, ValueError, YAMLError) as error:
         raise ValueError(f"{PRICES}/{region}.yaml: {error}") from error
     if found.region != region:
-        raise ValueError(f"{PRICES}/{region}.yaml: it is of {found.region}")
+        raise ValueError(
+            f"{PRICES}/{region}.yaml has the prices of another region, {found.region}; write the prices of "
+            f"{region} with `millrace prices update --region {region}`"
+        )
     return found
 
 

@@ -330,9 +330,9 @@ def _reachable_cluster(environment: Environment, clusters: Mapping[str, Any]) ->
         [
             Finding(
                 ("kafka", cluster_names[0]),
-                "a cluster that this environment makes, inside a VPC that nothing from outside reaches",
-                "a cluster that exists already or is external, and whose brokers can be reached from here",
-                "--without-kafka verifies the engines on a Kinesis stream",
+                "made by this environment, in a VPC that cannot be reached from here",
+                "a cluster that exists already or is external, with brokers that can be reached from here",
+                "with --without-kafka, the engines are verified on a Kinesis stream",
             )
         ]
     )

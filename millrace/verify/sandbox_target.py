@@ -90,7 +90,8 @@ def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxPlace]:
     """
     if copy.names.account != localstack.ACCOUNT:
         raise DrillError(
-            f"the copy is for account {copy.names.account}, but the sandbox is account {localstack.ACCOUNT}"
+            f"the copy of the environment is for account {copy.names.account}, but the sandbox uses "
+            f"account {localstack.ACCOUNT}"
         )
     with ExitStack() as stack:
         stack.enter_context(only_one())

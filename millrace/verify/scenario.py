@@ -86,7 +86,7 @@ class Traffic:
         )
         feed = Feed(Generator(payloads.schema, choose).record, payloads, shape, choose)
         try:
-            with translate_aws_errors(f"sending to {self.source.kind}"):
+            with translate_aws_errors(f"cannot send records to {self.source.kind}"):
                 self.producer.send(self._paced(feed, stop), sent=lambda _: None)
         except ThrottledError as error:
             # The producer has given up after its retries: callers must not retry.
@@ -178,7 +178,7 @@ class ScenarioRun(Drill):
         # To double the shards and back: a split of each shard, then a merge of each pair.
         after = 2 * SHARDS if before == SHARDS else SHARDS
         self.say(f"resharding: {before} to {after} shards")
-        with translate_aws_errors(f"resharding {stream}"):
+        with translate_aws_errors(f"cannot reshard {stream}"):
             kinesis.update_shard_count(
                 StreamName=stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING"
             )

@@ -1,4 +1,4 @@
-"""``python -m tests.advisor``: real runs with one fault each, read by the advisor; writes docs/advisor.md.
+"""Run the advisor on real runs with one known fault each, and write docs/advisor.md: ``python -m tests.advisor``.
 
 What a run came to is kept below ``.millrace/sandbox/advisor``, so that runs can be made a few at a time; ``--again`` makes
 none and judges the logs again.

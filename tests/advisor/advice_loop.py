@@ -1,4 +1,4 @@
-"""The loop of the design, closed on real runs: ``python -m tests.advisor.advice_loop``.
+"""Plan, run, advise and plan again, on real runs: ``python -m tests.advisor.advice_loop``.
 
 A project of its own is deployed to LocalStack, and its job is started from the deployed launch document, with a limit that is
 lower than what arrives. ``millrace advise`` reads the event log where the run left it in S3 and writes the change into the

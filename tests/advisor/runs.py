@@ -1,4 +1,4 @@
-"""Which runs there are, what the advisor must say of each, and how one is made."""
+"""List of the advisor's runs: how each is made, and which findings are expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connector as it is, without what the core does about it: shows what a round would miss, and that it can.
+"""The source connector without the core's guards, to show that a round detects loss.
 
 Begins the entry script of ``python -m tests.faults --bare``.
 """

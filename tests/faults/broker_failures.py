@@ -1,4 +1,4 @@
-"""Brokers that go away: ``python -m tests.faults.broker_failures``.
+"""Fault test of Kafka brokers that stop: ``python -m tests.faults.broker_failures``.
 
 Three brokers, a topic with three copies of everything and at least two in step, and the land job. While records flow the leader of a
 partition is killed (kill -9) and comes back, each broker in turn is ended and started as an upgrade of a cluster does it, and

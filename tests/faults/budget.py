@@ -1,4 +1,4 @@
-"""The fault suite within a budget: ``make faults BUDGET=10``, or ``python -m tests.faults.budget --minutes 10``.
+"""Run the fault suite within a time budget: ``make faults BUDGET=10``, or ``python -m tests.faults.budget --minutes 10``.
 
 Each part is a program of this folder. Parts that were never run come first, then those whose run is the oldest; a part that would
 take longer than what is left is put off to the next time. What each

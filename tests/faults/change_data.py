@@ -1,4 +1,4 @@
-"""A database under random transactions, and the tables that a job keeps of it: ``python -m tests.faults.change_data``.
+"""Fault test of change data from a database with random transactions: ``python -m tests.faults.change_data``.
 
 PostgreSQL, Debezium in Kafka Connect, a broker and the job are real programs. Two sessions write while the connector makes snapshots, the
 connector and the job are killed in turn, the table is truncated, gets a column and a wider type. In the end the current rows, by two keys,

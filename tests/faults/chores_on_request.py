@@ -1,4 +1,4 @@
-"""Lets a job do its chores whenever a file asks for them; the entry script begins with importing it."""
+"""Makes a job run its maintenance whenever a file requests it; imported first by the entry script."""
 
 from __future__ import annotations
 

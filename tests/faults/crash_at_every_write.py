@@ -1,4 +1,4 @@
-"""Every write a crash point: ``python -m tests.faults.crash_at_every_write --kind land-kafka``.
+"""Crash a job at every write of a batch: ``python -m tests.faults.crash_at_every_write --kind land-kafka``.
 
 A batch's every mutation outside its process is numbered: writes to S3 (checkpoints, data, metadata), and statements of PostgreSQL
 that change something (the catalog's commits, the rows of a sink). Proxies stand before both. At each number, in a batch of its

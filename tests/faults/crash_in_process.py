@@ -1,4 +1,4 @@
-"""Every write of a batch a crash point, in one process: ``python -m tests.faults.crash_in_process``.
+"""Crash a job at every write of a batch, within one process: ``python -m tests.faults.crash_in_process``.
 
 As :mod:`tests.faults.crash_at_every_write`, without starting a driver: from a write on nothing that the job does has an effect any more, neither on
 S3 nor on PostgreSQL, which is what a kill leaves behind. The job is then started again, with nothing of its state in memory. Tables are

@@ -1,4 +1,4 @@
-"""A job before servers whose every mutation is numbered: started, killed, and held against the ledger of what was sent."""
+"""A job whose writes to servers are numbered: started, killed at one of them, and compared with the ledger of sent records."""
 
 from __future__ import annotations
 

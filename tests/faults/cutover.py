@@ -1,4 +1,4 @@
-"""The changes over that ``millrace import`` tells, run: ``python -m tests.faults.cutover``.
+"""Run the cut-overs that ``millrace import`` describes: ``python -m tests.faults.cutover``.
 
 Somebody else's job (``old_job.py``: plain Spark, no identity in its rows) copies a topic into a table with the records' times
 and into one without. The producers' times are up to two seconds out of order. ``millrace import`` writes its environment twice,

@@ -1,4 +1,4 @@
-"""Disks that are full: ``python -m tests.faults.full_disk``, as root, since it mounts small file systems.
+"""Fault test with full disks, as root because it mounts small file systems: ``python -m tests.faults.full_disk``.
 
 A job lands a topic. The checkpoints, Spark's local directory or the tables lie on a file system in memory that is filled before a
 start or in the middle of a batch. The job must end with one message that says that there is no space, with status 1 (2 where

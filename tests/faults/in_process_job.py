@@ -1,4 +1,4 @@
-"""A job of one to two queries, run in this process as ``etl.main`` runs it: started, ended, compared in seconds."""
+"""A job that starts and stops within this process in seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of one to two queries, as launch documents have them, and their tables held against the ledger of what was sent."""
+"""Launch documents of small jobs, and the comparison of their tables with the ledger of sent records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job moves, again and again: to a later line of Spark and back, or its query to a job on another engine.
+"""Fault test of moves: a job to another Spark line and back, a query to a job on another engine.
 
 .. code-block:: console
 

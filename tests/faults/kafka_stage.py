@@ -1,4 +1,4 @@
-"""The same stage with a topic of a real Kafka broker in the place of the stream."""
+"""Test stage with a topic of a real Kafka broker as the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same stage with few keys, and a query that keeps the last record of each."""
+"""Test stage with few keys and a query that keeps the last record of each key."""
 
 from __future__ import annotations
 

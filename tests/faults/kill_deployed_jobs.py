@@ -1,4 +1,4 @@
-"""kill -9 of deployed jobs with direct and stateful queries: ``python -m tests.faults.kill_deployed_jobs --kills 5``.
+"""Fault test with kill -9 of deployed jobs: ``python -m tests.faults.kill_deployed_jobs --kills 5``.
 
 An environment of its own is synthesised and deployed to LocalStack, and each job is started from the launch document
 that the deployment has written: a topic of a real broker straight into a table; windows and distinct purchases over

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of writes to sinks: ``python -m tests.faults.kill_during_sink_writes --kills 10``.
+"""Fault test with kill -9 during writes to sinks: ``python -m tests.faults.kill_during_sink_writes --kills 10``.
 
 One job of direct queries reads a topic of a real broker and writes PostgreSQL, another topic, Kinesis (kinesalite),
 DynamoDB (moto's server), OpenSearch (:mod:`tests.opensearch`) and Parquet files. With ``--deployed`` a job that the CDK app has deployed to LocalStack

@@ -1,4 +1,4 @@
-"""Ten million records through the core: ``python -m tests.faults.load --events 10000000``.
+"""Load test of the core with ten million records: ``python -m tests.faults.load --events 10000000``.
 
 A topic of a real broker is filled. The core's land query reads it, is stopped in the middle of a batch and built anew as often as
 asked for, and goes on from its checkpoint. Then Spark holds the table against the topic itself, as multisets of identity and hash

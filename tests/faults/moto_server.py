@@ -1,4 +1,4 @@
-"""Services of AWS that moto plays, as one server outside of every driver; and DynamoDB's table of a sink."""
+"""AWS services simulated by moto in one server outside the drivers, with the DynamoDB table of a sink."""
 
 from __future__ import annotations
 

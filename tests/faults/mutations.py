@@ -1,4 +1,4 @@
-"""Numbers what a job changes outside its process, and kills it before or after one of them, or loses the answer to it."""
+"""Numbers the writes of a job outside its process, and kills it before or after one, or drops the response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stories of records that are odd: empty, large, packed into aggregates, bad."""
+"""Fault rounds with unusual records: empty, large, aggregated, invalid."""
 
 from __future__ import annotations
 

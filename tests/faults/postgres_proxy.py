@@ -1,4 +1,4 @@
-"""A proxy before a PostgreSQL that knows which statements change something, and cuts connections before or after them.
+"""Proxy for PostgreSQL that cuts connections before or after statements that change data.
 
 It reads the frontend's messages (PostgreSQL manual, "Message Formats", protocol 3.0) as far as it needs to: which SQL is
 executed up to a Sync. What belongs to one Sync is passed on as one, and has taken effect when the server is ready again.

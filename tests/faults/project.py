@@ -1,4 +1,4 @@
-"""A project of its own, with the shop's pipelines, synthesised by the CDK app's own parts and deployed to LocalStack."""
+"""A project with the shop's pipelines, synthesised by the CDK app and deployed to LocalStack."""
 
 from __future__ import annotations
 

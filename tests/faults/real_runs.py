@@ -1,4 +1,4 @@
-"""Engines that are played, whose runs are real ones: local Spark, from the launch document that a start names."""
+"""Simulated Glue and EMR Serverless whose runs are real runs of local Spark."""
 
 from __future__ import annotations
 

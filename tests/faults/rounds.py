@@ -1,4 +1,4 @@
-"""The rounds: each is a story of one stream and one job; what came of it is for the ledger to say."""
+"""Fault rounds: each runs one story of a stream and a job, and compares the result with the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stage of several sources: topics, a pattern of topics and a stream, in one query and beside each other.
+"""Test stage of a query with several sources: topics, a pattern of topics and a stream.
 
 One job has a routed query on all of them, land queries of their own on the stream and on a topic, and a
 derive query on one route. Every table is held against the same ledger.

@@ -1,4 +1,4 @@
-"""An S3 that fails, and credentials that expire: ``python -m tests.faults.s3_failures``.
+"""Fault test with a failing S3 and expired credentials: ``python -m tests.faults.s3_failures``.
 
 Checkpoints, their lease and the tables lie in LocalStack's S3, behind a proxy that throttles, fails, cuts connections, loses
 answers, or knows the caller's credentials no more (:mod:`tests.faults.s3_proxy`). The job must outlast what passes, and end with

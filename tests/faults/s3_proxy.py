@@ -1,4 +1,4 @@
-"""A proxy before an S3, or another server, that throttles, fails, cuts connections, loses answers, or knows a caller no more."""
+"""Proxy for S3 or another server that throttles, fails, cuts connections, loses answers or rejects credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rounds send: small records, some spoiled, at a pace, and the aggregates of Kinesis' producer library."""
+"""Records of the fault rounds: small ones, spoiled ones, and aggregates of the Kinesis Producer Library, at a given rate."""
 
 from __future__ import annotations
 

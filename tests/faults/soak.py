@@ -1,4 +1,4 @@
-"""A job that runs on and on: ``python -m tests.faults.soak --minutes 60``.
+"""Endurance test of one job: ``python -m tests.faults.soak --minutes 60``.
 
 Environment ``local`` is deployed to LocalStack, its job ``flights`` (land a topic, derive from the table with an enrichment,
 upkeep on) started from the launch document, and fed at a steady rate. Every so often the driver is measured: its memory

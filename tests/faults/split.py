@@ -1,4 +1,4 @@
-"""A topic with a busy partition, shared out over two jobs by ``millrace split``, that grows while they run."""
+"""Fault test of ``millrace split``: two jobs share a busy topic whose partitions grow while they run."""
 
 from __future__ import annotations
 

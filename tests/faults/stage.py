@@ -1,4 +1,4 @@
-"""One round's stream, table and job: the deployed core, from a launch document, on local Spark."""
+"""Test stage of one round: stream, table and the deployed core on local Spark."""
 
 from __future__ import annotations
 

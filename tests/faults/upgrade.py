@@ -1,4 +1,4 @@
-"""Upgrades of a job under load, one that fails among them: ``python -m tests.faults.upgrade``.
+"""Fault test of upgrades under load, one of which fails: ``python -m tests.faults.upgrade``.
 
 The shop is deployed on LocalStack by CDK; its state machines run there. The EMR Serverless that they call is the tests' own
 (``tests/integration/lifecycle/engines.py``), whose runs here are real ones: local Spark, from the launch document that the

@@ -1,4 +1,4 @@
-"""Upkeep under load, with a reader that is kept behind: ``python -m tests.faults.upkeep --minutes 10``.
+"""Fault test of table maintenance under load with a slow reader: ``python -m tests.faults.upkeep --minutes 10``.
 
 One thread lands batches as fast as it can. The job's own chores compact, expire and remove orphans without a pause;
 states older than 15 s may go, and files that no state names are laid beside the table all the time. A derived query

@@ -1,4 +1,4 @@
-"""``millrace verify`` in an account that is played: ``python -m tests.faults.verify_played_account``.
+"""Run ``millrace verify`` in a simulated account: ``python -m tests.faults.verify_played_account``.
 
 The command runs as it does for an account, as a process of its own, with the credentials and the address of a LocalStack. CDK
 deploys there; the state machines, their rules and their parameters are LocalStack's. The Glue and the EMR Serverless that they

@@ -1,4 +1,4 @@
-"""Keep this release's project, checkpoints and tables: ``python -m tests.golden.make``, once, when a version is released.
+"""Save the project, checkpoints and tables of a release, once per release: ``python -m tests.golden.make``.
 
 Writes ``tests/golden/VERSION-project.json`` and ``tests/golden/VERSION-KIND.tar.xz``, some tens of kilobytes each, which every later version goes on from in
 ``tests/spark/job/test_golden_release.py``. One that is there is not replaced: it is what that release has written.

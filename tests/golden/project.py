@@ -1,4 +1,4 @@
-"""The project that a release's ``millrace init`` writes, kept so that every later version can load and plan it."""
+"""The saved project of a release, which later versions must load and plan."""
 
 from __future__ import annotations
 

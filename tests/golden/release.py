@@ -1,4 +1,4 @@
-"""Small jobs whose checkpoints and tables are kept for each release: what later versions must go on from.
+"""The saved checkpoints and tables of a release, from which later versions must continue.
 
 Derive queries go on from a landing table; beside them a land query and a direct one go on from a topic, and others with
 routes from two. The topics themselves are not kept: they are sent again, record by record to the same offsets, as :mod:`tests.faults.sent_records` draws them by number.

@@ -1,4 +1,4 @@
-"""What it costs to land change data and keep its rows: against a ``MERGE`` by hand.
+"""Cost of landing change data and keeping its rows, compared with a hand-written ``MERGE``.
 
 ``python -m tests.performance.change_data --keys 100000 1000000 --events 200000 --pairs 3``. A topic has Debezium's events of a table with
 so many keys: eight of ten update a row, one inserts and one deletes. All runs read the same events into copies of one table, turn about, in

@@ -1,4 +1,4 @@
-"""How fast landing is: against the least code by hand, and against the way of the tutorials.
+"""Speed of landing, compared with the shortest hand-written code and with that of tutorials.
 
 ``python -m tests.performance.core --events 2000000 --pairs 5``. On each line of Spark, all runs read one
 preloaded Kafka topic of flight events in one session, turn about, so that what

@@ -1,4 +1,4 @@
-"""Where the time of a landed record's columns goes: ``python -m tests.performance.decoding --records 200000 --rounds 5``.
+"""Time per step of decoding a landed record: ``python -m tests.performance.decoding --records 200000 --rounds 5``.
 
 The same flights, in the shape of Spark's Kafka source and out of the page cache, are made into the columns of a landing table and
 written nowhere (Spark's ``noop``). The plan grows by a step at a time, from what is written by hand to the core's own. Steps take

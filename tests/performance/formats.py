@@ -1,4 +1,4 @@
-"""How fast each payload format is decoded, against JSON: ratios of pairs in one run.
+"""Speed of decoding each payload format, compared with JSON in the same run.
 
 ``python -m tests.performance.formats --records 200000 --rounds 5``. The same flights in every format,
 from the page cache, are decoded and written nowhere (Spark's ``noop``): what is measured is the decoder

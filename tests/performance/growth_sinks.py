@@ -1,4 +1,4 @@
-"""Cases that grow at the end of a query: sinks of derive and direct queries, appended to and keyed."""
+"""Growth cases of sinks of derive and direct queries, appended and keyed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write by hand: the least code of an expert, with columns like ours, and the way of the tutorials."""
+"""Streaming jobs written by hand, for comparison: the shortest expert version, and that of tutorials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What landing costs on Kinesis: ``python -m tests.performance.kinesis --events 200000 --pairs 5``.
+"""Cost of landing from Kinesis: ``python -m tests.performance.kinesis --events 200000 --pairs 5``.
 
 A stream of a local server (kinesalite) is filled once. Then the same connector reads it from its beginning, turn about in
 one session, with the same limit, until a table has all of it; the figures to trust are ratios of a round.

@@ -1,4 +1,4 @@
-"""What it costs to measure a query: landing with the core's monitor, and with a listener of Spark's more."""
+"""Cost of monitoring a query: landing with the core's monitor, and with an additional Spark listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a plan and a simulated day take: ``millrace plan`` as people run it, and the simulator by itself.
+"""Duration of ``millrace plan`` and of a simulated day.
 
 ``python -m tests.performance.plan --rounds 5``. The goals: ``plan`` of ``prod`` under 2 seconds, of 5, 10 and 100 jobs under 2, 3 and 6, of
 1,000 streams in 300 or 1,000 jobs under 10, also as a page, a simulated day of one job under 5. Medians with 95 % bootstrap intervals; CPU seconds are the

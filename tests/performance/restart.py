@@ -1,4 +1,4 @@
-"""From kill -9 to the first committed batch: ``python -m tests.performance.restart --times 20``.
+"""Time from kill -9 to the first committed batch: ``python -m tests.performance.restart --times 20``.
 
 A job that is deployed on LocalStack (a topic of a real broker is landed, and two queries with state derive from the table; its
 checkpoints and tables are on S3) is killed at a random moment, again and again, and started at once from its launch document.

@@ -1,4 +1,4 @@
-"""What routes cost in decoding: the same records by one decoder, and by a router of one, two and four routes.
+"""Cost of routes in decoding: a router of one, two and four routes, compared with one decoder.
 
 ``python -m tests.performance.routes --records 200000 --rounds 5``. The same flights as JSON, spread over topics in
 turn, are decoded and written nowhere (Spark's ``noop``), with the envelope's columns beside them as a query has

@@ -1,4 +1,4 @@
-"""Batches of many queries in one job that fire together: ``python -m tests.performance.sharing --queries 20 --records 20,2000``.
+"""Duration of simultaneous batches of one job: ``python -m tests.performance.sharing --queries 20 --records 20,2000``.
 
 Each query lands a Kinesis stream of its own (kinesalite), or a Kafka topic, with the core's supervisor, in a pool of its own, on the
 cores of one local session. A line for each number of records: seconds of a batch (median of the queries' slowest batch of a burst, and of

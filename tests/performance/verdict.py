@@ -1,4 +1,4 @@
-"""Figures of a benchmark's rounds against the targets, in one screen."""
+"""Comparison of a benchmark's figures with their targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every environment is synthesised once; tests read what came out."""
+"""Synthesis of every environment, once for all tests of templates."""
 
 from __future__ import annotations
 

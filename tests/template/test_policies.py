@@ -146,7 +146,7 @@ def test_more_than_a_role_can_have_is_one_message() -> None:
     tables = [f"arn:aws:glue:us-east-1:111122223333:table/shop/{number:060}" for number in range(560)]
     assert len(role_of([allow("Read", ["glue:GetTable"], tables[:450])]).policies) <= ATTACHED
     with pytest.raises(
-        InfrastructureError, match=r"^Job wide of shop-dev: .* policies, and IAM .* 10: .*job"
+        InfrastructureError, match=r"^Job wide of shop-dev: .* policies, but IAM .* 10: .*job"
     ):
         role_of([allow("Read", ["glue:GetTable"], tables)])
 

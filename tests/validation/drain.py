@@ -1,4 +1,4 @@
-"""After a pause of R seconds the backlog drains in λR/(μ - λ): on real Spark and Kafka, with a producer that continues."""
+"""A backlog after a pause of R seconds drains in λR/(μ - λ), on real Spark and Kafka with a running producer."""
 
 from __future__ import annotations
 

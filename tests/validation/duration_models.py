@@ -1,4 +1,4 @@
-"""Ways to foretell a batch's duration, ours among them, each trained on the same batches."""
+"""Other methods to predict a batch's duration, trained on the same batches as the product's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the intervals hold what they promise? On made measurements, whose truth is known."""
+"""Coverage of the reported intervals on synthetic measurements with a known true value."""
 
 from __future__ import annotations
 

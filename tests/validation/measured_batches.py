@@ -1,4 +1,4 @@
-"""Real Spark and Kafka on this machine: trained on one core and small limits, asked about all the rest."""
+"""Predictions from one core and small limits, compared with real Spark and Kafka on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shard hands over bounds how fast a backlog drains: foretold by the plan, measured behind the limits of AWS.
+"""A shard's output limit bounds how fast a backlog drains: the plan's prediction against a measurement.
 
 A proxy before kinesalite refuses reads as Kinesis does ("GetRecords", API reference): five calls a second and 2 MiB a second for
 each shard, where an answer of 10 MiB is followed by five seconds without another.

@@ -107,7 +107,7 @@ def decompress(message: bytes, limit: int) -> bytes:
         raise
     except ImportError as error:
         raise DecompressError(
-            f"{name}: this engine lacks pyarrow, which is needed to decompress it"
+            f"{name}: messages cannot be decompressed, because this engine lacks the Python package pyarrow"
         ) from error
     except (zlib.error, OSError, ValueError) as error:
         if name == "zlib":
@@ -126,8 +126,11 @@ def _decompress_streams(name: str, message: bytes, limit: int) -> bytes:
         if at == len(message):
             return bytes(content)
         if not message[at : at + 4].hex().upper().startswith(MAGIC[name]):
-            raise _BrokenError(f"{name}: {len(message) - at:,} unexpected bytes after its end", len(content))
-    raise DecompressError(f"{name}: the message has more than {MOST_STREAMS:,} streams")
+            raise _BrokenError(
+                f"{name}: {len(message) - at:,} unexpected bytes after the end of the compressed data",
+                len(content),
+            )
+    raise DecompressError(f"{name}: the message has more than {MOST_STREAMS:,} compressed streams, the limit")
 
 
 def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: int) -> int:
@@ -145,10 +148,13 @@ def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: i
         rest = b"" if name == "bzip2" else opener.unconsumed_tail
         content += part
         if len(content) > limit:
-            raise DecompressError(f"{name}: larger than {limit:,} bytes after decompression")
+            raise DecompressError(
+                f"{name}: the message is larger than {limit:,} bytes after decompression, the limit"
+            )
         if stuck and not opener.eof:
             raise _BrokenError(
-                f"{name}: incomplete: it ends after {len(content):,} decompressed bytes", len(content)
+                f"{name}: the message is incomplete: it ends after {len(content):,} decompressed bytes",
+                len(content),
             )
     return at - len(opener.unused_data)
 
@@ -169,7 +175,9 @@ def _decompress_frames(name: str, message: bytes, limit: int) -> bytes:
     for part in parts:
         content += part
         if len(content) > limit:
-            raise DecompressError(f"{name}: larger than {limit:,} bytes after decompression")
+            raise DecompressError(
+                f"{name}: the message is larger than {limit:,} bytes after decompression, the limit"
+            )
     return bytes(content)
 
 
@@ -187,20 +195,24 @@ def _snappy(message: bytes) -> Iterator[bytes]:
     for _ in range(MOST_STREAMS):
         kind, end = message[at], at + 4 + int.from_bytes(message[at + 1 : at + 4], "little")
         if len(message) < end or at + 4 > len(message):
-            raise DecompressError(f"snappy: incomplete: it ends inside the chunk at byte {at:,}")
+            raise DecompressError(
+                f"snappy: the message is incomplete: it ends inside the chunk at byte {at:,}"
+            )
         if kind == 0x01:
             yield message[at + 8 : end]
         elif kind == 0x00:
             size, _ = varint(message[at + 8 : at + 13], 0)
             if size > _STEP:  # the format allows no more in a chunk
-                raise DecompressError(f"snappy: a chunk of {size:,} bytes, which the format does not allow")
+                raise DecompressError(
+                    f"snappy: the size of a chunk is {size:,} bytes, which the format does not allow"
+                )
             yield pa.Codec("snappy").decompress(message[at + 8 : end], size, asbytes=True)
         elif 0x02 <= kind <= 0x7F:
-            raise DecompressError(f"snappy: unknown type {kind:#x} of the chunk at byte {at:,}")
+            raise DecompressError(f"snappy: the chunk at byte {at:,} has the unknown type {kind:#x}")
         at = end
         if at == len(message):
             return
-    raise DecompressError(f"snappy: the message has more than {MOST_STREAMS:,} chunks")
+    raise DecompressError(f"snappy: the message has more than {MOST_STREAMS:,} chunks, the limit")
 
 
 _OPENED = StructType([StructField("content", BinaryType()), StructField("error", StringType())])

@@ -272,7 +272,7 @@ def rows_of_route(rows: DataFrame, route: str | None, table: str) -> DataFrame:
     known = [f.name for f in rows.schema.fields if isinstance(f.dataType, StructType)]
     if COLUMN not in rows.columns or route not in known:
         have = ", ".join(known) if COLUMN in rows.columns else "none"
-        raise StartError(f"table {table} has no route {route}; it has: {have}")
+        raise StartError(f"table {table} has no route {route}; its routes are {have}")
     others = [F.col(f"`{name}`") for name in rows.columns if name.startswith("_") and name != COLUMN]
     return rows.where(F.col(COLUMN) == route).select(*others, f"`{route}`.*")
 

@@ -91,8 +91,8 @@ class FolderManifests:
             return None
         except (KeyError, TypeError, ValueError) as error:
             raise SinkError(
-                f"{url} records what batch {place.batch} wrote, but cannot be read: {error}. Restore it, or delete "
-                "it: the batch is then written again, in the place of what it wrote before"
+                f"{url}, the list of files that batch {place.batch} wrote, cannot be read: {error}. Restore "
+                "it, or delete it: the batch is then written again and replaces those files"
             ) from error
         if (manifest.start, manifest.end) != (place.start, place.end):
             raise SinkError(
@@ -139,9 +139,9 @@ class FolderManifests:
             damaged = {_manifest_file_name(url) for url in urls} - single
         if damaged:
             raise SinkError(
-                f"{self.location}: {', '.join(sorted(damaged))}: these manifests of another checkpoint or a replay "
-                "are damaged. Restore them; without them, readers of the manifests miss the files in the folders "
-                "batch=NAME, and records of these files that come again are written again"
+                f"{self.location}: these manifests of another checkpoint or a replay are damaged: "
+                f"{', '.join(sorted(damaged))}. Restore them; without them, readers of the manifests miss "
+                "the files in the folders batch=NAME, and a repeated record of these files is written again"
             )
         return aggregates
 

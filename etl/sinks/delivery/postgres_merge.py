@@ -72,7 +72,9 @@ def type_of(kind: DataType) -> str:
     if isinstance(kind, _NESTED):
         return "jsonb"
     if type(kind) not in _TYPES:
-        raise StartError(f"PostgreSQL has no column for {kind.simpleString()}: cast it in the transform")
+        raise StartError(
+            f"PostgreSQL has no column type for {kind.simpleString()}: cast the value in the transform"
+        )
     return _TYPES[type(kind)]
 
 
@@ -118,7 +120,8 @@ class TableShape:
         long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c or '"' in c]
         if long:
             raise StartError(
-                f"PostgreSQL table {name}: a column's name is too long or holds $ or a quote: {', '.join(long)}; a name has at most {LONGEST_NAME} bytes"
+                f"PostgreSQL table {name}: these column names are longer than {LONGEST_NAME} bytes, or "
+                f"contain $ or a quote: {', '.join(long)}; rename them in the transform"
             )
         identity = ("_source", "_id") if "_source" in columns else ("_id",)
         return cls(schema, table, columns, identity, DELETED in rows.fieldNames())
@@ -294,13 +297,14 @@ class TableShape:
         )
         if int(staged) < least:
             raise SinkError(
-                f"PostgreSQL table {self.table}: {least} rows were staged, but {staged} are left: the server crashed, "
-                "or another run of the query emptied the staging table; nothing was merged"
+                f"PostgreSQL table {self.table}: {least} rows were written to the staging table, but it has "
+                f"only {staged}: the server crashed, or another run of the query emptied it; nothing was "
+                "merged"
             )
         if int(different) < least:
             raise SinkError(
-                f"PostgreSQL table {self.table}: two results of one batch have the same key, which must name every column "
-                "by which the transform groups; nothing was merged"
+                f"PostgreSQL table {self.table}: two results of one batch have the same key; the key must "
+                "name every column by which the transform groups. Nothing was merged"
             )
         # The row stays locked until the transaction ends: two runs merge one after the other.
         if version is not None and not session.run(

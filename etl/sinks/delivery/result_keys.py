@@ -66,7 +66,9 @@ def users_columns(rows: DataFrame, key: tuple[str, ...], name: str) -> list[Stru
     """Return the user's own columns of rows with a key; parameters and errors as in :func:`newest_of_each_key`."""
     lacking = [c for c in key if c not in rows.columns]
     if lacking:
-        raise StartError(f"transform {name}: its result lacks {', '.join(lacking)}, named in latest_by")
+        raise StartError(
+            f"transform {name}: its result lacks the columns {', '.join(lacking)}, which latest_by names"
+        )
     theirs = [f for f in rows.schema.fields if not f.name.startswith("_")]
     ours = {*COLUMNS, *CARRIED, "_hash", ROUTE, DELETED, CHANGE}
     if taken := sorted(c for c in rows.columns if c.startswith("_") and c not in ours):
@@ -76,8 +78,8 @@ def users_columns(rows: DataFrame, key: tuple[str, ...], name: str) -> list[Stru
         )
     if copies := [f.name for f in theirs if f.dataType.simpleString() == POSITION.simpleString()]:
         raise StartError(
-            f"transform {name}: {', '.join(copies)} is a copy of _position, which only orders records with latest_by; the "
-            "offset or sequence number is the last part of _id"
+            f"transform {name}: {', '.join(copies)} is a copy of _position, which may only order records "
+            "with latest_by; read the offset or sequence number from the last part of _id"
         )
     return theirs
 

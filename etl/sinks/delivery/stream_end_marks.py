@@ -163,7 +163,8 @@ class EndPositions:
             mark = StreamEnd(**json.loads(hadoop_files.read_text(spark, url)))
         except (TypeError, ValueError) as error:
             raise SinkError(
-                f"{url} records where {self.stream} ended, but cannot be read: {error}. Delete it: the rows that the "
-                "current batch has already written are then written again"
+                f"{url}, which records where stream {self.stream} ended before the batch, cannot be read: "
+                f"{error}. Delete it: the rows that the current batch has already written are then written "
+                "again"
             ) from error
         return mark if mark.stream == self.stream and mark.batch <= place.batch else None

@@ -188,7 +188,7 @@ class Reader:
         places = [(name, n) for name, count in there.items() if matches(topic, name) for n in range(count)]
         chosen = sorted(place for place in places if only is None or place[1] in only)
         if not chosen:
-            raise NoAnswerError(f"there is no topic {topic}")
+            raise NoAnswerError(f"Kafka topic {topic} does not exist")
         return chosen
 
     def oldest_and_next_offsets(
@@ -308,7 +308,8 @@ class Reader:
             records = consumer.poll(self._poll_timeout).records(part)
             if int(consumer.position(part)) == before:
                 raise NoAnswerError(
-                    f"{place[0]}/{place[1]}: the brokers sent nothing from offset {before} on within {self.seconds} s"
+                    f"topic {place[0]}, partition {place[1]}: the brokers sent no record after offset "
+                    f"{before} for {self.seconds} s"
                 )
             if records.size():
                 yield records

@@ -183,9 +183,9 @@ def watch_partitions(
         if number > known:
             new = ", ".join(map(str, range(known, number)))
             raise LossError(
-                f"topic {source.topic} has {number} partitions, but the jobs that share it know only {known}: no job "
-                f"reads {new}. Make new lists with `millrace split JOB --env ENV --jobs N`; jobs with `start: "
-                f"earliest` then read {new} from the beginning, and no record lands twice"
+                f"topic {source.topic} has {number} partitions, but the jobs that share it were given only "
+                f"{known}: no job reads {new}. Make new lists with `millrace split JOB --env ENV --jobs N`; "
+                f"jobs with `start: earliest` then read {new} from the beginning, and no record lands twice"
             )
 
     try:

@@ -243,8 +243,8 @@ class KinesisGuard(LegGuard):
             raise NoAnswerError(str(error)) from error
         if count != self.shards:
             raise RestartQueryError(
-                f"stream {self.source.stream} now has {count} shards, before {self.shards}; the query starts again by "
-                f"itself, with limits for {count} shards"
+                f"stream {self.source.stream} now has {count} shards (before: {self.shards}); the query "
+                f"restarts by itself with limits for {count} shards"
             )
 
     def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
@@ -318,9 +318,9 @@ class KinesisGuard(LegGuard):
                 for shard, first in sorted(trimmed.items())
             )
             raise LossError(
-                f"stream {self.source.stream}: records expired after its retention of {self.source.retention_seconds} "
-                f"s, perhaps unread: {listed}. A new checkpoint (`millrace checkpoint reset`) reads what the stream "
-                "still has, and lands nothing twice"
+                f"stream {self.source.stream}: records are older than its retention of "
+                f"{self.source.retention_seconds} s and were perhaps never read: {listed}. A new checkpoint "
+                "(`millrace checkpoint reset`) reads what the stream still has, and lands nothing twice"
             )
 
 

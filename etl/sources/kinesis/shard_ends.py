@@ -50,7 +50,8 @@ def determine_end(
     """
     if source.start == "latest":
         raise StartError(
-            f"stream {source.stream}: a bounded run needs a start at `earliest` or a time, not `latest`"
+            f"stream {source.stream}: a job with `run_every` must start at `earliest` or a time, not at "
+            "`latest`"
         )
     with as_start_error(f"stream {source.stream}"):
         kinesis = stream.api_client(source, endpoint)

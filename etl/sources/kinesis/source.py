@@ -63,7 +63,8 @@ class Reader(SourceReader[KinesisSource]):
         """Return the reader of a range by the Kinesis API."""
         if self.source.role is not None:
             raise StartError(
-                f"--backfill {query} --from stream: its stream belongs to another account, and only the engine's "
-                "connector can read it; add a land query with another name and the time as its start"
+                f"--backfill {query} --from stream: the stream belongs to another account, so only the "
+                "engine's connector can read it; add a land query with another name, and with the time as "
+                "its start"
             )
         return read_stream_range(self.source, run.binds.get(ENDPOINT))

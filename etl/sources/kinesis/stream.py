@@ -189,7 +189,8 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
             )
         except kinesis.exceptions.ResourceNotFoundException as error:
             raise StartError(
-                f"stream {source.stream} has no fan-out consumer {source.consumer}: deploy its stack first"
+                f"stream {source.stream} has no fan-out consumer {source.consumer}: deploy the "
+                "environment, which creates it"
             ) from error
     return dataclasses.replace(source, consumer=description["ConsumerDescription"]["ConsumerARN"])
 

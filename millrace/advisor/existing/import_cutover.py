@@ -99,8 +99,8 @@ def _start_query(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> 
     had = kafka.get("start_offsets") if isinstance(kafka, Mapping) else None
     if offsets is None and had is not None:
         raise TakeoverError(
-            f"--logs with the event log of the last run: {'.'.join(path)} has kafka.start_offsets, which only a log "
-            "can replace"
+            f"--logs is missing: {'.'.join(path)} has kafka.start_offsets, which only the event log of the "
+            "last run can replace"
         )
     key, value, before = (
         ("start", query["start"], node.get("start"))
@@ -113,7 +113,7 @@ def _start_query(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> 
             text = remove(text, (*path, "start"))
     except EditError as error:
         raise TakeoverError(
-            f"{key}: {value} below {'.'.join(path)}, which you write by hand: {error}"
+            f"{key}: {value} cannot be written below {'.'.join(path)} ({error}); write it by hand"
         ) from None
     return text, StartPosition(path, key, before, value)
 
@@ -168,7 +168,9 @@ def fill_open_lines(text: str, imported: Mapping[str, Any]) -> tuple[str, dict[P
         try:
             text = set_value(text, path, value)
         except EditError as error:
-            raise TakeoverError(f"{dotted_path(path)}: {value}, which you write by hand: {error}") from None
+            raise TakeoverError(
+                f"{dotted_path(path)}: {value} cannot be written ({error}); write it by hand"
+            ) from None
         filled[path] = value
     return text, filled, left
 
@@ -178,7 +180,7 @@ def _query_section(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
     for step in path:
         document = document.get(step) if isinstance(document, Mapping) else None
     if not isinstance(document, Mapping):
-        raise TakeoverError(f"a file that still has {'.'.join(path)}")
+        raise TakeoverError(f"a file that still has the key {'.'.join(path)}")
     return document
 
 

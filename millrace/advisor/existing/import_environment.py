@@ -79,8 +79,8 @@ def environment_document(
         raise wrong_option(
             "SOURCE",
             running.where,
-            f"a job whose Kinesis stream or Kafka topic its Python program names; found: {program.why_not}",
-            "name it with --stream, or with --topic and --brokers",
+            f"a job whose Python program names its Kinesis stream or Kafka topic ({program.why_not})",
+            "name the source with --stream, or with --topic and --brokers",
         )
     job = slug(stable_name(running.where).partition(":")[2])
     turns = _bounded_run_keys(latency) if all(each.ends for each in program.streams) else {}

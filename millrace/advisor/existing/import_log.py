@@ -95,14 +95,16 @@ def _own_log(place: str, logs: Sequence[EventLog], running: RunningJob) -> Event
             raise wrong_option(
                 "--logs",
                 place,
-                f"the log of run {running.run}, the latest of {running.where}; no log there names it",
+                f"the event log of run {running.run}, the latest of {running.where}; no log in this "
+                "place belongs to that run",
             )
         return own
     if len(logs) > 1:
         raise wrong_option(
             "--logs",
             place,
-            f"one log, as {running.where} has no run that tells which of {len(logs)} is its own",
+            f"a place with one event log: {running.where} has no run, so it is unknown which of the "
+            f"{len(logs)} logs belongs to it",
         )
     return logs[0]
 

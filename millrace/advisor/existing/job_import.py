@@ -88,7 +88,9 @@ class _GlueCatalog:
         try:
             table = self._client("glue").get_table(DatabaseName=database, Name=name)["Table"]
         except (ClientError, BotoCoreError) as error:
-            raise RefusedError(f"table {database}.{name} of the Data Catalog ({error})") from error
+            raise RefusedError(
+                f"table {database}.{name} of the Data Catalog cannot be read ({error})"
+            ) from error
         storage = table.get("StorageDescriptor", {})
         properties = {**table.get("Parameters", {}), **storage.get("Parameters", {})}
         return properties | ({"location": storage["Location"]} if storage.get("Location") else {})
@@ -126,7 +128,7 @@ def import_glue_job(client: Client, name: str, region: str, answers: Answers = N
     """
     where = f"glue:{name}"
     with aws_errors_as_wrong_option(
-        "SOURCE", where, "a Glue job of this account and region that may be read"
+        "SOURCE", where, "a Glue job of this account and region that you have permission to read"
     ):
         job = client("glue").get_job(JobName=name)["Job"]
         account = client("sts").get_caller_identity()["Account"]
@@ -195,7 +197,7 @@ def import_emr_job(
     """
     where = f"emr:{application}/{run}"
     with aws_errors_as_wrong_option(
-        "SOURCE", where, "an EMR Serverless application and a run of it that may be read"
+        "SOURCE", where, "an EMR Serverless application and one of its runs that you have permission to read"
     ):
         app = client("emr-serverless").get_application(applicationId=application)["application"]
         job = client("emr-serverless").get_job_run(applicationId=application, jobRunId=run)["jobRun"]
@@ -245,7 +247,9 @@ def _with_network_and_shards(client: Client, running: RunningJob) -> RunningJob:
     """Add the network of the subnets, the shards of the stream and the cluster."""
     vpc, shards, notes = None, dict[str, int](), running.notes + running.program.notes
     cluster = NOT_ASKED
-    with aws_errors_as_wrong_option("SOURCE", running.where, "subnets and a stream that may be described"):
+    with aws_errors_as_wrong_option(
+        "SOURCE", running.where, "a job whose subnets and stream you have permission to describe"
+    ):
         if running.subnets:
             answer = client("ec2").describe_subnets(SubnetIds=list(running.subnets))["Subnets"]
             if len({each["AvailabilityZone"] for each in answer}) > 1:

@@ -155,7 +155,9 @@ def candidate_of(source: Source, catalog: DataCatalog | None) -> Candidate:
 
 def _required(catalog: DataCatalog | None) -> DataCatalog:
     if catalog is None:
-        raise RefusedError("the Data Catalog, which is not asked")
+        raise RefusedError(
+            "the stream is named in a table of the Data Catalog, which this command does not read"
+        )
     return catalog
 
 

@@ -123,7 +123,9 @@ class ApplicationTwin:
         cores = int(values.get("cores", cores))
         jobs = int(values.get("split", 1))
         if jobs > cores:
-            raise wrong_option("--what-if", f"split={jobs}", f"at most {cores}, a core for each job")
+            raise wrong_option(
+                "--what-if", f"split={jobs}", f"at most {cores}, because each job needs a core"
+            )
         each = cores // jobs
         for name, query in self.queries.items():
             merged = int(_changes_of_query(changes, name).get("merge", 1))
@@ -131,7 +133,7 @@ class ApplicationTwin:
                 raise wrong_option(
                     "--what-if",
                     f"merge={merged}",
-                    f"at most {slots}, the cores that {name} has: one for each job",
+                    f"at most {slots}, the number of cores of query {name}, because each job needs one",
                 )
         drawn = {name: list(query.resampled_batches(draws)) for name, query in self.queries.items()}
         best = self._play(changes, each, None, 0)
@@ -317,18 +319,22 @@ def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:
         raise wrong_option(
             "--what-if",
             text,
-            f"KEY=VALUE or QUERY.KEY=VALUE, KEY one of {', '.join(known)}",
+            f"KEY=VALUE or QUERY.KEY=VALUE, with KEY one of {', '.join(known)}",
             nearest(key, known),
         )
     if dot and query not in queries:
         raise wrong_option(
             "--what-if",
             text,
-            f"a query of the log: {', '.join(queries) or 'it has none'}",
+            f"the name of a query of the log: {', '.join(queries) or 'it has none'}",
             nearest(query, queries),
         )
     if dot and key in ("cores", "worker", "split"):
-        raise wrong_option("--what-if", text, f"{key} without a query: it applies to all queries of the job")
+        raise wrong_option(
+            "--what-if",
+            text,
+            f"{key} without the name of a query, because it applies to all queries of the job",
+        )
     named = next(each for each in known if each == key)
     if named == "cache":
         if value != "on":
@@ -347,12 +353,15 @@ def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:
         number = math.nan
     if named == "traffic":
         if not 0 < number <= 1000:
-            raise wrong_option("--what-if", text, "a multiple of what arrived, such as 2")
+            raise wrong_option(
+                "--what-if", text, "a factor of the logged traffic, more than 0 and at most 1000, such as 2"
+            )
     elif named == "worker" and not (1 <= number <= _LARGEST and number == int(number)):
         raise wrong_option(
             "--what-if",
             text,
-            f"task slots of a worker, 1 to {_LARGEST}, or one of {', '.join(glue_workers(_GLUE))}",
+            f"the number of task slots per worker, 1 to {_LARGEST}, or one of "
+            f"{', '.join(glue_workers(_GLUE))}",
         )
     elif not 1 <= number <= 1e9 or number != int(number):
         raise wrong_option("--what-if", text, "a whole number, 1 or more")

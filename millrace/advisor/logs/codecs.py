@@ -80,7 +80,9 @@ def unpack(stream: io.BufferedReader) -> Iterator[bytes]:
 
 def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
     if size > _BLOCK_LIMIT:
-        raise DamagedDataError(f"a block of {size} bytes")
+        raise DamagedDataError(
+            f"the file has a block of {size} bytes, above the limit of {_BLOCK_LIMIT:,} bytes"
+        )
     data = stream.read(size)
     if len(data) < size:
         raise TruncatedDataError("ends inside a block")
@@ -117,7 +119,7 @@ def _lz4(stream: io.BufferedReader) -> Iterator[bytes]:
     for head in _frame_headers(stream, _LZ4_HEADER.size):
         magic, token, packed, size, _ = _LZ4_HEADER.unpack(head)
         if magic != b"LZ4Block" or size > _BLOCK_LIMIT:
-            raise DamagedDataError("no block where one should be")
+            raise DamagedDataError("the file is damaged: an lz4 block has a wrong header")
         data = _read_exactly(stream, packed)
         method = token & 0xF0
         if method == _LZ4_RAW:
@@ -125,17 +127,22 @@ def _lz4(stream: io.BufferedReader) -> Iterator[bytes]:
         elif method == _LZ4_PACKED:
             yield bytes(cramjam.lz4.decompress_block(data, output_len=size))
         else:
-            raise DamagedDataError(f"a block of method {method}")
+            raise DamagedDataError(
+                f"the file is damaged: an lz4 block has the unknown compression method {method}"
+            )
 
 
 def _lz4_frames(stream: io.BufferedReader) -> Iterator[bytes]:
     """Unpack frames of the ``lz4`` command (LZ4 Frame Format 1.6): descriptor, blocks, an end mark, checksums."""
     while magic := stream.read(4):
         if magic != _LZ4_FRAME:
-            raise DamagedDataError("no frame where one should be")
+            raise DamagedDataError("the file is damaged: an lz4 frame has a wrong header")
         flags, sizes = _read_exactly(stream, 2)
         if not flags & 0x20:
-            raise DamagedDataError("its blocks depend on each other: decompress it with lz4 -d")
+            raise DamagedDataError(
+                "blocks of this lz4 file depend on each other, which is not supported: decompress it with "
+                "lz4 -d"
+            )
         _read_exactly(stream, 8 * bool(flags & 0x08) + 4 * bool(flags & 0x01) + 1)
         room = bytearray(1 << (8 + 2 * (sizes >> 4 & 7)))  # a block does not tell its size
         while size := int.from_bytes(_read_exactly(stream, 4), "little"):
@@ -154,7 +161,7 @@ def _snappy_frames(stream: io.BufferedReader) -> Iterator[bytes]:
         elif head[0] == 1:
             yield data[4:]
         elif head[0] < 0x80:
-            raise DamagedDataError(f"a chunk of kind {head[0]}")
+            raise DamagedDataError(f"the file is damaged: a snappy chunk has the unknown type {head[0]}")
 
 
 def _snappy(stream: io.BufferedReader) -> Iterator[bytes]:
@@ -166,14 +173,16 @@ def _snappy(stream: io.BufferedReader) -> Iterator[bytes]:
 def _snappy_block(data: bytes) -> bytes:
     # Checked first: the decompressor allocates whatever length a block claims.
     if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
-        raise DamagedDataError("a block that claims more than any has")
+        raise DamagedDataError(
+            f"a snappy block claims to be larger than the limit of {_BLOCK_LIMIT:,} bytes after decompression"
+        )
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
 def _lzf(stream: io.BufferedReader) -> Iterator[bytes]:
     for head in _frame_headers(stream, 5):
         if head[:2] != b"ZV":
-            raise DamagedDataError("no chunk where one should be")
+            raise DamagedDataError("the file is damaged: an lzf chunk has a wrong header")
         length = int.from_bytes(head[3:5], "big")
         if head[2] == 0:
             yield _read_exactly(stream, length)
@@ -200,13 +209,13 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
         back = len(out) - ((control & 0x1F) << 8) - data[at] - 1
         at += 1
         if back < 0:
-            raise DamagedDataError("a chunk points before its begin")
+            raise DamagedDataError("the file is damaged: an lzf chunk refers to data before its beginning")
         for place in range(back, back + length + 2):  # may overlap what it writes
             out.append(out[place])
         if len(out) > size:
             break
     if len(out) != size:
-        raise DamagedDataError("a chunk of another length than it says")
+        raise DamagedDataError("the file is damaged: an lzf chunk has another length than its header says")
     return bytes(out)
 
 

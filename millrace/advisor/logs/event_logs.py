@@ -135,8 +135,9 @@ def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
         raise wrong_option(
             "PATH",
             place,
-            "an event log of Spark, or a folder or prefix that holds some: plain, or compressed with zstd, gzip, lz4, lzf or snappy "
-            "in its framing format or that of Java; raw snappy cannot be told from other data, so decompress it first",
+            "an event log of Spark, or a folder or prefix that holds some: plain, or compressed with zstd, "
+            "gzip, lz4, lzf or snappy (in its framing format or that of Java). Raw snappy cannot be told "
+            "from other data: decompress it first",
         )
     return tuple(logs)
 
@@ -145,7 +146,7 @@ def _open_file(file: Path) -> io.BufferedReader:
     try:
         return file.open("rb")
     except OSError as error:
-        allowed = f"a file that may be read ({error.strerror})"
+        allowed = f"a file that you have permission to read ({error.strerror})"
         raise wrong_option("PATH", str(file), allowed) from error
 
 
@@ -168,7 +169,7 @@ def _on_disk(path: Path) -> Iterator[File]:
                     file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, partial(_open_file, file)
                 )
     else:
-        raise wrong_option("PATH", str(path), "a file, a folder or s3://BUCKET/PREFIX that exists")
+        raise wrong_option("PATH", str(path), "an existing file or folder, or s3://BUCKET/PREFIX")
 
 
 def _in_s3(place: str, client: Any) -> Iterator[File]:
@@ -192,7 +193,9 @@ def _in_s3(place: str, client: Any) -> Iterator[File]:
                 name, written = key.removeprefix(begin), each["LastModified"].timestamp()
                 yield File(name, each["Size"], written, reader, asked=key == prefix)
     except (ClientError, BotoCoreError) as error:
-        raise wrong_option("PATH", place, f"a bucket and prefix that may be read ({error})") from error
+        raise wrong_option(
+            "PATH", place, f"a bucket and prefix that you have permission to read ({error})"
+        ) from error
 
 
 class _Object(io.RawIOBase):
@@ -218,7 +221,7 @@ class _Object(io.RawIOBase):
             buffer[:size] = answer["Body"].read()
         except (ClientError, BotoCoreError) as error:
             place = f"s3://{self._bucket}/{self._key}"
-            raise wrong_option("PATH", place, f"an object that may be read to its end ({error})") from error
+            raise wrong_option("PATH", place, f"an object that can be read to its end ({error})") from error
         self._read += size
         return size
 
@@ -268,7 +271,9 @@ def _is_log(file: File) -> bool:
                     break
     except DamagedDataError as error:
         if file.asked and not head:
-            raise wrong_option("PATH", file.path, f"an event log that can be unpacked ({error})") from error
+            raise wrong_option(
+                "PATH", file.path, f"an event log that can be decompressed ({error})"
+            ) from error
     except TruncatedDataError:
         pass
     begins = b'"SparkListenerLogStart"' in head[:_HEAD] or head.startswith(b'{"Event":"')

@@ -42,7 +42,7 @@ def parse(line: bytes, names: Container[str]) -> Mapping[str, Any] | None:
         if name.decode(errors="replace") not in names:
             # Not parsed, but checked: damage must not pass as an event that is not wanted.
             if not line.rstrip().endswith(b"}"):
-                raise ValueError("a line without its end")
+                raise ValueError("the line is cut off: it does not end with }")
             return None
         if name == b"SparkListenerTaskEnd":
             line = without_accumulables(line)
@@ -84,7 +84,7 @@ def event_time(seconds: float) -> float:
         No event can have this time.
     """
     if not _EARLIEST <= seconds < _LATEST:
-        raise ValueError(f"{seconds} is no time of a log")
+        raise ValueError(f"{seconds} is not a possible time of an event")
     return seconds
 
 
@@ -173,7 +173,7 @@ def task(event: Mapping[str, Any], executor: int) -> bytes:
         info["Index"],
     )
     if not _NUMBERS.issuperset(map(type, figures)) or min(figures) < 0 or max(figures) > MOST:
-        raise ValueError("a figure that is none")
+        raise ValueError("a metric of the event is not a number, or out of range")
     return _ROW.pack(
         event_time(launched / 1e3),
         event_time(finished / 1e3),
@@ -286,7 +286,7 @@ def _flat_positions(value: Any) -> Mapping[str, int] | None:
     if not flat or not all(key.isdecimal() and type(at) is int for (_, key), at in flat.items()):
         return None
     if not all(-2 <= at <= MOST for at in flat.values()):  # -2 and -1 are Kafka's earliest and latest
-        raise ValueError("a position that is none")
+        raise ValueError("an offset in the event is out of range")
     return {f"{topic[:WORDS]}:{key[:WORDS]}": at for (topic, key), at in flat.items()}
 
 

@@ -136,7 +136,7 @@ def _match_groups(match: re.Match[str] | None) -> Any:
 def _safe_pattern(pattern: str, text: str) -> re.Pattern[str]:
     """Compile a pattern that cannot take long on a short text."""
     if len(_QUANTIFIER.findall(pattern)) > 6 or re.search(r"\)[*+{]", pattern) or len(text) > 256:
-        raise ValueError("a pattern that may take long")
+        raise ValueError("a regular expression that may take very long is not evaluated")
     return re.compile(pattern)
 
 

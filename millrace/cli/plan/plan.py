@@ -264,7 +264,7 @@ def _differs(
         typer.echo(plan_diff.markdown_table(changed, reference) + plan_diff.markdown_keys(keys), nl=False)
         typer.echo("" if changes is None else template_diff.markdown_templates(changes), nl=False)
     elif not changed:
-        typer.echo(f"no size and no cost differs from the plan of {reference}")
+        typer.echo(f"sizes and costs are the same as in the plan of {reference}")
     else:
         table = plain_table(*word_columns(""), *figure_columns("before", "after", "more"))
         for each in changed:
@@ -332,7 +332,7 @@ def validate_command(
     )
     typer.echo(f"{environment.name} is valid: {streams}, {jobs}")
     if inherited:
-        typer.echo("accounts, hosts and secrets from the file that it extends:")
+        typer.echo("these accounts, hosts and secrets come from the file that it extends:")
         typer.echo("\n".join(f"  {line}" for line in inherited))
     for each in (*advice, *unchecked):
         typer.echo(each, err=True)

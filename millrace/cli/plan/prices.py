@@ -57,8 +57,8 @@ def update(
     try:
         before = complete_price_list(region, root)
     except ValueError as error:
-        raise wrong_option("--region", region, f"a region whose price table can be read: {error}") from error
-    with translate_aws_errors("asking the AWS Price List API"):
+        raise wrong_option("--region", region, f"a region whose price file is valid: {error}") from error
+    with translate_aws_errors("cannot read prices from the AWS Price List API"):
         result = renew_prices(price_list(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
     if result.renewed_count:
@@ -101,6 +101,10 @@ def _print_renewal(renewal: Renewal, file: str | None, *, as_json: bool) -> None
     for name, why in renewal.stayed.items():
         typer.echo(f"{name} not updated: {why}")
     for name in renewal.unknown:
-        typer.echo(f"{name} not updated: no product of the Price List API is known for it")
+        typer.echo(f"{name} is not updated, because no product of the AWS Price List API is known for it")
     count = f"{renewal.renewed_count} of {len(renewal.table.prices)} prices"
-    typer.echo(f"{file}: {count} of today" if file else f"no file is written: {count} were answered")
+    typer.echo(
+        f"{file}: {count} of today"
+        if file
+        else f"no file is written, because only {count} were found in the AWS Price List API"
+    )

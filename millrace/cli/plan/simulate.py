@@ -221,7 +221,7 @@ class _Traffic:
                 )
             if lacking := [name for name in streams if name not in recorded and None not in recorded]:
                 typer.echo(
-                    f"{self.trace} has no rows of {', '.join(lacking)}: nothing arrives there", err=True
+                    f"{self.trace} has no rows of {', '.join(lacking)}, so no records arrive there", err=True
                 )
             none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
             return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
@@ -258,7 +258,7 @@ def _time_parser(option: str) -> Any:
     def split(value: str) -> tuple[float, str]:
         at, colon, rest = value.partition(":")
         if not colon:
-            raise wrong_option(option, value, "AT:VALUE, such as 2h:15m or 6h:32")
+            raise wrong_option(option, value, "a time and a value as TIME:VALUE, such as 2h:15m or 6h:32")
         return (0.0 if at == "0" else _seconds(option, at)), rest
 
     return split
@@ -271,12 +271,14 @@ def _refuse_later_times(
     end = max(each.seconds for each in arrivals.values())
     for value, at in zip(texts or [], moments, strict=True):
         if at >= end:
-            raise wrong_option(option, value, f"a time before the end, {timedelta(seconds=round(end))}")
+            raise wrong_option(
+                option, value, f"a time before the end of the simulation at {timedelta(seconds=round(end))}"
+            )
 
 
 def _positive_count(option: str, value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= 100_000:
-        raise wrong_option(option, value, "a number of partitions, 1 or more")
+        raise wrong_option(option, value, "a number of partitions, 1 to 100,000")
     return int(value)
 
 
@@ -286,7 +288,9 @@ def _rates(value: str) -> tuple[float, float]:
     except ValueError as error:
         raise wrong_option("--spikes", value, "two rates in records per second, such as 100,10000") from error
     if not 0 <= low <= high < float("inf"):
-        raise wrong_option("--spikes", value, "two rates, the low one first, such as 100,10000")
+        raise wrong_option(
+            "--spikes", value, "two rates in records per second, the lower one first, such as 100,10000"
+        )
     return low, high
 
 

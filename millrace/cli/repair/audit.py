@@ -114,7 +114,8 @@ def _print_audits(audits: list[Audit | NotAudited]) -> None:
         console.print(_hours_table(each))
         for shard in each.behind:
             console.print(
-                f"  {escape(shard.shard)}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC; late, not lost"
+                f"  {escape(shard.shard)}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC; its "
+                "records are late, not lost"
             )
         for hole in each.holes:
             when = (

@@ -128,7 +128,10 @@ def _requested_range(
         if since or until:
             wrong = "--since" if since else "--until"
             raise wrong_argument(
-                environment, wrong, "given", "not together with files, which are read completely"
+                environment,
+                wrong,
+                "given",
+                "not together with files in --from, because files are read completely",
             )
         return None
     if since is None or until is None:
@@ -196,7 +199,7 @@ def _run_once_on_job(
     if not ended.succeeded:
         raise AwsError(
             f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}. Its finished steps "
-            "are kept; run the same command again for the rest"
+            "are not repeated; run the same command again for the rest"
         )
     name = run_arguments["--backfill"]
     outcome = await_outcome(aws, job, begun, "backfilled", name)

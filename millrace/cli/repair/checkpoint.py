@@ -73,7 +73,7 @@ def show(
     if query is not None:
         _check_query(environment, job, query)
         names = [query]
-    with translate_aws_errors("reading the checkpoints"):
+    with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
         contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.holder()
     if as_json:
@@ -81,7 +81,9 @@ def show(
             json.dumps({"held_by": holder, "queries": [_document(each) for each in contents]}, indent=2)
         )
         return
-    typer.echo(f"{job}: {'no writer now' if holder is None else f'current writer: {holder}'}")
+    typer.echo(
+        f"{job}: {'no job writes its checkpoints now' if holder is None else f'its checkpoints are written now by {holder}'}"
+    )
     for each in contents:
         typer.echo("\n".join(_content_lines(each)))
 
@@ -140,7 +142,7 @@ def reset(
         raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--accept-duplicates resets it anyway)")
     start = None if moment is None else start_time_text(moment, span)
     typer.echo("\n".join(_records_read_again(environment, job, query, start, now)), err=True)
-    with translate_aws_errors("reading the checkpoints"):
+    with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
         if not checkpoints.has_batches(query):
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
@@ -149,7 +151,9 @@ def reset(
         confirm("Continue?", yes=yes)
         with checkpoints.holding_lease("millrace checkpoint reset"):
             archived = checkpoints.archive(query, start=start, moment=now)
-    typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {archived}")
+    typer.echo(
+        f"{job}/{query} gets a new checkpoint at the next start; the old one is archived in {archived}"
+    )
 
 
 @checkpoint_app.command()
@@ -185,9 +189,14 @@ def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_r
     # The file may no longer have the old query and job, and need not have the new query yet.
     for key, part in (("JOB", job), ("QUERY", query), ("QUERY", name)):
         if not part or part.startswith("_") or "/" in part or part in (".", ".."):
-            raise wrong_argument(environment, key, part, f"the name of a {key.lower()}")
+            raise wrong_argument(
+                environment,
+                key,
+                part,
+                f"the name of a {key.lower()}, without / and without _ at its beginning",
+            )
     verb = "move" if moves else "fork"
-    with translate_aws_errors("reading the checkpoints"):
+    with translate_aws_errors("cannot read the checkpoints"):
         source = _checkpoints(environment, job)
         target = source if other == job else _checkpoints(environment, other)
         if not source.has_batches(query):
@@ -204,7 +213,7 @@ def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_r
                 source.copy(query, target, name, same_sink=moves)
             if moves:
                 archived = source.archive(query, start=None, moment=datetime.now(UTC))
-                typer.echo(f"moved {job}/{query}; its old checkpoint is kept in {archived}", err=True)
+                typer.echo(f"moved {job}/{query}; its old checkpoint is archived in {archived}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 

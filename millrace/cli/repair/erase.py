@@ -55,12 +55,12 @@ def erase(
 ) -> None:
     """Erase a person's records from tables, dead letters and old snapshots, while the streams run.
 
-    Shows first what matches, table by table, and what is not reached; asks for confirmation. The running jobs erase beside
+    Shows first what matches, table by table, and what it does not erase; asks for confirmation. The running jobs erase beside
     their streams: no query stops, and no other record is lost or doubled. A landed row stays as an empty one with its
     identity, so that the record does not land again. Old snapshots expire when every derive query has read past them. If you
     interrupt the command, the jobs continue; the same command follows them again. A record of what was done is kept in the lake.
 
-    Not reached: records that the source still holds, other sinks, other copies; the command names each. With --json and
+    Not erased: records that the source still holds, other sinks, other copies; the command names each. With --json and
     without --yes, prints what would be erased.
 
     [bold]Examples[/bold]
@@ -81,7 +81,7 @@ def erase(
     with running_sandbox.jobs_running(environment, desk.jobs) if sandbox is not None else nullcontext():
         request = _running_erasure(desk, where)
         if request is not None:
-            console.print(f"erasure {request.id} is under way", markup=False)
+            console.print(f"erasure {request.id} is still running; this command follows it", markup=False)
         else:
             request = _new_request(environment, place, where, keep_condition=keep_condition)
             preview = _ask_for_matches(environment, desk, request, console)
@@ -93,7 +93,7 @@ def erase(
                 return
             _print_preview(request, preview, err=True)
             if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables_in_answers(preview)):
-                typer.echo("nothing matches; nothing was changed", err=True)
+                typer.echo("no record matches the condition; nothing was changed", err=True)
                 return
             _check_share(preview)
             confirm("Erase these records?", yes=yes)
@@ -118,8 +118,8 @@ def _running_erasure(erasures: Erasures, where: str) -> Request | None:
         return None
     if request["where"] != where:
         raise RefusedError(
-            f"erasure {request['id']} is under way, asked for by {request['by']}; one at a time: follow it by the same command "
-            "with the same condition"
+            f"erasure {request['id']}, requested by {request['by']}, is still running, and only one can run "
+            "at a time; repeat its command with its condition to follow it"
         )
     return Request(**{**request, "left_out": tuple(request["left_out"])})
 
@@ -200,8 +200,9 @@ def _check_share(preview: Answers) -> None:
     wide = [line for answer in preview.values() for line in answer["wide"]]
     if wide:
         raise RefusedError(
-            f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. If it is meant, write a larger "
-            "`storage.erase_share` into the environment file and deploy it first: the jobs refuse more"
+            f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. To erase so "
+            "much, write a larger `storage.erase_share` into the environment file and deploy it first: the "
+            "jobs refuse more"
         )
 
 
@@ -225,19 +226,19 @@ def _print_preview(request: Request, preview: Answers, *, err: bool = False) -> 
     stream = sys.stderr if err else sys.stdout
     console = Console(stderr=err, width=None if stream.isatty() else 120, highlight=False)
     console.print(_counts_table(preview))
-    console.print("Not reached:")
+    console.print("Not erased by this command:")
     for line in _not_covered(request, preview):
         console.print(f"- {line}", markup=False, soft_wrap=True)
     console.print(
-        "Dead letters have no columns: those that hold a value of the condition as text are found. What is compressed, "
-        "encrypted, or written otherwise is missed.",
+        "Dead letters have no columns, so those whose text contains a value of the condition are found. "
+        "Values that are compressed, encrypted or written in another form are missed.",
         soft_wrap=True,
     )
 
 
 def _counts_table(preview: Answers) -> Table:
     counted = figure_columns(
-        "rows", "dead letters", "of", "files to rewrite", "snapshots to expire", no_wrap=False
+        "rows", "dead letters", "total rows", "files to rewrite", "snapshots to expire", no_wrap=False
     )
     table = Table("job", "table", *counted, title="What matches", title_justify="left")
     for job, name, f in _tables_in_answers(preview):

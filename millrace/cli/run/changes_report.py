@@ -81,7 +81,9 @@ def print_and_check_changes(
 def refuse_with_reasons(command: str, reasons: list[str]) -> None:
     """End a command with its reasons, if there are any, before it changes anything."""
     if reasons:
-        typer.echo(f"millrace {command}: nothing was drained or deployed", err=True)
+        typer.echo(
+            f"millrace {command}: no job was stopped and nothing was deployed, for these reasons:", err=True
+        )
         typer.echo("\n".join(reasons), err=True)
         raise typer.Exit(REFUSED)
 

@@ -120,11 +120,11 @@ def _manifests(
         planned = KINDS[document["engine"]].spark_of(document["engine_version"])
     except (KeyError, SettingsError) as error:
         raise AnotherReleaseError(
-            f"another release of Millrace wrote its launch document ({error})"
+            f"its launch document has the format of another release of Millrace ({error})"
         ) from error
     checkpoints = Checkpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
-        with translate_aws_errors(f"reading the checkpoint of {job}/{query.name}"):
+        with translate_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
             text = checkpoints.manifest(query.name)
         if text is None:
             continue

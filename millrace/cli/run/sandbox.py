@@ -157,7 +157,9 @@ def run_here(
         raise loaded.places.error(lacking)
     standing = stand_in(loaded, env)
     if standing.replaced:
-        typer.echo(f"on this machine others stand in for: {', '.join(standing.replaced)}", err=True)
+        typer.echo(
+            f"the sandbox replaces these by servers on this machine: {', '.join(standing.replaced)}", err=True
+        )
     jobs = environment_trial.needed_jobs(loaded, job)
     feeds = dict(_feeds(loaded, environment_trial.needed_streams(loaded, jobs), source, rate, seed))
     tables = environment_trial.run_trial(
@@ -171,14 +173,14 @@ def run_here(
     for own, name, query in loaded.queries:
         for end in query.ends.values() if own in jobs else ():
             if end.sink.catalog_table is None:
-                typer.echo(f"{own}.{name}: not compared: its sink is {end.sink.kind}")
+                typer.echo(f"{own}.{name}: its rows are not checked, because its sink is {end.sink.kind}")
     if keep:
         spark = running_spark(loaded)
         typer.echo(
-            "left running until `millrace sandbox stop` or the next run, which begins with empty tables; no job runs:\n"
-            f"  S3 and the other services: {spark.stack.endpoint}\n"
-            f"  Kafka: {spark.kafka}\n"
-            f"`millrace replay`, `backfill`, `audit` and `traffic` with --env {env} work on it"
+            "these servers run until `millrace sandbox stop` or the next run, which begins with empty "
+            f"tables; no job runs:\n  S3 and the other services: {spark.stack.endpoint}\n  Kafka: "
+            f"{spark.kafka}\n`millrace replay`, `backfill`, `audit` and `traffic` with --env {env} work on "
+            "them"
         )
     if any(landed.wrong for landed in tables.values()):
         raise typer.Exit(1)
@@ -222,14 +224,14 @@ def _files_by_stream(source: Path, streams: Sequence[str]) -> dict[str, Path]:
         if len(files) > len(dict(files)):
             names = ", ".join(each.name for _, each in files)
             raise wrong_option(
-                "--from", str(source), f"a folder with one file for each stream; it has {names}"
+                "--from", str(source), f"a folder with one file for each stream; it has several: {names}"
             )
         if files:
             return dict(files)
         raise wrong_option(
             "--from",
             str(source),
-            f"a folder with a file for {' or '.join(streams)}, such as {streams[0]}.jsonl",
+            f"a folder with a file named after {' or '.join(streams)}, such as {streams[0]}.jsonl",
         )
     if len(streams) > 1 and source.stem not in streams:
         allowed = f"a file named after one of the streams {', '.join(streams)}, a folder of such files, or --job with a job of one stream"

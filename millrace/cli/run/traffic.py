@@ -150,11 +150,11 @@ def traffic(
         keys=keys or 10_000, hot=hot,
     )  # fmt: skip
     if key is not None and keys is not None:
-        raise typer.BadParameter("give either --key or --keys")
+        raise typer.BadParameter("--key and --keys cannot be combined")
     if source is not None and sample is not None:
-        raise typer.BadParameter("give either --from or --sample")
+        raise typer.BadParameter("--from and --sample cannot be combined")
     if aws and (kafka or kinesis):
-        raise typer.BadParameter("--aws does not go with --kafka or --kinesis")
+        raise typer.BadParameter("--aws cannot be combined with --kafka or --kinesis")
     environment = load_with_stream(env, stream)
     feed, in_file = _feed(
         environment,
@@ -204,7 +204,10 @@ def _parse_burst(text: str | None) -> tuple[float, float, float]:
     except ValueError:
         burst = (0.0, 0.0, 0.0)
     if not (burst[0] >= 1 and 0 < burst[1] <= burst[2]):
-        raise typer.BadParameter(f"--burst {text}: write FACTORxLENGTH/EVERY, such as 5x10s/60s")
+        raise typer.BadParameter(
+            f"--burst {text}: must be FACTORxLENGTH/EVERY, such as 5x10s/60s for 5 times the rate during 10 "
+            "s of each 60 s"
+        )
     return burst
 
 
@@ -219,7 +222,8 @@ def _query(environment: Environment, stream: str, chosen: str | None) -> Payload
     if chosen is not None:
         if chosen not in payloads:
             raise typer.BadParameter(
-                f"--query {chosen}: {stream} is read by {', '.join(payloads) or 'no query'}"
+                f"--query {chosen} does not read {stream}; queries that do: "
+                f"{', '.join(payloads) or 'no query'}"
             )
         return payloads[chosen]
     if not payloads:
@@ -228,7 +232,8 @@ def _query(environment: Environment, stream: str, chosen: str | None) -> Payload
     # Of several tables, the first one changes.
     if len(ways) > 1 and not all(isinstance(q, Route) and q.changes_of for q in payloads.values()):
         raise typer.BadParameter(
-            f"{stream} is read in several formats: name one with --query: {', '.join(payloads)}"
+            f"queries read {stream} in several formats: choose one of them with --query: "
+            f"{', '.join(payloads)}"
         )
     return next(iter(payloads.values()))
 

@@ -114,15 +114,17 @@ def rollback(
     changes = steps.rollback_changes(aws, version)
     typer.echo("\n".join(change_lines(changes)))
     typer.echo(
-        f"{job}: rolling back to the version deployed until {version.at}: {version.document_url}", err=True
+        f"{job}: rolling back to the version that was deployed until {version.at}: {version.document_url}",
+        err=True,
     )
     try:
         refusals = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
     except AnotherReleaseError as error:
         refusals = []
         typer.echo(
-            f"{job}: its checkpoints cannot be checked here: {error}. The job checks them at its start: if it cannot continue "
-            "from them, it ends with status 2, and this command reports the job as unhealthy",
+            f"{job}: its checkpoints cannot be checked before the rollback: {error}. The job checks them at "
+            "its start: if it cannot continue from them, it ends with status 2, and this command reports the "
+            "job as unhealthy",
             err=True,
         )
     refuse_with_reasons("rollback", refusals)

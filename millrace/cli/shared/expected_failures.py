@@ -96,7 +96,7 @@ def _explain_if_aws(error: Exception) -> Exception:
     from millrace.lifecycle.problems import CredentialsError, TransientError, explain_aws_error
 
     assert isinstance(cause, BotoCoreError | ClientError)
-    explanation = explain_aws_error(cause, "asking AWS")
+    explanation = explain_aws_error(cause, "a request to AWS failed")
     return (
         error if refused and not isinstance(explanation, CredentialsError | TransientError) else explanation
     )
@@ -119,6 +119,8 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise RefusedError(f"{question} There is no terminal to ask on; repeat the command with --yes")
+        raise RefusedError(
+            f"{question} The question cannot be asked without a terminal; repeat the command with --yes"
+        )
     if not typer.confirm(question, err=True):
         raise typer.Exit(FAILED)

@@ -162,10 +162,12 @@ def _subject_and_place(
     subjects = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in subjects.items() if value is not None}
     if len(named) != 1:
-        raise wrong_option("PATH", ", ".join(named) or "(missing)", "one of PATH, --glue-job and --emr-app")
+        raise wrong_option(
+            "PATH", ", ".join(named) or "(missing)", "exactly one of PATH, --glue-job and --emr-app"
+        )
     if path is not None:
         if run is not None:
-            raise wrong_option("--run", run, "only with --glue-job or --emr-app")
+            raise wrong_option("--run", run, "a run id together with --glue-job or --emr-app")
         return AdvisedJob(), path, ""
     import boto3
     from botocore.exceptions import BotoCoreError
@@ -184,7 +186,7 @@ def _subject_and_place(
     except BotoCoreError as error:
         option = "--glue-job" if glue_job is not None else "--emr-app"
         raise wrong_option(
-            option, str(glue_job or emr_app), f"an account that can be reached ({error})"
+            option, str(glue_job or emr_app), f"a job in an AWS account that can be reached ({error})"
         ) from error
     return result.subject, result.logs, run or result.run
 
@@ -199,7 +201,9 @@ def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, 
     if log is not None:
         return log, ()
     if asked:
-        raise wrong_option("--run", run, f"a run with its log at {place}; no log there belongs to this run")
+        raise wrong_option(
+            "--run", run, f"a run whose event log is at {place}; no log there belongs to this run"
+        )
     return logs[0], (
         f"no log at {place} belongs to run {run}; the newest log was read and may be of another job",
     )
@@ -214,14 +218,14 @@ def _check_readable(history: History, log: EventLog) -> None:
         raise wrong_option(
             "PATH",
             log.name,
-            "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4, lzf or snappy: this file could not be read "
-            f"({history.unread:,} lines are no events){cut}",
+            "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4, lzf or snappy; this "
+            f"file has no event that can be read ({history.unread:,} lines are no events of Spark){cut}",
         )
     jobs = f"{len(history.jobs):,} Spark job{'s' * (len(history.jobs) != 1)}"
     raise wrong_option(
         "PATH",
         log.name,
-        f"the event log of a Structured Streaming application: this one has {jobs} and no micro-batch",
+        f"the event log of a Structured Streaming application; this one has {jobs} and no micro-batch",
     )
 
 

@@ -256,7 +256,7 @@ def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
     from millrace.advisor.apply_changes import try_changes
 
     if env is None:
-        raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is changed")
+        raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is to be changed")
     environment = load(env)
     places = environment.places
     assert places.tree is not None
@@ -283,6 +283,6 @@ def _one_change_per_key(findings: Sequence[Finding], numbers: Sequence[int]) -> 
         raise wrong_option(
             "--apply",
             "nothing to write",
-            "findings with a key of the environment file; make these changes by hand",
+            "findings that change a key of the environment file; make the changes of these findings by hand",
         )
     return list(changes.values())

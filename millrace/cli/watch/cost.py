@@ -69,7 +69,9 @@ def cost_command(
     if not actual:
         for option, value in (("--since", since), ("--until", until)):
             if value is not None:
-                raise wrong_option(option, value, "only with --actual; a plan is for a month")
+                raise wrong_option(
+                    option, value, "only together with --actual, because a plan is always for one month"
+                )
         _planned(sized, notes, as_json=as_json)
         return
     today = datetime.now(UTC).date()
@@ -77,7 +79,9 @@ def cost_command(
     end = today if until is None else _day("--until", until)
     if begin >= end:
         raise wrong_option(
-            "--since", begin.isoformat(), f"a day before {end.isoformat()} (`--until` is exclusive)"
+            "--since",
+            begin.isoformat(),
+            f"a day before {end.isoformat()}, the value of --until, which is exclusive",
         )
     from millrace.lifecycle.account import real_cost
 
@@ -150,7 +154,10 @@ def _planned(sized: Plan, notes: list[str], *, as_json: bool) -> None:
         return
 
     show(Group(cost_table(sized, terminal=sys.stdout.isatty())))
-    typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
+    typer.echo(
+        f"costs are for a month of {HOURS} hours, with the prices of {sized.prices.isoformat()}, "
+        f"{sized.prices_of}"
+    )
     typer.echo("\n".join((costs_left_out(sized), *(f"Note: {note}" for note in notes))))
 
 

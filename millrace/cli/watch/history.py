@@ -90,7 +90,7 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
             )
         )
     folder = RUN / "history" / names.prefix
-    with translate_aws_errors(f"reading bucket {bucket}"):
+    with translate_aws_errors(f"cannot read bucket {bucket}"):
         for job, section in names.environment.jobs.items():
             copy_logs(aws.client("s3"), bucket, f"{section.engine}/{job}/", folder, runs=runs)
     return start({"spark.history.fs.logDirectory": folder.as_uri()}, {})

@@ -76,7 +76,9 @@ def logs(
     shown = written.last(most)
     _print_lines(shown, as_json=as_json)
     if not shown and not follow:
-        typer.echo(f"{job}: {'no failure' if errors else 'no line'} in the last {since}", err=True)
+        typer.echo(
+            f"{job}: {'no error was logged' if errors else 'no log lines'} in the last {since}", err=True
+        )
     if follow:
         _follow(written, known | _line_keys(shown), as_json=as_json)
 

@@ -123,13 +123,15 @@ def verify(
 
     environment = load(env)
     if clean and (in_sandbox or keep or show):
-        raise typer.BadParameter("--clean goes with --env, --yes and --json only")
+        raise typer.BadParameter("--clean can be combined with --env, --yes and --json only")
     if claims and (in_sandbox or keep or show or clean):
-        raise typer.BadParameter("--claims goes with --env, --report and --json only")
+        raise typer.BadParameter("--claims can be combined with --env, --report and --json only")
     if report is not None and in_sandbox:
-        raise typer.BadParameter("--report does not go with --sandbox, which proves nothing about AWS")
+        raise typer.BadParameter("--report cannot be combined with --sandbox, which proves nothing about AWS")
     if keep and in_sandbox:
-        raise typer.BadParameter("--keep does not go with --sandbox, whose servers end with the command")
+        raise typer.BadParameter(
+            "--keep cannot be combined with --sandbox, whose servers end with the command"
+        )
     settings = VerificationSettings(records, rate, kills, reshards, dirty, seed)
     try:
         with _interruptible():
@@ -288,10 +290,10 @@ def _print_cleanup(remains: Sequence[str], command: str, *, stack_exists: bool =
     from millrace.verify.removals.manual_removal import can_clean, removal_steps
 
     if stack_exists or can_clean(remains):
-        typer.echo(f"millrace verify: to remove what is left, run: {command}", err=True)
+        typer.echo(f"millrace verify: these resources are left; to remove them, run: {command}", err=True)
         return
     for each in removal_steps(remains):
-        typer.echo(f"millrace verify: delete by hand: {each}", err=True)
+        typer.echo(f"millrace verify: delete this resource by hand: {each}", err=True)
 
 
 @contextmanager

@@ -91,7 +91,10 @@ def _check_clusters(environment: Environment) -> Iterator[Finding]:
             )
         if cluster.tier == "express":
             yield from refuse_keys(
-                path, cluster, ("storage",), "nothing: the volumes of Express brokers have no size to choose"
+                path,
+                cluster,
+                ("storage",),
+                "none, because Express brokers have no volumes whose size you choose",
             )
         if cluster.tier == "express" and zones != 3:
             yield Finding(

@@ -82,10 +82,14 @@ def remove(text: str, path: Path) -> str:
     if not node.flow_style:
         if len(node.value) == 1:
             raise EditError(
-                f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}; remove that by hand"
+                f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}; remove "
+                f"{dotted_path(tuple(above))} by hand"
             )
         if text[text.rfind("\n", 0, begin) + 1 : begin].strip():
-            raise EditError(f"{dotted_path(path)} is the first key of a list's item; remove it by hand")
+            raise EditError(
+                f"{dotted_path(path)} is the first key of an item of a list, which cannot be removed "
+                "automatically; remove it by hand"
+            )
         line_end = text.find("\n", end)
         stop = len(text) if line_end < 0 else line_end + 1
         return text[: text.rfind("\n", 0, begin) + 1] + text[stop:]
@@ -102,19 +106,19 @@ def _root_node(text: str) -> MappingNode:
     except (MarkedYAMLError, YAMLError, RecursionError) as error:
         raise EditError("not readable YAML") from error
     if not isinstance(node, MappingNode):
-        raise EditError("not a mapping of keys")
+        raise EditError("the file is not a mapping of keys to values")
     return node
 
 
 def _child_node(node: Node, step: str | int) -> Node | None:
     if isinstance(node, SequenceNode) and isinstance(step, int):
         if step >= len(node.value):
-            raise EditError(f"a list of {len(node.value)} has no item {step}")
+            raise EditError(f"the list has {len(node.value)} items, so it has no item {step}")
         child: Node = node.value[step]
         return child
     if isinstance(node, MappingNode):
         return next((value for key, value in node.value if key.value == step), None)
-    raise EditError(f"the value that should hold {step} is not a mapping")
+    raise EditError(f"the value above {step} is not a mapping of keys to values")
 
 
 def _one_line(node: Node) -> bool:
@@ -162,7 +166,9 @@ def _reads_as(text: str, value: Any) -> bool:
 def _insert_value(text: str, node: Node, path: Path, depth: int, value: Any) -> str:
     rest = path[depth:]
     if not isinstance(node, MappingNode) or not all(isinstance(step, str) for step in rest):
-        raise EditError(f"{dotted_path(path[:depth])} holds no key {rest[0]}")
+        raise EditError(
+            f"{dotted_path(path[:depth])} is not a mapping, so the key {rest[0]} cannot be added to it"
+        )
     if node.flow_style:
         nested = value
         for step in reversed(rest[1:]):

@@ -152,7 +152,7 @@ def read(path: FilePath, text: str | None = None) -> Document:
     if size > _MOST_BYTES:
         raise DocumentError(
             f"{size:,} bytes",
-            allowed=f"at most {_MOST_BYTES:,} bytes; several environments, each with some of the jobs, are as good",
+            allowed=f"at most {_MOST_BYTES:,} bytes; divide the jobs into several environments",
         )
     try:
         root, yaml = _compose(text)
@@ -198,10 +198,10 @@ def _located_error(error: MarkedYAMLError, text: str) -> DocumentError:
         return DocumentError(
             f"the {opened}{after} is not closed",
             begun.line + 1,
-            f"{end} after it; reading stopped on line {line}",
+            f"{end} at its end; the parser stopped on line {line}",
         )
     if "\\t" in problem:
-        return DocumentError("a tab", line, "spaces: YAML takes no tabs before a key")
+        return DocumentError("a tab", line, "spaces, because YAML allows no tabs before a key")
     if problem.startswith("mapping values are not allowed"):
         return DocumentError(
             problem,
@@ -243,10 +243,11 @@ class _Reader:
         self._seen += 1
         if self._seen > _MOST_VALUES:
             raise DocumentError(
-                f"the file has more than {_MOST_VALUES} values once its aliases are expanded", line
+                f"the file has more than {_MOST_VALUES} values, the limit, once its aliases are expanded",
+                line,
             )
         if id(node) in above:
-            raise DocumentError("an alias that contains itself", line)
+            raise DocumentError("a YAML alias that contains itself", line)
         above = (*above, id(node))
         if (tag := str(node.tag)).startswith("!") and tag != "!":
             text = f"{dotted_path(path)} has the tag {tag}, which means nothing here; `null` removes what `extends` brings"
@@ -301,7 +302,7 @@ class _Reader:
         for each in nodes:
             tree = self.tree(each, line, above, path)
             if not isinstance(tree.value, dict):
-                raise DocumentError("<< takes a mapping or a list of mappings", line)
+                raise DocumentError("the YAML key << takes a mapping or a list of mappings", line)
             trees.append(tree.value)
         return trees
 

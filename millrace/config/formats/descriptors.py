@@ -66,7 +66,9 @@ def _all_messages(data: bytes) -> list[tuple[str, bytes]]:
     try:
         return [each for file in _parts_of_field(data, 1) for each in _of_file(file)]
     except (IndexError, UnicodeDecodeError) as error:
-        raise DescriptorError(f"it is incomplete, or of another kind ({error})") from error
+        raise DescriptorError(
+            f"the file is incomplete, or not a descriptor file of Protobuf ({error})"
+        ) from error
 
 
 def _of_file(file: bytes) -> Iterator[tuple[str, bytes]]:
@@ -93,7 +95,7 @@ def _parts_of_field(data: bytes, field_number: int) -> Iterator[bytes]:
     for number, value in _fields(data):
         if number == field_number:
             if not isinstance(value, bytes):
-                raise DescriptorError(f"field {number} is not a message")
+                raise DescriptorError(f"field {number} of the descriptor is not a message")
             yield value
 
 
@@ -117,9 +119,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
         else:
-            raise DescriptorError(f"wire type {kind} at byte {at}")
+            raise DescriptorError(f"unknown wire type {kind} at byte {at}")
         if length > len(data) - at:
-            raise DescriptorError(f"it ends at byte {at}")
+            raise DescriptorError(f"the file is incomplete: it ends at byte {at}")
         yield tag >> 3, data[at : at + length]
         at += length
 

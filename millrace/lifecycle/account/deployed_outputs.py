@@ -81,9 +81,14 @@ def launch_document(cloudformation: Any, s3: Any, names: Names, job: str) -> Lau
     stack = names.stack(f"job-{job}")
     url = outputs(cloudformation, stack).get("LaunchDocument")
     if url is None:
-        raise NotDeployedError(f"stack {stack} has no output LaunchDocument: deploy it with this version")
+        raise NotDeployedError(
+            f"stack {stack} was deployed by a version of Millrace without launch documents; deploy it again"
+        )
     bucket, key = split_url(url)
     content = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
     if content.get("version") != 1:
-        raise NotDeployedError(f"{url} is of version {content.get('version')!r}; this Millrace reads 1")
+        raise NotDeployedError(
+            f"launch document {url} has format version {content.get('version')!r}, but this version of "
+            "Millrace reads only 1; deploy the job again"
+        )
     return LaunchDocument(url=url, content=content)

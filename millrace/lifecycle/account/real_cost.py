@@ -83,7 +83,7 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Bi
     millrace.lifecycle.problems.AwsError
         The tags are not activated for the bill, a permission is missing, or AWS refused for another reason.
     """
-    with translate_aws_errors("asking Cost Explorer"):
+    with translate_aws_errors("cannot read costs from Cost Explorer"):
         by_job = list(_cost_groups(ce, environment, since, until, JOB))
         by_stream = list(_cost_groups(ce, environment, since, until, STREAM))
     estimated = any(each for *_, each in (*by_job, *by_stream))
@@ -143,7 +143,7 @@ def _cost_groups(
 
 def _say_why(ce: Any, environment: Environment, since: date, until: date) -> None:
     """Raise an error that explains a bill without lines."""
-    with translate_aws_errors("listing the cost allocation tags"):
+    with translate_aws_errors("cannot list the cost allocation tags"):
         answer = ce.list_cost_allocation_tags(TagKeys=[PROJECT, ENVIRONMENT, JOB, STREAM])
     known = {each["TagKey"]: each["Status"] for each in answer["CostAllocationTags"]}
     missing = [key for key in (PROJECT, ENVIRONMENT, JOB, STREAM) if known.get(key) != "Active"]

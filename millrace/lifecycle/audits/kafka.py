@@ -66,8 +66,8 @@ class Topic:
             yield consumer
         except KafkaException as error:
             raise AwsError(
-                f"topic {self.name}: {error.args[0].str()}; the brokers must be reachable from here, and this audit "
-                "asks them"
+                f"topic {self.name}: {error.args[0].str()}; this audit reads from the brokers, so they must "
+                "be reachable from this machine"
             ) from error
         finally:
             consumer.close()

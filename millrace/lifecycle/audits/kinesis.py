@@ -65,7 +65,7 @@ def incoming_records_by_minute(
         },
     }
     counts: dict[datetime, int] = {}
-    with translate_aws_errors("reading the stream's incoming records from CloudWatch"):
+    with translate_aws_errors("cannot read the stream's incoming records from CloudWatch"):
         asked = {"MetricDataQueries": [query], "StartTime": begin, "EndTime": end}
         for result in list_all(cloudwatch, "get_metric_data", "MetricDataResults", **asked):
             for at, value in zip(result["Timestamps"], result["Values"], strict=True):
@@ -147,7 +147,7 @@ def records_by_shard(
     """
     by_shard: dict[str, list[ShardRecord]] = {}
     count = 0
-    with translate_aws_errors("reading the stream"):
+    with translate_aws_errors("cannot read the stream"):
         for shard in shards:
             records: list[ShardRecord] = []
             start = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": begin}
@@ -198,7 +198,7 @@ def lagging_shards(
     if known is None:
         return None
     lagging = []
-    with translate_aws_errors("reading the backlog of the shards"):
+    with translate_aws_errors("cannot read the backlog of the shards"):
         shards = parents_by_shard(kinesis, stream)
         done = last_read_by_shard(positions, shards)
         for shard in shards:
@@ -303,7 +303,7 @@ def compare_records(
         From the query's checkpoint, as the connector writes them; read before this call.
     """
     end = hours[-1] + HOUR
-    with translate_aws_errors("listing the stream's shards"):
+    with translate_aws_errors("cannot list the stream's shards"):
         listed = parents_by_shard(kinesis, stream)
     shards = records_by_shard(kinesis, stream, listed, hours[0], min(end, datetime.now(UTC)), progress)
     there = landed.sequences(hours[0] - HOUR)

@@ -36,12 +36,12 @@ _AT_ONCE = timedelta(hours=1)
 @contextmanager
 def aws_errors(table: str) -> Iterator[None]:
     """Raise errors of the catalog, and of the store of its files (which are OSErrors), as an :class:`AwsError`."""
-    doing = f"reading table {table}"
-    with translate_aws_errors(doing):
+    failure = f"cannot read table {table}"
+    with translate_aws_errors(failure):
         try:
             yield
         except OSError as error:
-            raise AwsError(f"{doing}: {error}") from error
+            raise AwsError(f"{failure}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class LandedRecords:
             with aws_errors(name):
                 return cls(catalog.load_table(name), source)
         except NoSuchTableError:
-            raise NotDeployedError(f"there is no table {name}: nothing was landed yet") from None
+            raise NotDeployedError(f"table {name} does not exist, because nothing was landed yet") from None
 
     def offsets_by_time(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
         """Return the offsets of Kafka records by topic and partition, of a window and an hour around it."""

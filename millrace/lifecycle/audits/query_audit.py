@@ -236,7 +236,7 @@ class _Window:
             No batch was ever committed.
         """
         names = self.place.names
-        with translate_aws_errors("looking at the query's checkpoint"):
+        with translate_aws_errors("cannot read the query's checkpoint"):
             positions = Checkpoints(self.place.client("s3"), names, self.job).committed_positions(self.query)
         if positions is None:
             raise NotDeployedError(
@@ -317,7 +317,7 @@ def _ended_hours(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]
     done = [hour for hour in hours if hour + timedelta(hours=1, minutes=5) <= datetime.now(UTC)]
     if not done:
         raise AwsError(
-            f"no full hour before {end:%Y-%m-%d %H:%M} UTC has ended and been counted yet; look further back with "
-            "--hours, or read the stream itself with --read"
+            f"CloudWatch has no counts yet of a full hour before {end:%Y-%m-%d %H:%M} UTC; look further back "
+            "with --hours, or read the stream itself with --read"
         )
     return done

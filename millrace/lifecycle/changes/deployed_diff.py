@@ -107,9 +107,9 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Changes:
         for file in sorted(assembly.glob(f"{names.prefix}-*.template.json"))
     }
     cloudformation = aws.client("cloudformation")
-    with translate_aws_errors("finding the deployed stacks"):
+    with translate_aws_errors("cannot list the deployed stacks"):
         left = {each.name: each for each in other_stacks(aws, new)}
-    with translate_aws_errors("reading the deployed templates"):
+    with translate_aws_errors("cannot read the deployed templates"):
         old = {stack: _created_template(cloudformation, stack) for stack in new}
         old |= {stack: each.template for stack, each in left.items()}
         around = _importing_stacks(cloudformation, old, new)
@@ -212,7 +212,7 @@ def _other_owners(
     env = aws.names.environment.name
     for change in changes:
         owner, job, query = change.owner, change.new.job, change.new.query
-        with translate_aws_errors(f"reading the checkpoint of {job}/{query}"):
+        with translate_aws_errors(f"cannot read the checkpoint of {job}/{query}"):
             if Checkpoints(aws.client("s3"), aws.names, job).has_batches(query):
                 continue
         ways = [f"`millrace checkpoint move {owner.job} {owner.query} {job}/{query} --env {env}` first"]
@@ -279,7 +279,7 @@ def _sources_of_templates(templates: Mapping[str, Template | None]) -> frozenset
 
 def deployed_document(aws: DeployedEnvironment, stack: str) -> tuple[str | None, dict[str, Any] | None]:
     """Read a job's deployed launch document with its URL; None twice where its stack names none."""
-    with translate_aws_errors(f"reading the launch document of {stack}"):
+    with translate_aws_errors(f"cannot read the launch document of {stack}"):
         url = outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
         if url is None:
             return None, None

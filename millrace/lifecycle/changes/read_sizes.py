@@ -29,7 +29,7 @@ def read_sizes(aws: DeployedEnvironment) -> DeployedSizes:
     """
     cloudformation, names = aws.client("cloudformation"), aws.names
     jobs = names.environment.jobs
-    with translate_aws_errors("reading the deployed sizes"):
+    with translate_aws_errors("cannot read the deployed sizes"):
         kafka, network, streams, *own = (
             deployed_template(cloudformation, names.stack(part))
             for part in ("kafka", "network", "streams", *(f"job-{job}" for job in jobs))

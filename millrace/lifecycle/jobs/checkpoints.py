@@ -345,7 +345,7 @@ def _positions_in_log(log: str) -> tuple[Any, ...]:
     """Return the positions in an entry of Spark's offset log: a version, a line of metadata, a line for each source."""
     lines = log.splitlines()
     if len(lines) < 3:
-        raise ValueError(f"it is incomplete: it ends after {len(lines)} lines")
+        raise ValueError(f"the entry of the offset log is incomplete: it ends after {len(lines)} lines")
     return tuple(None if line == "-" else json.loads(line) for line in lines[2:])
 
 
@@ -364,10 +364,13 @@ def _manifest(text: str) -> dict[str, Any]:
     """Read a manifest that has all the fields that commands show."""
     manifest = _json_object(text)
     if lacking := sorted(_MANIFEST - manifest.keys()):
-        raise ValueError(f"it is not a manifest: it lacks {', '.join(lacking)}")
+        raise ValueError(f"it is not a checkpoint's manifest: it lacks {', '.join(lacking)}")
     legs = manifest["legs"]
     if not isinstance(legs, list) or not all(isinstance(leg, dict) and leg.keys() >= _LEG for leg in legs):
-        raise ValueError(f"it is not a manifest: an entry of its legs lacks one of {', '.join(sorted(_LEG))}")
+        raise ValueError(
+            "it is not a checkpoint's manifest: an entry of `legs` (the query's sources) lacks one of "
+            f"{', '.join(sorted(_LEG))}"
+        )
     return manifest
 
 

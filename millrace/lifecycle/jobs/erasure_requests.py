@@ -66,7 +66,7 @@ class Erasures:
         body = json.dumps(asdict(request)).encode()
         for job in self.jobs:
             bucket, key = self._bucket_and_key(job, "request")
-            with translate_aws_errors(f"writing s3://{bucket}/{key}"):
+            with translate_aws_errors(f"cannot write s3://{bucket}/{key}"):
                 done = self.s3.put_object(Bucket=bucket, Key=key, Body=body)
             if "VersionId" in done:
                 self._versions.append((bucket, key, done["VersionId"]))
@@ -132,17 +132,17 @@ class Erasures:
         for job in self.jobs:
             for name in ("request", erasure):
                 bucket, key = self._bucket_and_key(job, name)
-                with translate_aws_errors(f"deleting s3://{bucket}/{key}"):
+                with translate_aws_errors(f"cannot delete s3://{bucket}/{key}"):
                     self.s3.delete_object(Bucket=bucket, Key=key)
         for bucket, key, version in self._versions:
             # In a bucket with versions, a deletion without the version only hides the condition.
-            with translate_aws_errors(f"deleting s3://{bucket}/{key}"):
+            with translate_aws_errors(f"cannot delete s3://{bucket}/{key}"):
                 self.s3.delete_object(Bucket=bucket, Key=key, VersionId=version)
         self._versions.clear()
 
     def _read_json(self, job: str, name: str) -> dict[str, Any] | None:
         bucket, key = self._bucket_and_key(job, name)
-        with translate_aws_errors(f"reading s3://{bucket}/{key}"), ignore_missing(*MISSING_OBJECT):
+        with translate_aws_errors(f"cannot read s3://{bucket}/{key}"), ignore_missing(*MISSING_OBJECT):
             return dict(json.loads(self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         return None
 

@@ -147,7 +147,8 @@ def wait_until_healthy(
             said = news
         if time.monotonic() > deadline:
             raise UnhealthyError(
-                f"{news}, {patience_seconds:.0f} s after the start; see its log group /{aws.names.prefix}/jobs/{job}"
+                f"{news}, {patience_seconds:.0f} s after the start; the log group "
+                f"/{aws.names.prefix}/jobs/{job} may tell why"
             )
         time.sleep(poll_seconds)
 
@@ -177,7 +178,7 @@ def _metric_values(
         for number, query in enumerate(queries)
     ]
     values: dict[str, list[float]] = {query: [] for query in queries}
-    with translate_aws_errors(f"reading the metric {metric} of {job}"):
+    with translate_aws_errors(f"cannot read the metric {metric} of {job}"):
         for result in list_all(
             aws.client("cloudwatch"),
             "get_metric_data",
@@ -206,7 +207,7 @@ def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
     if metrics is None:
         return
     now = datetime.now(UTC)
-    with translate_aws_errors(f"reading the age of records on {source}"):
+    with translate_aws_errors(f"cannot read the age of records on {source}"):
         points = aws.client("cloudwatch").get_metric_statistics(
             Namespace=metrics.namespace,
             MetricName=metrics.age,

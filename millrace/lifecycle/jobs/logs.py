@@ -95,7 +95,7 @@ def log_groups(aws: DeployedEnvironment, job: str) -> list[str]:
     """
     prefix = f"/{aws.names.prefix}/jobs/{job}"
     own = re.compile(rf"{re.escape(prefix)}(-{re.escape(aws.names.job(job))}-[0-9a-f]{{8}})?(/.*)?")
-    with translate_aws_errors(f"looking for the log groups of {job}"):
+    with translate_aws_errors(f"cannot list the log groups of {job}"):
         asked = list_all(aws.client("logs"), "describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
         names = [str(group["logGroupName"]) for group in asked]
     # Groups of a job whose name has this one as a prefix do not count.
@@ -175,7 +175,7 @@ def _search_lines(
     for begin in (*(max(since, now - window) for window in _WINDOWS), since):
         for group in own:
             for pattern in patterns or ("",):
-                with translate_aws_errors(f"reading the lines of {job}"):
+                with translate_aws_errors(f"cannot read the log lines of {job}"):
                     for event in list_all(
                         logs,
                         "filter_log_events",
@@ -201,7 +201,7 @@ def _lines_from(aws: DeployedEnvironment, group: str, stream: str, first: LogLin
     request = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
     request["startTime"] = int(first.at.timestamp() * 1000)
     events: list[dict[str, Any]] = []
-    with translate_aws_errors("reading the lines after an error"):
+    with translate_aws_errors("cannot read the log lines after an error"):
         while len(events) < _BLOCK_EVENTS:
             # An answer may hold few events or none before the stream's end, which repeats the token (API reference).
             answer = aws.client("logs").get_log_events(**request)

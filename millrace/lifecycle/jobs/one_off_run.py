@@ -101,8 +101,8 @@ def _start_again(aws: DeployedEnvironment, job: str, progress: Callable[[str], N
         _run_verb(aws, job, "start", progress=progress)
     except (AwsError, NotDeployedError) as error:
         raise AwsError(
-            f"{job} is stopped, because it did not start again ({error}); start it with `millrace start --env "
-            f"{aws.names.environment.name} {job}`"
+            f"{job} is stopped, because it could not be started again ({error}); start it with `millrace "
+            f"start --env {aws.names.environment.name} {job}`"
         ) from error
 
 
@@ -154,11 +154,11 @@ def _wait_for_run(
 ) -> EndedRun:
     """Wait for the end of a run."""
     stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"reading stack {stack}"):
+    with translate_aws_errors(f"cannot read stack {stack}"):
         application = outputs(aws.client("cloudformation"), stack).get("ApplicationId")
     progress(f"run {run} has begun")
     while True:
-        with translate_aws_errors(f"looking at run {run}"):
+        with translate_aws_errors(f"cannot read run {run}"):
             if application is None:
                 seen = aws.client("glue").get_job_run(JobName=aws.names.job(job), RunId=run)["JobRun"]
                 state, detail = seen["JobRunState"], seen.get("ErrorMessage", "")

@@ -40,7 +40,8 @@ def payloads(form: ChangeFormat, path: Path, name: str = "public.traffic") -> Pa
     """
     if isinstance(form, DebeziumFormat) and form.payload == "avro":
         raise SandboxError(
-            "events of Debezium in Avro cannot be generated; give a file of records with --from or --sample"
+            "test records of Debezium in Avro cannot be generated; give a file of records with --from or "
+            "--sample"
         )
     schema = ddl.read(path)
     place = name.rpartition(".")[::2]

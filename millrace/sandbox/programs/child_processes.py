@@ -263,7 +263,7 @@ def wait_until(
             whose = "".join(f"{run.name}: " for run in runs)
             how = "without progress for" if progress else "after"
             logs = "".join(f":\n{run.tail(25)}" for run in runs)
-            raise StalledError(f"{whose}timeout: not {what} {how} {seconds:.0f} s{seen}{logs}")
+            raise StalledError(f"{whose}timeout: it is not {what} {how} {seconds:.0f} s{seen}{logs}")
         time.sleep(poll_seconds)
 
 
@@ -310,7 +310,8 @@ def only_one() -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SandboxError(
-                f"another sandbox is at work in {RUN}: wait for it, or set MILLRACE_SANDBOX to another folder"
+                f"another sandbox command is running in {RUN}: wait until it ends, or set "
+                "MILLRACE_SANDBOX to another folder"
             ) from None
         stop_left_behind()
         yield

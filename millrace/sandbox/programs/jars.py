@@ -93,7 +93,7 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
     where = jar_folder(name, line)
     jars = read_lock().get(where.name)
     if jars is None:
-        raise JarError(f"no jars of the set {name} are locked for Spark {line.name}")
+        raise JarError(f"the lock file of jars has no set {name} for Spark {line.name}")
     paths = [where / jar.file for jar in jars]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
@@ -103,7 +103,7 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
             command = f"make spark SPARK={line.name}" if where.name in ON_REQUEST else "make jars"
         else:
             command = "millrace setup"
-        raise JarError(f"{missing[0]} is not in {where}: run `{command}`")
+        raise JarError(f"the jar {missing[0]} is missing in {where}: run `{command}`")
     return paths
 
 
@@ -142,7 +142,11 @@ def _fetch_set(name: str, jars: list[Jar]) -> int:
         for jar in missing:
             path = scratch / jar.file
             if _digest(path) != jar.sha256:
-                raise JarError(f"{jar.file} is not the file that {LOCK.name} pins")
+                raise JarError(
+                    f"the downloaded file {jar.file} has another SHA-256 digest than {LOCK.name} pins, so it "
+                    "was not installed; run the command again, and if it fails again, find out who changed "
+                    "the file"
+                )
             path.rename(home / jar.file)
     return len(missing)
 
@@ -221,7 +225,7 @@ def _ivy(module: str, name: str, target: Path) -> ElementTree.Element:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = [line for line in done.stdout.splitlines() if "WARN" in line or "not found" in line]
-        raise JarError("Ivy could not fetch the jars of " + name + ":\n" + "\n".join(reason[-12:]))
+        raise JarError("Ivy could not download the jars of the set " + name + ":\n" + "\n".join(reason[-12:]))
     [report] = (target / "cache").glob("millrace-*-default.xml")
     return ElementTree.parse(report).getroot()  # noqa: S314 - written by Ivy a moment ago
 

@@ -118,7 +118,8 @@ def running_localstack(
     if endpoint:
         if not answers(endpoint):
             raise SandboxError(
-                f"LOCALSTACK_ENDPOINT={endpoint} does not answer: start it, or unset the variable"
+                f"the address LOCALSTACK_ENDPOINT={endpoint} does not answer: start LocalStack there, or "
+                "unset the variable"
             )
         yield LocalStack(endpoint=endpoint.rstrip("/"), region=region, process=None)
         return

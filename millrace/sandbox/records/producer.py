@@ -94,7 +94,7 @@ class BackgroundThread(AbstractContextManager["BackgroundThread"]):
         self._thread.join(timeout=_JOIN_SECONDS)
         self.check()
         if not self.done:
-            raise SandboxError(f"{self._name} has not ended within {_JOIN_SECONDS:.0f} s")
+            raise SandboxError(f"{self._name} did not stop within {_JOIN_SECONDS:.0f} s")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
@@ -154,7 +154,7 @@ class KinesisProducer:
         pending = batch
         for attempt in range(_ATTEMPTS):
             records = [{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending]
-            with translate_aws_errors(f"putting records into stream {self._stream}"):
+            with translate_aws_errors(f"cannot put records into stream {self._stream}"):
                 answer = self._client.put_records(StreamName=self._stream, Records=records)
             refused = []
             for event, record in zip(pending, answer["Records"], strict=True):
@@ -166,7 +166,9 @@ class KinesisProducer:
                 return len(batch)
             pending = refused
             time.sleep(min(2.0, 0.05 * 2**attempt))
-        raise SandboxError(f"stream {self._stream} refused {len(pending)} records {_ATTEMPTS} times")
+        raise SandboxError(
+            f"stream {self._stream} refused {len(pending)} records in each of {_ATTEMPTS} attempts"
+        )
 
 
 def produce(client: KafkaClient, topic: str, value: bytes, **more: Any) -> None:
@@ -213,7 +215,9 @@ class KafkaProducer:
         for event in events:
             self._produce_event(event, sent)
         if self._client.flush(60):
-            raise SandboxError(f"topic {self._topic}: records were not acknowledged within 60 s")
+            raise SandboxError(
+                f"topic {self._topic}: the brokers did not acknowledge all records within 60 s"
+            )
         self._raise_first_error()
 
     def _produce_event(self, event: Event, sent: Callable[[int], None]) -> None:

@@ -177,4 +177,4 @@ def check_local(*hosts: str) -> None:
     """
     other = [host for host in hosts if host.strip("[]") not in _LOCAL]
     if other:
-        raise SandboxError(f"{other[0]} is another machine; traffic goes there only with --aws")
+        raise SandboxError(f"traffic is sent to another machine, such as {other[0]}, only with --aws")

@@ -64,7 +64,8 @@ def deployed_target(environment: Environment, name: str) -> Target:
     """
     if environment.streams[name].belongs_to_others:
         raise SandboxError(
-            f"stream {name} is an existing one, which this environment only reads; choose a stream that it creates"
+            f"stream {name} exists outside this environment, which only reads it; choose a stream that "
+            "the environment creates"
         )
     return _target_on_account(environment, name)
 

@@ -73,9 +73,9 @@ class AvroSchema:
         try:
             kind = self._type(self._json)
         except RecursionError as error:
-            raise AvroSchemaError("it has a recursive type (one that contains itself)") from error
+            raise AvroSchemaError("the schema has a recursive type (one that contains itself)") from error
         if not isinstance(kind, StructType):
-            raise AvroSchemaError("the schema of a payload must be a record")
+            raise AvroSchemaError("the schema of a message must be a record")
         self.struct = kind
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
@@ -95,7 +95,7 @@ class AvroSchema:
             return self._union([self._type(each) for each in kind if each != "null"])
         if isinstance(kind, str):
             if kind == "null":
-                raise AvroSchemaError("it has a field of type null")
+                raise AvroSchemaError("the schema has a field of type null")
             return _PRIMITIVES[kind] if kind in _PRIMITIVES else self._type(self._named[kind])
         name = kind["type"]
         if name == "record":
@@ -130,7 +130,7 @@ class AvroSchema:
             if set(kinds) == wide:
                 return LongType() if LongType() in wide else DoubleType()
         if not kinds:
-            raise AvroSchemaError("it has a union of null alone")
+            raise AvroSchemaError("the schema has a union with null as its only type")
         return StructType([StructField(f"member{n}", each) for n, each in enumerate(kinds)])
 
     def _fit_value(self, kind: Any, value: Any) -> Any:

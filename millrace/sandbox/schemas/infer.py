@@ -236,7 +236,7 @@ def _infer_columns(
         reports.append(report)
     fields = [StructField(r.name, r.kind, not required or r.absent > 0) for r in reports if r.usable]
     if not fields:
-        raise InferenceError("no field of the sample can be a column")
+        raise InferenceError("no field of the sample can be a column of a table")
     return Inferred(
         StructType(fields), tuple(reports), records, len(refused), refused[0] if refused else None
     )
@@ -283,7 +283,7 @@ def from_avro(data: bytes) -> tuple[str, Inferred]:
         header: Any = fastavro.schemaless_reader(io.BytesIO(data), _AVRO_HEADER, None)
         text = header["meta"]["avro.schema"].decode()
     except (ValueError, EOFError, KeyError, IndexError) as error:
-        raise InferenceError(f"no Avro file, or one without a schema: {error}") from error
+        raise InferenceError(f"the file is not an Avro file, or has no schema: {error}") from error
     schema = AvroSchema(text).struct
     reports = tuple(FieldReport(f.name, f.dataType) for f in schema.fields)
     for each in reports:

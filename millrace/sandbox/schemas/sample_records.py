@@ -82,11 +82,11 @@ def sample_stream(client: Any, stream: str, count: int) -> list[bytes]:
     AwsError
         The service refuses, or cannot be reached.
     """
-    with translate_aws_errors(f"reading stream {stream}"):
+    with translate_aws_errors(f"cannot read stream {stream}"):
         try:
             shards = list_shards(client, stream)
         except client.exceptions.ResourceNotFoundException as error:
-            raise SandboxError(f"stream {stream}: there is none of this name") from error
+            raise SandboxError(f"stream {stream} does not exist") from error
         each = -(-count // len(shards))
         payloads: list[bytes] = []
         for shard in shards:
@@ -134,7 +134,7 @@ def csv_header(path: Path, delimiter: str) -> list[str]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             return next(csv.reader(file, delimiter=delimiter), [])
     except UnicodeDecodeError as error:
-        raise SandboxError(f"{path}: not UTF-8 text (byte {error.start})") from error
+        raise SandboxError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except csv.Error as error:
         raise SandboxError(f"{path}: no CSV: {error}") from error
 

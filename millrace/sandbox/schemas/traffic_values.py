@@ -190,11 +190,11 @@ def from_file(path: Path, schema: StructType) -> list[Values]:
     try:
         records = list(_csv(path, schema) if path.suffix == ".csv" else _json_lines(path, schema))
     except UnicodeDecodeError as error:
-        raise SampleError(f"{path}: not UTF-8 text (byte {error.start})") from error
+        raise SampleError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except csv.Error as error:
         raise SampleError(f"{path}: no CSV: {error}") from error
     if not records:
-        raise SampleError(f"{path}: no record in it")
+        raise SampleError(f"{path} has no records")
     return records
 
 
@@ -236,14 +236,16 @@ def typed_row(row: Mapping[str, Any], schema: StructType, where: str, *, texts: 
         value = row.get(field.name)
         if value is None or (texts and value in ("", "NA") and field.nullable):
             if not field.nullable:
-                raise SampleError(f"{where}: no value for {field.name}")
+                raise SampleError(f"{where}: the required field {field.name} has no value")
             values[field.name] = None
             continue
         try:
             values[field.name] = _value_of_type(field.dataType, value)
         except (TypeError, ValueError, KeyError, InvalidOperation) as error:
             kind = field.dataType.simpleString()
-            raise SampleError(f"{where}: {field.name}: {value!r} is no {kind}") from error
+            raise SampleError(
+                f"{where}: the value of {field.name} is {value!r}, which is not of type {kind}"
+            ) from error
     return values
 
 

@@ -138,7 +138,7 @@ def _matching_products(pricing: Any, product: Product, region: str) -> Iterator[
             try:
                 yield json.loads(text)
             except ValueError:
-                raise _UnclearError("the answer is not JSON") from None
+                raise _UnclearError("the response of the Price List API is not JSON") from None
 
 
 def _price_of_product(product: Product, answers: list[Mapping[str, Any]], region: str) -> float:
@@ -150,16 +150,18 @@ def _price_of_product(product: Product, answers: list[Mapping[str, Any]], region
     try:
         fitting = [each for each in answers if name.fullmatch(each["product"]["attributes"]["usagetype"])]
         if not fitting:
-            raise _UnclearError(f"{product.service} lists no product {product.usage}")
+            raise _UnclearError(f"the price list of {product.service} has no product {product.usage}")
         if len(fitting) > 1:
             skus = ", ".join(sorted(each["product"]["sku"] for each in fitting))
-            raise _UnclearError(f"{len(fitting)} products fit {product.usage}: {skus}")
+            raise _UnclearError(
+                f"{len(fitting)} products match {product.usage}, so the price is ambiguous: {skus}"
+            )
         terms = list(fitting[0]["terms"]["OnDemand"].values())
         if len(terms) != 1:
             raise _UnclearError(f"the product has {len(terms)} on-demand terms, so its price is ambiguous")
         return _amount_in_unit(product, _select_tier(product, list(terms[0]["priceDimensions"].values())))
     except (KeyError, TypeError, AttributeError, InvalidOperation) as error:
-        raise _UnclearError(f"the answer has an unexpected shape: {error!r}") from error
+        raise _UnclearError(f"the response of the Price List API is not as expected: {error!r}") from error
 
 
 def _select_tier(product: Product, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:

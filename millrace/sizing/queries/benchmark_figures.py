@@ -187,12 +187,12 @@ def read_result(file: Path) -> BenchmarkResult:
     try:
         return BenchmarkResult.model_validate_json(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UnusableResultError("a result file that can be read, as a benchmark wrote it") from error
+        raise UnusableResultError("a readable result file, as `millrace bench` writes it") from error
     except ValidationError as error:
         first: Any = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise UnusableResultError(
-            f"a benchmark's result of version {VERSION}; {place}: {first['msg']}"
+            f"a benchmark's result file of format version {VERSION}; {place}: {first['msg']}"
         ) from error
 
 
@@ -317,7 +317,8 @@ def cores_with_contention(needed: float, curve: ScalingCurve | None) -> float:
         if more - given < worth:
             raise InfeasibleError(
                 "scaling",
-                f"{needed:.1f} cores' work, and from {cores} cores on another brings less than {worth:.0%} of the first",
+                f"the query needs the work of {needed:.1f} cores, but beyond {cores} cores each further "
+                f"core adds less than {worth:.0%} of the work of the first",
             )
         if more >= needed:
             return cores + (needed - given) / (more - given)

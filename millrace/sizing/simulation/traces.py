@@ -47,7 +47,7 @@ def read_trace(file: Path) -> dict[str | None, Arrivals]:
         rate = _parse_rate(file, line, row.get("records_per_second"))
         known = rows.setdefault(None if stream is None else str(stream), [])
         if known and at <= known[-1][0]:
-            raise _trace_error(file, line, "time", str(row["time"]), "a time after the one before")
+            raise _trace_error(file, line, "time", str(row["time"]), "a time after that of the row before")
         known.append((at, rate, line))
     if not rows:
         raise _trace_error(file, 0, "", "no rows", "two rows or more of time and records_per_second")
@@ -63,8 +63,8 @@ def _arrivals_of_stream(
             file,
             rows[0][2],
             "time",
-            "one row" if stream is None else f"one row of the stream {stream}",
-            "two rows or more of each stream, as the last holds as long as the one before",
+            "one row" if stream is None else f"only one row of stream {stream}",
+            "two rows or more of each stream, because the last rate lasts as long as the one before it",
         )
     times = [at - begin for at, _, _ in rows]
     rates = [rate for _, rate, _ in rows]
@@ -77,7 +77,9 @@ def _rows_of_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise _trace_error(file, 0, "", "cannot be read", "a file of CSV or JSON lines in UTF-8") from error
+        raise _trace_error(
+            file, 0, "", "cannot be read", "a readable file of CSV or JSON lines in UTF-8"
+        ) from error
     if file.suffix == ".csv":
         reader = csv.DictReader(text.splitlines(), restkey="(more)", strict=True)
         try:
@@ -96,9 +98,9 @@ def _rows_of_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise _trace_error(file, number, "", line[:40], "one JSON object in a line") from error
+            raise _trace_error(file, number, "", line[:40], "one JSON object per line") from error
         if not isinstance(row, dict):
-            raise _trace_error(file, number, "", line[:40], "one JSON object in a line")
+            raise _trace_error(file, number, "", line[:40], "one JSON object per line")
         yield number, row
 
 

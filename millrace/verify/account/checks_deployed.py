@@ -188,7 +188,7 @@ def _cluster_arns(context: ClaimContext) -> list[str]:
     kafka = context.names.environment.kafka
     names = [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
     if not names:
-        raise UndeterminedError("no cluster of MSK in the environment")
+        raise UndeterminedError("the environment has no MSK cluster")
     return names
 
 

@@ -107,7 +107,7 @@ class ClaimContext:
         jobs = self.names.environment.jobs
         result = {name: job for name, job in jobs.items() if isinstance(job, kind)}
         if not result:
-            raise UndeterminedError("no such job in the environment")
+            raise UndeterminedError("the environment has no job of the needed kind")
         return result
 
     def output(self, job: str, key: str) -> str:

@@ -91,7 +91,7 @@ def remove(
     """
     deadline = time.monotonic() + place.patience.remove
     cloudformation = place.client("cloudformation")
-    with translate_aws_errors("reading the stacks"):
+    with translate_aws_errors("cannot read the stacks"):
         stacks = [
             stack["StackName"]
             for stack in all_stacks(place.client)
@@ -111,8 +111,9 @@ def remove(
             for stack, bucket in buckets:
                 if not scope.owns(bucket):
                     raise DrillError(
-                        f"{stack} is not deleted: the name of its bucket {bucket} does not begin with {scope.prefix}-, so its data may be "
-                        "another's. If it is this verification's, empty the bucket, delete the stack and run the removal again"
+                        f"{stack} is not deleted: the name of its bucket {bucket} does not begin with "
+                        f"{scope.prefix}-, so its data may belong to somebody else. If it belongs to this "
+                        "verification, empty the bucket, delete the stack and run the removal again"
                     )
                 objects += empty_bucket(place.client("s3"), bucket)
             going = [stack for stack in wave if stack != record]
@@ -144,7 +145,7 @@ def _stack_to_keep(wave: Sequence[str]) -> str:
 def _remove_job_resources(place: VerificationTarget, scope: VerificationScope) -> None:
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
-    with translate_aws_errors("deleting resources that jobs created outside the stacks"):
+    with translate_aws_errors("cannot delete resources that jobs created outside the stacks"):
         for group in log_groups(logs, scope):
             logs.delete_log_group(logGroupName=group)
         for parameter in parameters(ssm, scope):
@@ -180,7 +181,7 @@ def empty_bucket(s3: Any, bucket: str) -> int:
         S3 refuses.
     """
     count = 0
-    with translate_aws_errors(f"emptying bucket {bucket}"), ignore_missing("NoSuchBucket"):
+    with translate_aws_errors(f"cannot empty bucket {bucket}"), ignore_missing("NoSuchBucket"):
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             objects = [
                 {"Key": each["Key"], **_version_argument(each["VersionId"])}
@@ -191,7 +192,10 @@ def empty_bucket(s3: Any, bucket: str) -> int:
                 answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": part, "Quiet": True})
                 if answer.get("Errors"):
                     error = answer["Errors"][0]
-                    raise AwsError(f"emptying {bucket}: {error['Key']}: {error['Code']}: {error['Message']}")
+                    raise AwsError(
+                        f"bucket {bucket} could not be emptied: {error['Key']}: {error['Code']}: "
+                        f"{error['Message']}"
+                    )
             count += len(page.get("Versions", ()))
     return count
 
@@ -205,7 +209,7 @@ def _delete_stacks(
     cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float
 ) -> list[str]:
     """Delete stacks in parallel; return the reason for each that is left."""
-    with translate_aws_errors(f"deleting {', '.join(wave)}"):
+    with translate_aws_errors(f"cannot delete {', '.join(wave)}"):
         stacks = {stack: _describe_stack(cloudformation, stack) for stack in wave}
         for stack in wave:
             cloudformation.delete_stack(StackName=stack)
@@ -276,7 +280,7 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
                 raise
             _create(admin, topic, partitions, {}, seconds)
     except KafkaException as error:
-        raise DrillError(f"topic {topic} could not be made: {error.args[0].str()}") from error
+        raise DrillError(f"topic {topic} could not be created: {error.args[0].str()}") from error
 
 
 def _create(

@@ -1,4 +1,4 @@
-"""Runs of a deployed job that have something to do once: a backfill, a replay, a benchmark."""
+"""One-off runs of a deployed job: a backfill, a replay and a benchmark."""
 
 from __future__ import annotations
 
@@ -188,5 +188,5 @@ def test_a_benchmark_that_is_not_wanted_or_cannot_be_stops_nothing(shop: Shop, e
     # A stream of shards cannot be read from its beginning again and again.
     refused = shop.millrace("bench", GLUE, "--on", "glue", "--yes")
     assert refused.returncode == 2
-    assert "the benchmark on an engine reads no Kinesis stream" in refused.stderr
+    assert "the benchmark on an engine cannot read a Kinesis stream" in refused.stderr
     assert engines.asked == []

@@ -221,7 +221,7 @@ def test_records_landed_before_the_bound_are_looked_up_wider(
     [
         (lambda rows: rows.select("flight"), "its result lacks _id, _source, _arrived_at, _landed_at"),
         (lambda rows: rows.drop("_id"), "its result lacks _id;"),
-        (lambda rows: rows.count(), "returned int, not a DataFrame"),
+        (lambda rows: rows.count(), "must return a DataFrame, but returned int"),
         (
             lambda rows: rows.withColumn("_written_at", F.lit(1)),
             "column _written_at is reserved for the sink",

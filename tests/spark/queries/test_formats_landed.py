@@ -159,5 +159,5 @@ def test_decoders_are_built_from_files(spark: SparkSession, tmp_path: Path) -> N
     assert [len(d.schema) for d in made] == [17, 4, 1, 1, 1]
     with pytest.raises(StartError, match="not UTF-8"):
         open_decoder(JsonFormat(), spark, str(tmp_path / "o.desc"))
-    with pytest.raises(StartError, match="no such file in the archive"):
+    with pytest.raises(StartError, match="is not in the job's code archive"):
         open_decoder(JsonFormat(), spark, "nowhere/x.ddl")

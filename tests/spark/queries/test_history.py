@@ -159,7 +159,9 @@ def test_random_versions_in_any_batches_show_the_last_of_those_whose_time_had_co
 def test_a_table_of_current_rows_gets_no_history(spark: SparkSession, table: Names) -> None:
     out = table("current")
     tables.create_or_evolve(spark, out, spark.range(0).schema, time=None)
-    with pytest.raises(StartError, match="it has no history, as it lacks _valid_from: name another table"):
+    with pytest.raises(
+        StartError, match="keeps no history, because it lacks the column _valid_from: name another table"
+    ):
         IcebergHistorySink(out).prepare(
             spark, spark.range(0).withColumn("_valid_from", F.current_timestamp()).schema
         )

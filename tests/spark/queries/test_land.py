@@ -369,5 +369,5 @@ def test_tables_do_not_shuffle_and_do_not_pile_up_metadata(spark: SparkSession, 
 
 @pytest.mark.parametrize("name", ["flights", "a.b.c", "a.b; DROP TABLE x", "a.`b`", ".b"])
 def test_a_table_name_is_plain(name: str) -> None:
-    with pytest.raises(StartError, match="write database"):
+    with pytest.raises(StartError, match="write the name as database"):
         Table.of("lake", name)

@@ -78,7 +78,7 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
     monkeypatch.setattr(query_parts, "LANDING_SECONDS", 0.0)
     derive["source_table"] += "_never"
     with pytest.raises(
-        StartError, match=r"there is no table .*landed_later_\d+_never; start the job that lands it first"
+        StartError, match=r"table .*landed_later_\d+_never does not exist; start the job that writes it first"
     ):
         build_queries.build_queries(JobRun(spark, job(tmp_path / "never", derive), {}, told.reporter))
 

@@ -321,7 +321,7 @@ def test_two_streams_are_joined_once(
             "transform .*`when` cannot be resolved",
         ),
         ({"distinct": ["order"]}, None, r"order\b"),
-        ({"key": ["hour"]}, "by_minute", "its result lacks hour, named in state.key"),
+        ({"key": ["hour"]}, "by_minute", "its result lacks the columns hour, which state.key names"),
         ({}, "without_identity", "name the columns that identify a result in state.key"),
         ({"key": ["minute"]}, "with_ours", "columns _n must not begin with _"),
     ],

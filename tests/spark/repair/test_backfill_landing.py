@@ -194,7 +194,7 @@ def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names
     with pytest.raises(StartError, match="the job has no such land query; it has: land-flights"):
         backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), nobody)
     asked = BackfillRequest("land-flights", None, None, origin="file:///nowhere")
-    with pytest.raises(StartError, match="start the job, which makes it"):
+    with pytest.raises(StartError, match="start the job, which creates it"):
         backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)
     lander(spark, landing, Events())
     with pytest.raises(StartError, match="--from file:///nowhere"):

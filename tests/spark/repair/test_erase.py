@@ -234,7 +234,7 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("customer = ", "not an SQL condition"),
+        ("customer = ", "the condition is not valid in Spark SQL"),
         ("1 = 1", "names no column"),
         ("customer IN (SELECT name FROM people)", "a subquery"),
     ],

@@ -285,7 +285,7 @@ def test_replay_while_the_job_lands(spark: SparkSession, table: Names, tmp_path:
         ('{"id":1,"payload":"x"}', "all of them strings"),
         ('{"id":"a","payload":{"carrier":"AA"}}', "all of them strings"),
         ('{"id":"a","payload_base64":"%%"}', "payload_base64: "),
-        ('{"id":"a","payload":"\\ud800"}', "half a surrogate pair"),
+        ('{"id":"a","payload":"\\ud800"}', "half of a surrogate pair"),
         (
             '{"id":"a","payload":"x"}\n\n{"id":"a#replay2","payload":"y"}',
             "line 3: a#replay2 occurs a second time",
@@ -305,7 +305,7 @@ def test_a_file_that_is_missing_or_not_text_is_refused(spark: SparkSession, tmp_
     with pytest.raises(StartError, match=f"^--corrected: no such file: {tmp_path}/none"):
         read_corrected(spark, str(tmp_path / "none"))
     (tmp_path / "latin").write_bytes(b'{"id":"a","payload":"\xe9"}')
-    with pytest.raises(StartError, match="latin: not UTF-8: byte 21"):
+    with pytest.raises(StartError, match="latin is not UTF-8 text \\(byte 21"):
         read_corrected(spark, str(tmp_path / "latin"))
     assert hadoop_files.read_bytes(spark, str(tmp_path / "latin"))[21] == 0xE9
 

@@ -172,7 +172,7 @@ def test_results_of_many_records_are_not_replayed(
     pipe = Refusing(spark, table, tmp_path, dynamodb)
     mark = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
     state = {"watermark": mark, "distinct": [], "key": ["flight"], "join": None, "output_mode": "update"}
-    with pytest.raises(StartError, match="which later results replace"):
+    with pytest.raises(StartError, match="which a later result replaces"):
         pipe.replay(state=state, transform=f"{__name__}:by_flight")
     with pytest.raises(StartError, match=r"the job has no such query with dead letters; it has: none"):
         pipe.replay(dead_letters=None)

@@ -193,7 +193,7 @@ def test_results_of_an_older_batch_do_not_win_in_a_table(spark: SparkSession, dy
     )
     assert one.write(results(spark, {"AA": 8}), place(8), none_refused) == WriteCounts(1, 0)
     assert counts() == {"AA": 5, "UA": 6}
-    with pytest.raises(SinkError, match="results can be written only in batches"):
+    with pytest.raises(SinkError, match="these rows belong to no batch"):
         one.write(results(spark, {"AA": 1}), None, none_refused)
 
 
@@ -325,7 +325,7 @@ def test_a_stream_that_is_not_there_stops_the_start(spark: SparkSession, kinesis
     schema = rows(spark, []).schema
     with pytest.raises(StartError, match=r"Kinesis stream nowhere: .*ResourceNotFound"):
         stream_sink(kinesis, "nowhere").prepare(spark, schema)
-    with pytest.raises(StartError, match="rows have no column colour"):
+    with pytest.raises(StartError, match="is column colour, which the rows do not have"):
         stream_sink(kinesis, "again", key="colour").prepare(spark, schema)
 
 

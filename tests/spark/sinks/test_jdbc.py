@@ -169,7 +169,7 @@ def test_a_second_run_that_empties_staging_makes_the_first_fail(
 
     with monkeypatch.context() as patch:
         patch.setattr(JdbcSink, "_stage", and_another)
-        with pytest.raises(SinkError, match="3 rows were staged, but 0 are left"):
+        with pytest.raises(SinkError, match="3 rows were written to the staging table, but it has only 0"):
             one.write(batch, place(0), none_refused)
     assert flights(server, "two") == []
     assert one.write(batch, place(0), none_refused) == WriteCounts(3, 3)
@@ -193,7 +193,7 @@ def test_two_results_of_a_batch_with_one_key_are_told(spark: SparkSession, serve
     one, batch = sink(server, "twofold"), results(spark, {"AA": 1, "BB": 2})
     one.prepare(spark, batch.schema)
     with pytest.raises(
-        SinkError, match="two results of one batch have the same key, which must name every column"
+        SinkError, match="two results of one batch have the same key; the key must name every column"
     ):
         one.write(batch.union(results(spark, {"AA": 3})), place(0), none_refused)
     assert one.write(batch, place(0), none_refused) == WriteCounts(2, 2)

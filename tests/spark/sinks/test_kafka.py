@@ -197,5 +197,5 @@ def test_a_topic_or_key_that_is_not_there_stops_the_start(spark: SparkSession, b
     schema = rows(spark, []).schema
     with pytest.raises(StartError, match="there is no Kafka topic nowhere on 127"):
         sink(broker, "nowhere").prepare(spark, schema)
-    with pytest.raises(StartError, match="rows have no column colour"):
+    with pytest.raises(StartError, match="is column colour, which the rows do not have"):
         sink(broker, "nowhere", key="colour").prepare(spark, schema)

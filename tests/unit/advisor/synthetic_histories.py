@@ -1,4 +1,4 @@
-"""Histories made by hand: a healthy query, to which each test adds one fault."""
+"""Synthetic histories: a healthy query, to which each test adds one fault."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_a_snappy_block_that_claims_gigabytes_gets_no_room():
     text = b"\x82SNAPPY\x00" + struct.pack(">II", 1, 1) + len(claimed).to_bytes(4, "big") + claimed
     lines = LogLines(_log(text))
     assert list(lines) == []
-    assert "a block that claims more than any has" in lines.damaged
+    assert "a snappy block claims to be larger than the limit" in lines.damaged
 
 
 def _log(text: bytes) -> EventLog:

@@ -1,4 +1,4 @@
-"""An account that answers the commands, and notes each call as IAM sees it: action, resource, condition keys."""
+"""A simulated account that answers the commands and records each call with IAM action, resource and condition keys."""
 
 from __future__ import annotations
 

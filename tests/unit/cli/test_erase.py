@@ -147,7 +147,7 @@ def test_what_is_under_way_is_followed_and_no_other_begins(jobs: Jobs) -> None:
     jobs.objects[key] = json.dumps(request.__dict__).encode()
     done = erase(where="carrier = 'BB'")
     assert done.returncode == 2
-    assert "erasure e0 is under way, asked for by you" in done.stderr
+    assert "erasure e0, requested by you, is still running" in done.stderr
     for job in load("prod", root=ROOT).jobs:
         answer = {"state": "done", "problems": [], "tables": {}, "left_out": [], "waiting": []}
         jobs.objects[f"{job}/_millrace/erase/e0.json"] = json.dumps(answer).encode()
@@ -176,7 +176,7 @@ def test_all_that_is_wrong_is_told_at_once(jobs: Jobs) -> None:
 def test_nothing_that_matches_and_nobody_who_answers(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs.tables["lake.db.flights"] |= {"rows": 0, "dead_letters": 0}
     done = erase("--yes")
-    assert (done.returncode, "nothing matches" in done.stderr) == (0, True)
+    assert (done.returncode, "no record matches" in done.stderr) == (0, True)
     jobs.silent = True
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
     done = erase("--yes")

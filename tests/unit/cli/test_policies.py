@@ -394,7 +394,7 @@ def test_a_role_of_a_workflow_trusts_one_environment_of_one_repository(tmp_path:
         }
     }
     for wrong in ("acme/*", "acme", "acme/streams:ref:refs/heads/*", "*/streams"):
-        with pytest.raises(ConfigurationError, match="OWNER/NAME of one repository, without a wildcard"):
+        with pytest.raises(ConfigurationError, match="one repository as OWNER/NAME, without a wildcard"):
             CliRunner().invoke(app, [*asked, wrong], catch_exceptions=False)
 
 

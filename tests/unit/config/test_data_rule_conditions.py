@@ -65,7 +65,7 @@ def test_columns_of_a_condition(text: str, columns: tuple[str, ...], routed: str
         ("a = 1 AS b", "one condition, without AS"),
         ("a + 1", "true or false"),
         ("'text'", "true or false"),
-        ("rand() < 0.5", r"a condition without rand\(\), which returns another value"),
+        ("rand() < 0.5", r"a condition without rand\(\), whose value differs"),
         ("at <= now()", "compare with _arrived_at"),
         ("at <= current_timestamp()", "compare with _arrived_at"),
         ("at > CURRENT_DATE", "compare with _arrived_at"),

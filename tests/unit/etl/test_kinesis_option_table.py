@@ -64,7 +64,7 @@ def test_the_sandbox_leaves_out_what_its_servers_do_not_know() -> None:
 
 @pytest.mark.parametrize("start", ["", "Latest", "yesterday", "2026-01-31", "2026-01-31T00:00:00"])
 def test_a_start_is_a_word_or_a_moment_with_its_zone(start: str) -> None:
-    with pytest.raises(StartError, match="earliest, latest, or a moment such as"):
+    with pytest.raises(StartError, match="must be earliest, latest, or a time such as"):
         engine_kinds.engine_of("glue").kinesis_options(dataclasses.replace(PLAIN, start=start), None)
 
 

@@ -81,6 +81,7 @@ def test_a_query_is_read_strictly(kind: str) -> None:
     unnamed["routes"][0]["name"] = None
     for wrong in (unnamed, {**routed(kind), "kind": kind}):
         with pytest.raises(
-            SettingsError, match=r"settings\.queries\[0\].routes: named and unnamed routes do not fit kind"
+            SettingsError,
+            match=r"settings\.queries\[0\].routes: land and direct queries need routes without names",
         ):
             parse(document(wrong))

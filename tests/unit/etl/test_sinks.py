@@ -87,7 +87,7 @@ def test_items_have_dynamodbs_own_types() -> None:
     [
         ({"delay": "NaN"}, "delay is NaN"),
         ({"legs": {"AMS": [1.5, None], "BOS": [2.5, "Infinity"]}}, "legs is Infinity"),
-        ({"text": "x" * TEXT_BYTES}, "the row has 4194"),
+        ({"text": "x" * TEXT_BYTES}, "the item has 4194"),
     ],
 )
 def test_what_is_no_item_says_why(fields: dict[str, Any], why: str) -> None:
@@ -144,7 +144,7 @@ def test_numbers_keep_their_digits() -> None:
 
 def test_columns_that_a_database_has_no_place_for_stop_the_start() -> None:
     for name in ("x" * (LONGEST_NAME + 1), "x$", 'a"b'):
-        with pytest.raises(StartError, match=r"a column's name is too long or holds \$ or a quote: "):
+        with pytest.raises(StartError, match=r"names are longer than 63 bytes, or contain \$ or a quote: "):
             TableShape.of("shop.t", StructType().add(name, "string").add("_id", "string"))
     with pytest.raises(StartError, match="PostgreSQL has no column for void"):
         TableShape.of("shop.t", StructType().add("x", "void").add("_id", "string"))

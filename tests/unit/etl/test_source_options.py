@@ -210,7 +210,7 @@ class FakeMsk:
 
 def test_brokers_of_msk_are_looked_up_by_the_exact_name() -> None:
     assert kafka.bootstrap_servers(MSK, client=FakeMsk()) == "iam.arn:acme-kafka:9098"
-    with pytest.raises(StartError, match="no MSK cluster named acme "):
+    with pytest.raises(StartError, match="MSK cluster acme does not exist "):
         kafka.bootstrap_servers(Connection("acme", None, "iam"), client=FakeMsk())
     with pytest.raises(StartError, match="no address for authentication tls"):
         kafka.bootstrap_servers(Connection("acme-kafka", None, "tls"), client=FakeMsk())

@@ -1,4 +1,4 @@
-"""One moto server for all tests here: starting and stopping one takes longer than most of them."""
+"""A moto server shared by all tests of the lifecycle, because starting one is slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deployed shop's bucket of checkpoints, for tests of what is done to them."""
+"""The checkpoint bucket of a deployed shop, for tests that change checkpoints."""
 
 from __future__ import annotations
 

@@ -297,12 +297,12 @@ def test_a_catalog_and_a_store_that_refuse_are_told(
     table = landed(catalog, kinesis_rows([1]))
     for data in Path(urlparse(table.table.location()).path).glob("data/**/*.parquet"):
         data.unlink()
-    with pytest.raises(AwsError, match=r"reading table db\.landed: .*parquet"):
+    with pytest.raises(AwsError, match=r"cannot read table db\.landed: .*parquet"):
         table.minutes(BEGIN, NOW)
 
     def refuse(_: str) -> None:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetTable")
 
     monkeypatch.setattr(catalog, "load_table", refuse)
-    with pytest.raises(AwsError, match=r"reading table db\.landed: access denied to GetTable"):
+    with pytest.raises(AwsError, match=r"cannot read table db\.landed: access denied to GetTable"):
         LandedRecords.open(catalog, "db.landed", "clicks")

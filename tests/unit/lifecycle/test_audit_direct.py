@@ -263,7 +263,7 @@ def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
     command._print_audits([result, other])
     text = capsys.readouterr().out
     assert "left out" in text
-    assert f"shard-1: not read since {NOW:%Y-%m-%d %H:%M:%S} UTC; late, not lost" in text
+    assert f"shard-1: not read since {NOW:%Y-%m-%d %H:%M:%S} UTC; its records are late, not lost" in text
     assert "3 are in no table; the transform may filter them" in text
     assert "boards/clicks: web.clicks cannot be audited: its sink is dynamodb" in text
     documents = [command._audit_as_json(each) for each in (result, other)]

@@ -236,7 +236,7 @@ def test_no_permission_is_said(environment: Environment) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--since", "2026-11-01"), "only with --actual"),
+        (("--since", "2026-11-01"), "only together with --actual"),
         (("--actual", "--since", "yesterday"), "a date, such as"),
         (("--actual", "--since", "2026-11-05", "--until", "2026-11-05"), "a day before 2026-11-05"),
     ],

@@ -78,7 +78,7 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
     stack.deploy("s3://assets/1.json")
     with pytest.raises(
         UpgradeError,
-        match=r"no earlier version of clicks was kept: SSM parameter /hello-minimal/jobs/clicks/versions",
+        match=r"clicks cannot be rolled back: SSM parameter /hello-minimal/jobs/clicks/versions lists no earlier version",
     ):
         previous_version(deployed, JOB)
     for url in ("s3://assets/2.json", "s3://assets/3.json"):
@@ -107,7 +107,7 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
 
 def test_a_job_that_is_not_deployed_has_no_versions(deployed: DeployedEnvironment) -> None:
     with pytest.raises(
-        UpgradeError, match=r"clicks is not deployed yet: `millrace deploy --env minimal` deploys it"
+        UpgradeError, match=r"clicks is not deployed yet; deploy it with `millrace deploy --env minimal`"
     ):
         current_version(deployed, JOB)
 
@@ -136,7 +136,7 @@ def test_a_version_that_somebody_forged_is_not_deployed(
     told = {"sha256": digest, "document_url": "s3://assets/1.json"}
     name = deployed.names.versions_parameter(JOB)
     deployed.client("ssm").put_parameter(Name=name, Type="String", Overwrite=True, Value=json.dumps(told))
-    with pytest.raises(UpgradeError, match="has job 'orders', so somebody has written it"):
+    with pytest.raises(UpgradeError, match="has job 'orders', so somebody has changed the object"):
         previous_version(deployed, JOB)
     s3.delete_object(Bucket=bucket, Key=f"{folder}/{digest}.json")
     with pytest.raises(UpgradeError, match=r"no longer exists: s3://.*/_versions/clicks/"):

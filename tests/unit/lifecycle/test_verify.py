@@ -277,7 +277,7 @@ def test_runs_are_killed_without_grace_and_ended_for_good(
     assert stop["JobName"] == names.job("glue")
     assert cancel["shutdownGracePeriodInSeconds"] == "0"
     assert engines.live(names.job("glue")) == engines.live("emr") == []
-    with pytest.raises(DrillError, match="has no run that could be killed"):
+    with pytest.raises(DrillError, match="has no run that the verification could kill"):
         account.kill_run(names, "glue")
 
     client("glue").start_job_run(JobName=names.job("glue"))

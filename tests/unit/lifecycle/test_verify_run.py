@@ -253,7 +253,10 @@ class Asked(HalfDeployed):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (DENIED, "asking the catalog for tiny_verify_0a1b.glue_kinesis_landed: access denied to GetTable"),
+        (
+            DENIED,
+            "cannot read tiny_verify_0a1b.glue_kinesis_landed from the catalog: access denied to GetTable",
+        ),
         (
             OSError("AWS Error SLOW_DOWN"),
             "tiny_verify_0a1b.glue_kinesis_landed cannot be read: AWS Error SLOW_DOWN",
@@ -281,7 +284,7 @@ def test_what_is_asked_too_often_is_asked_again() -> None:
     busy = Refusing(THROTTLED, 2)
     with pytest.raises(
         DrillError,
-        match=r"timeout after 0 s of waiting for rows \(asking the catalog for t: AWS is throttling",
+        match=r"timeout after 0 s of waiting for rows \(cannot read t from the catalog: AWS is throttling",
     ):
         wait_for(lambda: rows(Refusing(THROTTLED, 9)) > 0, 0.05, "rows", poll_seconds=0.02)
     wait_for(lambda: rows(busy) == 0, 5.0, "no rows", poll_seconds=0.01)
@@ -326,7 +329,9 @@ def test_before_anything_is_made_it_is_shown_asked_and_refused(file: Path, aws: 
     aws.client("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String")
     asked = millrace("verify", "--env", str(file))
     assert asked.returncode == 2
-    assert asked.stderr.endswith("? There is no terminal to ask on; repeat the command with --yes\n")
+    assert asked.stderr.endswith(
+        "? The question cannot be asked without a terminal; repeat the command with --yes\n"
+    )
     foreign = millrace("verify", "--env", "minimal", "--yes")
     assert foreign.returncode == 2
     assert "belongs to account 111122223333" in foreign.stderr
@@ -378,5 +383,5 @@ def test_without_credentials_there_is_one_message(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     done = millrace("verify", "--env", "minimal", "--yes")
     assert done.returncode == 2
-    assert done.stderr.startswith("millrace verify: asking AWS whose credentials these are: ")
+    assert done.stderr.startswith("millrace verify: cannot tell to whom these AWS credentials belong: ")
     assert "there are no complete AWS credentials" in done.stderr

@@ -331,7 +331,7 @@ def test_the_command_reads_csv_with_a_header_and_avro(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "give either STREAM and --env, or --file"),
+        ((), "give STREAM and --env, or --file, but not both"),
         (("orders",), "--env"),
         (("--file", __file__, "--out", "x.txt"), ".ddl"),
     ],

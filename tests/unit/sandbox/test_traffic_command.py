@@ -87,15 +87,15 @@ REFUSED = {
     "an unknown stream": (("click",), "did you mean clicks?"),
     "a stream of two formats": (
         ("orders", "--dry-run"),
-        "name one with --query: shop.land-orders, shop.lines",
+        "choose one of them with --query: shop.land-orders, shop.lines",
     ),
     "no such query": (("orders", "--query", "shop.other"), "orders is read by shop.land-orders, shop.lines"),
-    "a burst that is none": (("clicks", "--burst", "5x10s"), "write FACTORxLENGTH/EVERY"),
-    "a burst longer than its period": (("clicks", "--burst", "5x60s/10s"), "write FACTORxLENGTH/EVERY"),
-    "two kinds of keys": (("clicks", "--key", "city", "--keys", "3"), "either --key or --keys"),
+    "a burst that is none": (("clicks", "--burst", "5x10s"), "must be FACTORxLENGTH/EVERY"),
+    "a burst longer than its period": (("clicks", "--burst", "5x60s/10s"), "must be FACTORxLENGTH/EVERY"),
+    "two kinds of keys": (("clicks", "--key", "city", "--keys", "3"), "--key and --keys cannot be combined"),
     "AWS and a server here": (
         ("clicks", "--aws", "--kinesis", "http://127.0.0.1:1"),
-        "--aws does not go with",
+        "--aws cannot be combined with",
     ),
     "a rate of nothing": (("clicks", "--rate", "0"), "--rate"),
 }
@@ -113,7 +113,7 @@ FAILED = {
     "no sandbox": (("clicks",), "is not running in the sandbox"),
     "another machine": (
         ("clicks", "--kinesis", "https://kinesis.us-east-1.amazonaws.com"),
-        "is another machine",
+        "is sent to another machine",
     ),
     "a broker elsewhere": (
         ("orders", "--query", "shop.lines", "--kafka", "127.0.0.1:1,b.example:9092"),

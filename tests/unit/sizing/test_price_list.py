@@ -127,7 +127,10 @@ def test_a_full_answer_is_written_and_read_by_plans(project: Path, monkeypatch: 
     done = run(project, monkeypatch, everything())
     assert (done.returncode, done.stderr) == (0, "")
     for name in ("msk.express.gb_in", "glue.6.0.memory_dpu_hour"):
-        assert f"{name} not updated: no product of the Price List API is known for it" in done.stdout
+        assert (
+            f"{name} is not updated, because no product of the AWS Price List API is known for it"
+            in done.stdout
+        )
     table = prices(REGION, project)
     assert (table.read, table.source) == (datetime.now(UTC).date(), SOURCE)
     ours = prices(ELSEWHERE)
@@ -162,10 +165,10 @@ YUAN = json.loads(json.dumps(GOOD).replace('"USD"', '"CNY"'))
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
-        ([], "AmazonKinesis lists no product Storage-ShardHour"),
+        ([], "the price list of AmazonKinesis has no product Storage-ShardHour"),
         (
             [GOOD, answer(SHARD, {"0": "0.03"}, "ShardHour", sku="SKU2")],
-            "2 products fit Storage-ShardHour: SKU1, SKU2",
+            "2 products match Storage-ShardHour, so the price is ambiguous: SKU1, SKU2",
         ),
         ([answer(SHARD, {"0": "0.017"}, "ShardMonth")], "the unit is ShardMonth, not hrs or"),
         (
@@ -175,9 +178,12 @@ YUAN = json.loads(json.dumps(GOOD).replace('"USD"', '"CNY"'))
         ([answer(SHARD, {"100": "0.017"}, "ShardHour")], "the price has no tier that begins at 0"),
         ([answer(SHARD, {"0": "0.0000000000"}, "ShardHour")], "the price is 0; it may belong to a free tier"),
         ([answer(SHARD, {"0": "17"}, "ShardHour")], "the new price, $17, is far from the old one, $0.015"),
-        ([answer(SHARD, {"0": "much"}, "ShardHour")], "the answer has an unexpected shape"),
+        (
+            [answer(SHARD, {"0": "much"}, "ShardHour")],
+            "the response of the Price List API is not as expected",
+        ),
         ([YUAN], "the price is in CNY, not in USD"),
-        ([LOST], "the answer has an unexpected shape: KeyError('OnDemand')"),
+        ([LOST], "the response of the Price List API is not as expected: KeyError('OnDemand')"),
     ],
 )
 def test_what_is_not_clear_is_told_and_stays(answers: list[dict[str, Any]], why: str) -> None:
@@ -247,7 +253,7 @@ def test_the_question_is_one_that_boto3_takes() -> None:
 def test_a_price_that_stayed_is_status_3(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(project, monkeypatch, everything(without="kms.key_month"))
     assert done.returncode == 3
-    assert "kms.key_month not updated: awskms lists no product KMS-Keys" in done.stdout
+    assert "kms.key_month not updated: the price list of awskms has no product KMS-Keys" in done.stdout
     assert prices(REGION, project).prices["kms.key_month"].read == prices(ELSEWHERE).read
     again = json.loads(run(project, monkeypatch, everything(), "--json").stdout)
     assert again["stayed"] == {}

@@ -1,4 +1,4 @@
-"""Copies of the project's environments, as verifications make them."""
+"""Copies of the project's environments, as `millrace verify` makes them."""
 
 from __future__ import annotations
 

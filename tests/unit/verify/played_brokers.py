@@ -1,4 +1,4 @@
-"""Brokers that are somebody else's, in the place of their admin client."""
+"""Simulated Kafka brokers of another owner, in the place of their admin client."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_a_schema_of_which_no_records_can_be_made_is_refused(tmp_path: Path, mak
     project = tmp_path / "project"
     (project / "pipelines/clicks/schemas").mkdir(parents=True)
     (project / "pipelines/clicks/schemas/click.ddl").write_text(schema.read_text() + ", odd GEOMETRY")
-    with pytest.raises(ConfigurationError, match="no values can be made of this schema"):
+    with pytest.raises(ConfigurationError, match="no test records can be generated from this schema"):
         make(model, root=project)
 
 

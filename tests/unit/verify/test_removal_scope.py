@@ -172,11 +172,13 @@ def test_the_way_out_is_the_command_while_a_stack_is_there_and_by_hand_where_non
 ) -> None:
     topic, group = f"topic hello-{NAME}-.* on theirs (no answer)", f"log group /hello-{NAME}/jobs/a/error"
     command._print_cleanup([topic, group, f"stack hello-{NAME}-storage"], "CLEAN")
-    assert capsys.readouterr().err == "millrace verify: to remove what is left, run: CLEAN\n"
+    assert (
+        capsys.readouterr().err == "millrace verify: these resources are left; to remove them, run: CLEAN\n"
+    )
     command._print_cleanup([f"{UNKNOWN}hello-{NAME}- and was not deleted yet"], "CLEAN")
     assert "CLEAN" in capsys.readouterr().err
     command._print_cleanup([topic, group, "arn:aws:sns:us-east-1:1:x"], "CLEAN")
-    before = "millrace verify: delete by hand: "
+    before = "millrace verify: delete this resource by hand: "
     assert [line.removeprefix(before) for line in capsys.readouterr().err.splitlines()] == [
         f"{topic}: kafka-topics.sh --bootstrap-server BROKERS --delete --topic 'hello-{NAME}-.*'",
         f"aws logs delete-log-group --log-group-name /hello-{NAME}/jobs/a/error",

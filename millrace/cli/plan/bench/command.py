@@ -129,7 +129,7 @@ def bench(
 
     counts, levels_of_cores = _counts("--partitions", partitions), _counts("--cores", cores)
     if largest <= smallest:
-        raise typer.BadParameter(f"--largest {largest}: must be more than --smallest {smallest}")
+        raise typer.BadParameter(f"--largest {largest} must be more than --smallest {smallest}")
     environment = load_with_job(env, job)
     reading, reader = _measured_query(environment, job, query)
     runs = schedule_runs(
@@ -168,7 +168,7 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
         counts = ()
     if not counts or counts[0] < 1:
         raise typer.BadParameter(
-            f"{option} {text}: must be whole numbers of at least 1, separated by commas, such as 1,2,4"
+            f"{option} {text}: must be whole numbers, 1 or more, separated by commas, such as 1,2,4"
         )
     return counts
 
@@ -210,7 +210,7 @@ def _on_engine(
     engine = environment.jobs[job].engine
     if engine != on:
         raise environment.places.error(
-            [Finding(("jobs", job, "engine"), engine, f"{on}, because of --on {on}")]
+            [Finding(("jobs", job, "engine"), engine, f"{on}, as --on names this engine")]
         )
     if not isinstance(environment.streams[query.source], KafkaTopic):
         raise environment.places.error(
@@ -218,21 +218,23 @@ def _on_engine(
                 Finding(
                     (*("jobs", job, "queries", reading), "source"),
                     query.source,
-                    "a Kafka topic: the benchmark on an engine reads no Kinesis stream",
+                    "a Kafka topic, because the benchmark on an engine cannot read a Kinesis stream",
                 )
             ]
         )
     has = plan(environment).streams[query.source].expected_partitions.value
     partitions = max(run.partitions for run in runs)
     if partitions > has:
-        raise typer.BadParameter(f"--partitions {partitions}: topic {query.source} has only {has} partitions")
+        raise typer.BadParameter(
+            f"--partitions {partitions} is too large: topic {query.source} has only {has} partitions"
+        )
     aws = connect_account(environment)
     names = aws.names  # with the account that AWS reported, if the file names none
     base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     confirm(f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes)
     bucket, prefix = split_url(base)
     store = aws.client("s3")
-    with translate_aws_errors(f"writing the schedule to {base}"):
+    with translate_aws_errors(f"cannot write the schedule to {base}"):
         store.put_object(
             Bucket=bucket,
             Key=f"{prefix}/schedule.json",
@@ -245,8 +247,10 @@ def _on_engine(
         progress=lambda line: typer.echo(line, err=True),
     )
     if not ended.succeeded:
-        raise AwsError(f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}")
-    with translate_aws_errors(f"reading {base}/measured.json"):
+        raise AwsError(
+            f"run {ended.run} of the benchmark ended as {ended.state}: {ended.detail or 'see its log'}"
+        )
+    with translate_aws_errors(f"cannot read {base}/measured.json"):
         body = store.get_object(Bucket=bucket, Key=f"{prefix}/measured.json")["Body"].read()
     return Measurements.model_validate_json(body)
 
@@ -272,7 +276,8 @@ def _report_outcome(
         for each in outcome.disturbances:
             typer.echo(f"disturbed: {each}", err=True)
         typer.echo(
-            "millrace bench: other work on the machine disturbed the measurement; no result was written",
+            "millrace bench: no result was written, because other work on the machine disturbed the "
+            "measurement; repeat it on an idle machine",
             err=True,
         )
         raise typer.Exit(1)
@@ -285,5 +290,6 @@ def _report_outcome(
         return
     show(*summary(outcome))
     typer.echo(
-        f"{target} written; to size the job by it, set `rate: {{result: {environment.places.name(target.resolve())}}}`"
+        f"{target} is written; to size the job by it, write `rate: {{result: "
+        f"{environment.places.name(target.resolve())}}}` into the environment file"
     )

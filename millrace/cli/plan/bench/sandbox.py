@@ -67,13 +67,14 @@ def subject_of(
         if missing:
             short = ", ".join(table.rpartition(".")[2] for table in missing)
             typer.echo(
-                f"{each['name']} is not measured: it joins {short}; give --reference TABLE=FILE",
+                f"query {each['name']} is not measured, because it joins {short}; give the table's rows "
+                "with --reference TABLE=FILE",
                 err=True,
             )
             continue
         if each["state"] is not None or not KINDS[each["sink"]["kind"]].in_catalog:
             why = "it keeps state" if each["state"] is not None else f"its sink is {each['sink']['kind']}"
-            typer.echo(f"{each['name']} is not measured: {why}", err=True)
+            typer.echo(f"query {each['name']} is not measured, because {why}", err=True)
             continue
         queries.append(each["name"])
         tables |= {table: _rows_of(table, files) for table in needed}

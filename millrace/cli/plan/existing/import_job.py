@@ -157,7 +157,9 @@ def import_command(
     if start is not None and start in ("earliest", "latest"):
         raise wrong_option("--start", start, "a time with its zone, such as 2026-01-31T00:00:00Z")
     if stream is not None and (topic is not None or brokers is not None):
-        raise wrong_option("--stream", stream, "a Kinesis stream, without --topic and --brokers")
+        raise wrong_option(
+            "--stream", stream, "a Kinesis stream alone, not together with --topic and --brokers"
+        )
     moment = _parse_start(start)
     running = _read_running_job(source, Answers(stream, topic, brokers))
     log = read_log(logs, running) if logs is not None else None
@@ -269,7 +271,7 @@ def _earlier_file(target: Path, source: str, name: str, root: Path) -> str | Non
     if not describes_job(text, source):
         shown = target.relative_to(root)
         raise wrong_option(
-            "--name", name, f"an unused name: {shown} exists and was not imported from {source}"
+            "--name", name, f"an unused name, because {shown} exists and was not imported from {source}"
         )
     return text
 
@@ -357,5 +359,7 @@ def _read_running_job(source: str, answers: Answers) -> RunningJob:
         if kind == "emr" and application and run:
             return import_emr_job(session.client, application, run, region, answers)
     except BotoCoreError as error:
-        raise wrong_option("SOURCE", source, f"an account that can be reached ({error})") from error
+        raise wrong_option(
+            "SOURCE", source, f"a job in an AWS account that can be reached ({error})"
+        ) from error
     raise wrong_option("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")

@@ -138,7 +138,9 @@ def _account_and_client(region: str | None) -> tuple[str, Callable[[str], Any]]:
         known = session.get_available_regions("glue", session.get_partition_for_region(region_name))
     except BotoCoreError as error:
         raise wrong_option(
-            "--region", region or "(missing)", f"a region, here or in the AWS configuration ({error})"
+            "--region",
+            region or "(missing)",
+            f"a region, with --region or in the AWS configuration ({error})",
         ) from error
     if region_name not in known:
         raise wrong_option("--region", region_name, f"one of {', '.join(sorted(known))}")

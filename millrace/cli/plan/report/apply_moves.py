@@ -60,7 +60,7 @@ def apply_moves(environment: Environment, moves: Sequence[Move], numbers: str) -
     for edited in tried.files:
         typer.echo(f"wrote {edited.name}")
     before, after = total_cost(tried.before).value, total_cost(tried.after).value
-    typer.echo(f"${before:,.2f} a month before, ${after:,.2f} now")
+    typer.echo(f"the plan: ${before:,.2f} a month before, ${after:,.2f} now")
 
 
 def _shown_value(value: Any) -> str:

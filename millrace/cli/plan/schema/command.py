@@ -151,9 +151,9 @@ def infer(
     from millrace.sandbox.schemas.change_schemas import from_changes, schema_file_names
 
     if (stream is None) == (file is None):
-        raise typer.BadParameter("give either STREAM and --env, or --file")
+        raise typer.BadParameter("give STREAM and --env, or --file, but not both")
     if stream is not None and env is None:
-        raise typer.BadParameter(f"--env is missing: give the environment of {stream}")
+        raise typer.BadParameter(f"--env is missing: name the environment that has stream {stream}")
     delimiter = _one_character(delimiter)
     form = form or _format_of(file)
     changes = form in ("debezium", "dms")
@@ -252,7 +252,8 @@ def _one_character(delimiter: str | None) -> str | None:
         return "\t"
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise typer.BadParameter(
-            f"--delimiter {delimiter!r}: must be one character, such as ';', or \\t for a tab; no quote and no line break"
+            f"--delimiter {delimiter!r}: must be one character that is not a quote or a line break, such "
+            "as ';', or \\t for a tab"
         )
     return delimiter
 
@@ -268,7 +269,7 @@ def _write_avro_schema(file: Path | None, out: Path | None) -> tuple[str, Inferr
 
     if file is None:
         raise typer.BadParameter(
-            "--format avro: an Avro record does not hold its schema; give an Avro file with --file"
+            "--format avro: an Avro record does not contain its schema; give an Avro file with --file"
         )
     text, result = from_avro(file.read_bytes())
     return (ddl.write(result.schema) if out is not None and out.suffix == ".ddl" else text), result
