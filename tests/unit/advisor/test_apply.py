@@ -158,7 +158,7 @@ def test_a_file_that_somebody_changed_meanwhile_is_not_overwritten(project):
     found = try_changes(prod, [TRIGGER], project)
     prod.write_text(prod.read_text() + "# mine\n")
     before = texts(project)
-    with pytest.raises(ConfigurationError, match="meanwhile"):
+    with pytest.raises(ConfigurationError, match="changed by another program"):
         found.write()
     assert texts(project) == before
 

@@ -134,8 +134,8 @@ def test_many_partitions_stay_on_a_line() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (("land-orders:", "landing:"), "still has jobs.orders.queries.land-orders"),
-        (("{0: 50, 1: 70}", "\n            0: 50\n            1: 70"), "kafka.start_offsets: {0: 1, 1: 2} below jobs"),
+        (("land-orders:", "landing:"), "still has the key jobs.orders.queries.land-orders"),
+        (("{0: 50, 1: 70}", "\n            0: 50\n            1: 70"), "kafka.start_offsets: {0: 1, 1: 2} cannot be written below jobs"),
     ],
 )  # fmt: skip
 def test_a_file_that_was_written_over_is_told_what_to_write(changed: tuple[str, str], said: str) -> None:
