@@ -149,7 +149,7 @@ class Shop:
         unaudited = [each.query for each in told if not isinstance(each, Audit)]
         if unaudited != (["boards/shipments"] if query == "boards" else []):
             raise SandboxError(f"not audited: {', '.join(unaudited)}")
-        came = sum(hour.came or 0 for hour in result.hours)
+        came = sum(hour.arrived or 0 for hour in result.hours)
         others = sum(hour.waiting for hour in result.hours)
         others += abs(sum(hour.left_out for hour in result.hours) - left_out)
         return Difference(f"audit of {query} ({result.method})", came, result.missing_records, 0, others)

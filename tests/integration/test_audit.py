@@ -55,7 +55,7 @@ def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, metho
     (result,) = audit(place, job, query, end - 2 * HOUR, end)
     assert isinstance(result, Audit)
     assert (result.method, result.missing_records, result.holes) == (method, 0, ())
-    assert sum(hour.came or 0 for hour in result.hours) == outcomes[job].account.produced
+    assert sum(hour.arrived or 0 for hour in result.hours) == outcomes[job].account.produced
     assert sum(hour.landed for hour in result.hours) == outcomes[job].account.produced
 
 

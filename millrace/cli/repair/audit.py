@@ -142,7 +142,7 @@ def _hours_table(result: Audit) -> Table:
         title_justify="left",
     )
     for hour in result.hours:
-        counts = [hour.came, hour.landed, hour.missing, hour.waiting]
+        counts = [hour.arrived, hour.landed, hour.missing, hour.waiting]
         if any(counts) or hour.left_out:
             style = "red" if hour.missing else None
             counts += [hour.left_out] if left_out else []
@@ -151,7 +151,7 @@ def _hours_table(result: Audit) -> Table:
 
 
 def _sentence(result: Audit) -> str:
-    came = sum(hour.came for hour in result.hours)
+    came = sum(hour.arrived for hour in result.hours)
     if result.missing_records:
         return f"[red]{result.query}: {result.missing_records:,} of {came:,} records are missing[/red]"
     waiting = sum(hour.waiting for hour in result.hours)

@@ -60,7 +60,7 @@ class HourlyCounts:
     ----------
     start
         UTC.
-    came
+    arrived
         Records that the source counts.
     landed
         Of these, the records in the table.
@@ -74,7 +74,7 @@ class HourlyCounts:
     """
 
     start: datetime
-    came: int
+    arrived: int
     landed: int
     missing: int
     waiting: int = 0
@@ -84,7 +84,7 @@ class HourlyCounts:
         """Add the same hour of another part of the source."""
         return HourlyCounts(
             self.start,
-            self.came + other.came,
+            self.arrived + other.arrived,
             self.landed + other.landed,
             self.missing + other.missing,
             self.waiting + other.waiting,
@@ -215,7 +215,7 @@ def audit_by_counters(
     ----------
     hours
         Starts of the hours in a row, UTC.
-    came
+    arrived
         Records that arrived, by start of the minute; also of the five minutes before and after the hours.
     landed
         Records in the table by the minute of their arrival, likewise.
@@ -291,7 +291,7 @@ def audit_by_records(
         any shard. Records of a shard before its own first landed record do not belong to the query. None if the query
         started earlier.
     """
-    came, there, missing, waiting = (
+    arrived, landed_counts, missing, waiting = (
         Counter[datetime](),
         Counter[datetime](),
         Counter[datetime](),
@@ -308,9 +308,9 @@ def audit_by_records(
         run: list[ShardRecord] = []
         for number, arrival in enumerate(arrivals):
             hour = arrival.at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-            came[hour] += 1
+            arrived[hour] += 1
             if arrival.sequence in landed:
-                there[hour] += 1
+                landed_counts[hour] += 1
                 holes += _missing_ranges(shard, run)
                 run = []
             elif number > newest:
@@ -320,7 +320,8 @@ def audit_by_records(
                 run.append(arrival)
         holes += _missing_ranges(shard, run)
     hourly = tuple(
-        HourlyCounts(start, came[start], there[start], missing[start], waiting[start]) for start in hours
+        HourlyCounts(start, arrived[start], landed_counts[start], missing[start], waiting[start])
+        for start in hours
     )
     return hourly, tuple(holes)
 

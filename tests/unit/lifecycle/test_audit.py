@@ -100,7 +100,7 @@ def test_a_loss_is_told_in_its_hour() -> None:
     every = Counter({BEGIN + n * MINUTE: 10 for n in range(240)})
     there = every.copy()
     there[BEGIN + 90 * MINUTE] = 3
-    assert [(h.came, h.landed, h.missing) for h in audit_by_counters(HOURS, every, there)] == [
+    assert [(h.arrived, h.landed, h.missing) for h in audit_by_counters(HOURS, every, there)] == [
         (600, 600, 0),
         (600, 593, 7),
         (600, 600, 0),
@@ -113,7 +113,10 @@ def test_records_that_are_younger_than_all_that_landed_wait() -> None:
     other = [ShardRecord(f"9{n}", BEGIN + n * MINUTE) for n in range(3)]
     there = frozenset(a.sequence for a in shard[:80] if a.sequence not in {"10", "11", "70"})
     hours, holes = audit_by_records(HOURS, {"shard-0": shard, "shard-1": other}, there)
-    assert [(h.came, h.landed, h.missing, h.waiting) for h in hours[:2]] == [(63, 58, 2, 3), (40, 19, 1, 20)]
+    assert [(h.arrived, h.landed, h.missing, h.waiting) for h in hours[:2]] == [
+        (63, 58, 2, 3),
+        (40, 19, 1, 20),
+    ]
     assert [(h.shard, h.first, h.last, h.records, h.verdict) for h in holes] == [
         ("shard-0", "10", "11", 2, "lost"),
         ("shard-0", "70", "70", 1, "lost"),
@@ -143,7 +146,7 @@ def test_what_was_read_and_did_not_land_is_missing_though_nothing_younger_landed
     assert last_read_by_shard({"parent": "a position of another make"}, listed) == {}
     there = frozenset(str(n) for n in (*range(6), 200))
     (hour,), holes = audit_by_records(HOURS[:1], shards, there, read=read)
-    assert (hour.came, hour.landed, hour.missing, hour.waiting) == (23, 7, 4 + 5 + 2, 2 + 3)
+    assert (hour.arrived, hour.landed, hour.missing, hour.waiting) == (23, 7, 4 + 5 + 2, 2 + 3)
     assert [(h.shard, h.first, h.last) for h in holes] == [
         ("parent", "6", "9"),
         ("left-out", "100", "104"),
@@ -263,7 +266,7 @@ def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> N
     table = landed(catalog, rows)
     result = compare_counts(client, table, HOURS[:3], query="q", stream="shop-clicks", table="db.landed")
     assert isinstance(result, Audit)
-    assert [(h.came, h.landed, h.missing, h.waiting) for h in result.hours] == [
+    assert [(h.arrived, h.landed, h.missing, h.waiting) for h in result.hours] == [
         (120, 120, 0, 0),
         (120, 118, 2, 0),
         (120, 60, 0, 60),

@@ -49,7 +49,9 @@ def test_a_first_deployment_starts_everything(aws: DeployedEnvironment, tmp_path
     assert result.stacks[0].new
 
 
-def test_a_second_one_tells_numbers_and_restarts(aws: DeployedEnvironment, tmp_path: Path) -> None:
+def test_a_second_deployment_lists_changed_numbers_and_restarts(
+    aws: DeployedEnvironment, tmp_path: Path
+) -> None:
     s3 = aws.client("s3")
     s3.create_bucket(Bucket=BUCKET)
     s3.put_object(Bucket=BUCKET, Key="3.json", Body=json.dumps(document(3)))
