@@ -1,17 +1,23 @@
 """``python -m millrace``, and the program ``millrace``: a shell's question is answered without the commands."""
 
 import os
+import signal
 from importlib import import_module
 
 
 def main() -> None:
-    """Run the command line, or complete one."""
+    """Run the command line, or complete one; Ctrl-C ends the imports, which take a second, without a traceback."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if "_MILLRACE_COMPLETE" in os.environ:
         from millrace.completion import complete
 
         complete(lambda: import_module("millrace.cli.app").app)
     else:
-        import_module("millrace.cli").main()
+        run = import_module("millrace.cli").main
+        signal.signal(signal.SIGINT, handler)
+        run()
 
 
 if __name__ == "__main__":

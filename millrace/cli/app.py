@@ -150,6 +150,8 @@ def main() -> None:
         except ConfigurationError as error:
             show_problems(error)
             sys.exit(REFUSED)
+        except KeyboardInterrupt:  # before a command runs; Typer answers those of a command
+            sys.exit(130)
         except ModuleNotFoundError as error:
             if (extra := extra_of_missing_module(error)) is None:
                 raise

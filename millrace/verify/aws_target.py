@@ -132,7 +132,7 @@ class AwsAccount(VerificationTarget):
         except KafkaException as error:
             raise AwsError(
                 f"the brokers of {cluster} do not answer this machine ({error.args[0].str()}): run the command "
-                "inside the VPC of the cluster, or leave Kafka streams out with --without-kafka"
+                "inside the VPC of the cluster, or leave Kafka streams out with --no-kafka"
             ) from error
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:

@@ -332,7 +332,7 @@ def _reachable_cluster(environment: Environment, clusters: Mapping[str, Any]) ->
                 ("kafka", cluster_names[0]),
                 "made by this environment, in a VPC that cannot be reached from here",
                 "a cluster that exists already or is external, with brokers that can be reached from here",
-                "with --without-kafka, the engines are verified on a Kinesis stream",
+                "with --no-kafka, the engines are verified on a Kinesis stream",
             )
         ]
     )

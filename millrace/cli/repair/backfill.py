@@ -43,12 +43,16 @@ def backfill(
     since: Annotated[
         datetime | None,
         typer.Option(
-            formats=_TIMES, help="Start of the range of arrival times, in UTC, such as 2026-11-20T08:00:00Z."
+            metavar="TIME",
+            formats=_TIMES,
+            help="Start of the range of arrival times, in UTC, such as 2026-11-20T08:00:00Z.",
         ),
     ] = None,
     until: Annotated[
         datetime | None,
-        typer.Option(formats=_TIMES, help="End of the range of arrival times, in UTC, exclusive."),
+        typer.Option(
+            metavar="TIME", formats=_TIMES, help="End of the range of arrival times, in UTC, exclusive."
+        ),
     ] = None,
     query: Annotated[
         str | None, typer.Option(help="The query; needed where the job has several of its kind.")

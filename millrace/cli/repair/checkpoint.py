@@ -96,6 +96,7 @@ def reset(
     at: Annotated[
         datetime | None,
         typer.Option(
+            metavar="TIME",
             formats=["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"],
             help="Read streams and topics from this time on (UTC). Default: the start position in the query's settings.",
         ),
@@ -103,12 +104,12 @@ def reset(
     overlap: Annotated[
         str,
         typer.Option(
-            metavar="DURATION",
+            metavar="TIME",
             help="Begin this long before --at, to include records that arrived out of order.",
         ),
     ] = "10m",
     duplicates: Annotated[
-        bool, typer.Option("--accept-duplicates", help="Reset even if the sink cannot recognise duplicates.")
+        bool, typer.Option("--duplicates", help="Reset even if the sink cannot recognise duplicates.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -139,7 +140,7 @@ def reset(
         raise wrong_argument(environment, "--at", str(at), "a time in the past")
     reason = reset_objection(environment, job, query, moment)
     if reason is not None and not duplicates:
-        raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--accept-duplicates resets it anyway)")
+        raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--duplicates resets it anyway)")
     start = None if moment is None else start_time_text(moment, span)
     typer.echo("\n".join(_records_read_again(environment, job, query, start, now)), err=True)
     with translate_aws_errors("cannot read the checkpoints"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from millrace.cli.plan.schema.check import altered_tables, refused_queries
-from millrace.cli.run.checkpoint_compatibility import irreversible_upgrades, refusals
+from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals, irreversible_checkpoints, lines_of
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.lifecycle.changes.deployment_changes import DELETED
 
@@ -71,10 +71,17 @@ def print_and_check_changes(
         typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
     refuse_with_reasons(
         command,
-        [*changes.order.refused, *changes.refused, *refused_queries(tables), *refusals(aws, assembly, jobs)],
+        [
+            *changes.order.refused,
+            *changes.refused,
+            *refused_queries(tables),
+            *lines_of(checkpoint_refusals, aws, assembly, jobs),
+        ],
     )
     typer.echo(
-        "".join(f"{line}\n" for line in irreversible_upgrades(aws, assembly, jobs)), nl=False, err=True
+        "".join(f"{line}\n" for line in lines_of(irreversible_checkpoints, aws, assembly, jobs)),
+        nl=False,
+        err=True,
     )
 
 

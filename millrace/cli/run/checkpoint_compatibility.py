@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,18 @@ class AnotherReleaseError(ValueError):
     """A launch document of another release of the core; the message says what this one cannot read."""
 
 
-def refusals(aws: DeployedEnvironment, assembly: Path, jobs: list[str]) -> list[str]:
-    """Return a line for each checkpoint that the versions of an assembly cannot continue from.
+def lines_of(
+    check: Callable[[DeployedEnvironment, str, Mapping[str, Any]], list[str]],
+    aws: DeployedEnvironment,
+    assembly: Path,
+    jobs: Sequence[str],
+) -> list[str]:
+    """Return what a check of a job's checkpoints says of each version in an assembly.
 
     Parameters
     ----------
+    check
+        :func:`checkpoint_refusals` or :func:`irreversible_checkpoints`.
     assembly
         The folder that ``cdk synth`` wrote.
     jobs
@@ -30,26 +37,7 @@ def refusals(aws: DeployedEnvironment, assembly: Path, jobs: list[str]) -> list[
     """
     from millrace.lifecycle.deploy import document_of
 
-    return [
-        line for job in jobs for line in checkpoint_refusals(aws, job, document_of(aws.names, assembly, job))
-    ]
-
-
-def irreversible_upgrades(aws: DeployedEnvironment, assembly: Path, jobs: list[str]) -> list[str]:
-    """Return a line for each checkpoint that the running version cannot continue from after the versions of an assembly ran.
-
-    Parameters
-    ----------
-    assembly, jobs
-        As for :func:`refusals`.
-    """
-    from millrace.lifecycle.deploy import document_of
-
-    return [
-        line
-        for job in jobs
-        for line in irreversible_checkpoints(aws, job, document_of(aws.names, assembly, job))
-    ]
+    return [line for job in jobs for line in check(aws, job, document_of(aws.names, assembly, job))]
 
 
 def irreversible_checkpoints(aws: DeployedEnvironment, job: str, document: Mapping[str, Any]) -> list[str]:
@@ -59,7 +47,7 @@ def irreversible_checkpoints(aws: DeployedEnvironment, job: str, document: Mappi
     return [
         f"job {job}, query {query}: on this checkpoint it cannot go back: {'; '.join(map(str, incompatible))}"
         for query, _, old, new in _manifests(aws, job, document)
-        # A version that is refused anyway is reported by `refusals`.
+        # A version that is refused anyway is reported by `checkpoint_refusals`.
         if isinstance(old, Manifest)
         and not incompatible_changes(find_changes(old, new))
         and (incompatible := incompatible_changes(find_changes(new, old)))

@@ -21,7 +21,6 @@ Patience = Annotated[
     int,
     typer.Option(
         "--timeout",
-        "--patience",  # the option's earlier name
         metavar="SECONDS",
         min=60,
         help="Seconds that the started version has to become healthy. After that, an upgrade is rolled back, and a rollback fails.",

@@ -46,8 +46,9 @@ def html_page(kind: str, title: str, document: Mapping[str, Any]) -> str:
         "DATA": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
         "SCRIPT": script,
     }
-    template = (folder / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+    return re.sub(
+        r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (folder / "page.html").read_text(encoding="utf-8")
+    )
 
 
 def _with_visible_characters(value: Any) -> Any:

@@ -27,7 +27,7 @@ def curve(
     unit
         Title of the y axis.
     times
-        Seconds.
+        Seconds, of all series or by their name.
     series
         A value for each moment, by name; a value that is not finite is left out.
     kind
@@ -39,7 +39,8 @@ def curve(
 
     drawn = {}
     for name, values in series.items():
-        pairs = np.column_stack((times, np.asarray(values, float)))
+        own = times[name] if isinstance(times, Mapping) else times
+        pairs = np.column_stack((own, np.asarray(values, float)))
         pairs = pairs[np.isfinite(pairs[:, 1])]
         step = max(1, -(-len(pairs) // (POINTS // len(series) if kind == "bars" else POINTS)))
         firsts = range(0, len(pairs), step)

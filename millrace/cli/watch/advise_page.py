@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.html_pages import html_page
@@ -52,8 +53,11 @@ def advice_page(
         "effects": [*_effect_rows(twin)] if twin is not None and twin.queries else [],
         "runs": [_query_run(history, query, twin, document["findings"]) for query in history.queries],
     }
-    name = history.name or history.app_id or "An application"
-    return html_page("advise", f"{name}: advice", {**document, **more})
+    return html_page(
+        "advise",
+        f"{history.name or history.app_id or 'An application'}: advice",
+        {**document, **more},
+    )
 
 
 def _query_run(
@@ -76,22 +80,18 @@ def _query_run(
         ]
         for each in shown
     ]
-    head = ["batch", "begun, UTC", "records", "seconds", *PARTS, "stages"]
     title = f"{query.name}{which}"
     fitted = twin.queries.get(query.name) if twin is not None else None
-    curves = []
-    if query.batches:
-        curves = [*_curves(query, title), *_latency_curves(query, title, fitted)]
     return {
         "id": query.run_id,
         "title": title,
         "count": len(query.batches),
-        "curves": curves,
-        "batches": {"head": head, "rows": rows},
+        "curves": _curves(query, title, fitted) if query.batches else [],
+        "batches": {"head": ["batch", "begun, UTC", "records", "seconds", *PARTS, "stages"], "rows": rows},
     }
 
 
-def _curves(query: Query, title: str) -> Iterator[dict[str, Any]]:
+def _curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
     import numpy as np
 
     batches = query.batches
@@ -109,36 +109,43 @@ def _curves(query: Query, title: str) -> Iterator[dict[str, Any]]:
     used = [part for part in PARTS if any(each.parts.get(part) for each in batches)]
     parts = {part: [each.parts.get(part, 0.0) for each in batches] for part in used}
     rates = {"input rate": rows / gaps, "process rate": rows / lasted}
-    yield curve(f"{title}: does it keep up? Input rate and process rate", "rows per second", at, rates)
-    yield curve(f"{title}: how many input rows has a batch?", "rows", at, {"input rows": rows})
-    yield curve(
-        f"{title}: how long do batches last? Batch duration", "seconds", at, {"batch duration": lasted}
-    )
-    yield curve(f"{title}: what takes the time of a batch?", "seconds", at, parts, kind="bars")
-    yield curve(
-        f"{title}: does a backlog grow? Records that a batch left", "records", at, {"left behind": behind}
-    )
     kinds = dict(zip(("p50", "p95", "max"), tasks.T, strict=True))
-    yield curve(f"{title}: how long do tasks take? Those of the longest stage", "seconds", at, kinds)
     skew = {"largest over median": tasks[:, 2] / np.maximum(tasks[:, 0], 1e-3)}
-    yield curve(f"{title}: is work spread evenly? The longest task over the median one", "times", at, skew)
-    yield curve(f"{title}: does state grow? Rows kept", "rows", at, {"rows in state": state})
+    return [
+        curve(f"{title}: does it keep up? Input rate and process rate", "rows per second", at, rates),
+        curve(f"{title}: how many input rows has a batch?", "rows", at, {"input rows": rows}),
+        curve(
+            f"{title}: how long do batches last? Batch duration", "seconds", at, {"batch duration": lasted}
+        ),
+        curve(f"{title}: what takes the time of a batch?", "seconds", at, parts, kind="bars"),
+        curve(
+            f"{title}: does a backlog grow? Records that a batch left", "records", at, {"left behind": behind}
+        ),
+        curve(f"{title}: how long do tasks take? Those of the longest stage", "seconds", at, kinds),
+        curve(f"{title}: is work spread evenly? The longest task over the median one", "times", at, skew),
+        curve(f"{title}: does state grow? Rows kept", "rows", at, {"rows in state": state}),
+        *_latency_curves(query, title, fitted),
+    ]
 
 
-def _latency_curves(query: Query, title: str, fitted: Any) -> Iterator[dict[str, Any]]:
-    """Yield the age of the oldest record at its commit, if the twin is of this run."""
-    import numpy as np
-
+def _latency_curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
+    """Return the age of the oldest record at its commit, if the twin is of this run."""
     if fitted is None or fitted.run_id != query.run_id:
-        return
+        return []
     first = query.batches[-1].ended - float(fitted.ended[-1])  # start of its first batch
-    taken = np.concatenate(([0.0], np.cumsum(fitted.records)[:-1]))
+    taken = accumulate(fitted.records[:-1], initial=0.0)
     ages = [
         ended - fitted.arrivals.moment(done + 1)
-        for ended, done in zip(fitted.ended.tolist(), taken.tolist(), strict=True)
+        for ended, done in zip(fitted.ended.tolist(), taken, strict=True)
     ]
-    question = f"{title}: how late are records? Latency, age of a batch's oldest at its commit"
-    yield curve(question, "seconds", fitted.ended + (first - query.batches[0].begun), {"oldest record": ages})
+    return [
+        curve(
+            f"{title}: how late are records? Latency, age of a batch's oldest at its commit",
+            "seconds",
+            fitted.ended + (first - query.batches[0].begun),
+            {"oldest record": ages},
+        )
+    ]
 
 
 def _effect_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
@@ -146,25 +153,23 @@ def _effect_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
     from millrace.advisor.forecasts.what_if import WhatIfChange
 
     for key, words, values in _what_if_values(twin):
-        by_figure: dict[str, dict[str, list[list[Any]]]] = {"duration": {}, "oldest": {}}
+        forecasts = {}
         for value in values:
             text = f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
-            at = (
-                f"{text}×"
-                if key == "traffic"
-                else f"{text} (now)"
-                if (key, value) == ("cores", twin.cores)
-                else text
-            )
-            for name, query in twin.what_if((WhatIfChange(key, value),), _DRAWS).queries.items():
-                for figure, series in by_figure.items():
-                    forecast = query.figures[figure]
-                    series.setdefault(name, []).append([at, forecast.value, forecast.low, forecast.high])
-        for question, series in zip(
-            (f"How long does a batch last by {words}? The median", f"How old do records get by {words}? p95"),
-            by_figure.values(),
-            strict=True,
+            mark = "×" if key == "traffic" else " (now)" if (key, value) == ("cores", twin.cores) else ""
+            forecasts[text + mark] = twin.what_if((WhatIfChange(key, value),), _DRAWS).queries
+        for figure, question in (
+            ("duration", f"How long does a batch last by {words}? The median"),
+            ("oldest", f"How old do records get by {words}? p95"),
         ):
+            series = {
+                name: [
+                    [at, each.value, each.low, each.high]
+                    for at, queries in forecasts.items()
+                    for each in [queries[name].figures[figure]]
+                ]
+                for name in twin.queries
+            }
             yield {
                 "question": question, "unit": "seconds", "x": words, "kind": "interval", "series": series, "limits": {}
             }  # fmt: skip
@@ -172,14 +177,14 @@ def _effect_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
 
 def _what_if_values(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
     cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
+    triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0][:1]
+    limits = [each.limit for each in twin.queries.values() if each.limit is not None][:1]
     keys: list[tuple[Key, str, list[float]]] = [
         ("cores", "cores", [float(each) for each in cores]),
         ("traffic", "traffic", [0.5, 1.0, 1.5, 2.0]),
     ]
-    triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0]
-    if triggers:
-        keys.append(("trigger", "trigger, s", [triggers[0] * factor for factor in (0.5, 1.0, 2.0, 4.0)]))
-    limits = [each.limit for each in twin.queries.values() if each.limit is not None]
-    if limits:
-        keys.append(("limit", "limit of a batch", [math.ceil(limits[0] * f) for f in (0.5, 1.0, 2.0, 4.0)]))
+    keys += [("trigger", "trigger, s", [each * f for f in (0.5, 1.0, 2.0, 4.0)]) for each in triggers]
+    keys += [
+        ("limit", "limit of a batch", [math.ceil(each * f) for f in (0.5, 1.0, 2.0, 4.0)]) for each in limits
+    ]
     return keys

@@ -66,7 +66,7 @@ def verify(
     ] = 0.02,
     seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 1,
     without_kafka: Annotated[
-        bool, typer.Option("--without-kafka", help="Do not test Kafka: all engines read Kinesis.")
+        bool, typer.Option("--no-kafka", help="Do not test Kafka: all engines read Kinesis.")
     ] = False,
     in_sandbox: Annotated[
         bool,
@@ -113,7 +113,7 @@ def verify(
 
       millrace verify --env dev --show
 
-      millrace verify --env prod --without-kafka --kills 5
+      millrace verify --env prod --no-kafka --kills 5
 
       millrace verify --env local --sandbox --yes
     """

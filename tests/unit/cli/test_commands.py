@@ -6,14 +6,18 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
-from millrace.cli import main
+from millrace.cli import app, main
 from millrace.config import environments, load
 from millrace.config.formats import KINDS, ddl
 from millrace.config.schema import schema_text
@@ -223,3 +227,27 @@ def test_deciding_loads_neither_spark_nor_cdk() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield words, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from _commands(each, (*words, name))
+
+
+def test_help_in_60_columns_has_each_command_and_option_whole_before_its_explanation() -> None:
+    seen = 0
+    for words, command in _commands(get_command(app)):
+        shown = (
+            CliRunner(env={"COLUMNS": "60", "TERMINAL_WIDTH": "60"}).invoke(app, [*words, "--help"]).stdout
+        )
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+        assert max(map(len, lines)) <= 60, words
+        options = [each.opts[0] for each in command.params if each.opts[0].startswith("--")]
+        for name in (*getattr(command, "commands", ()), *options):
+            row = next(
+                (each for each in lines if re.match(rf"│ (\*| )? *{re.escape(name)}(,| |$)", each)), ""
+            )
+            assert re.search(rf"{re.escape(name)}.*  \S", row), (words, name, shown)
+            seen += 1
+    assert seen > 250

@@ -45,8 +45,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setattr(read_sizes, "read_sizes", lambda _: DeployedSizes())
     monkeypatch.setattr(cdk, "synthesise", lambda _env, folder, *_, **__: paths.append(folder))
     monkeypatch.setattr(changes_report, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
-    monkeypatch.setattr(changes_report, "refusals", lambda *_: [])
-    monkeypatch.setattr(changes_report, "irreversible_upgrades", lambda *_: [])
+    monkeypatch.setattr(changes_report, "lines_of", lambda *_: [])
     return paths
 
 

@@ -118,7 +118,7 @@ def test_a_reset_that_would_make_a_wrong_table_is_refused(
 
 def test_a_reset_with_duplicates_is_done_when_they_are_accepted(shop: Shop) -> None:
     shop.begin("onward")
-    assert shop.run("reset", "clicks", "onward", "--yes", "--accept-duplicates").exit_code == 0
+    assert shop.run("reset", "clicks", "onward", "--yes", "--duplicates").exit_code == 0
     assert shop.names_of("clicks/onward/") == []
 
 

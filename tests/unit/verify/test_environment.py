@@ -126,7 +126,7 @@ def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make
         make(model, clusters=aws_target.external_clusters(model))
     (problem,) = refused.value.problems
     assert (problem.key, problem.line > 0) == ("kafka.main", True)
-    assert "--without-kafka" in str(problem)
+    assert "--no-kafka" in str(problem)
 
 
 def test_an_external_cluster_can_be_used_from_anywhere(tmp_path: Path, make: Make) -> None:

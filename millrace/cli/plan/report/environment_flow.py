@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -47,13 +48,14 @@ def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str
         ``boxes``, each with ``key``, ``kind`` (``stream``, ``job`` or ``table``), ``name``, ``lines``, ``usd`` a month, ``link``
         (element of the page), ``severity`` and ``trouble``; ``arrows``, each with ``begin`` and ``end`` (keys) and ``label``.
     """
-    streams = [_stream(checked, name) for name in checked.environment.streams]
     boxes = {
-        box["key"]: box for box in (*streams, *(_job(checked, name) for name in checked.environment.jobs))
+        box["key"]: box
+        for make, names in ((_stream, checked.environment.streams), (_job, checked.environment.jobs))
+        for box in (make(checked, name) for name in names)
     }
     queries = [(each, checked.environment.jobs[each.job].queries[each.query]) for each in checked.demands]
     landed = {(each.job, query.table) for each, query in queries if isinstance(query, LandingQuery)}
-    flows: dict[tuple[str, str], float] = {}
+    flows = defaultdict[tuple[str, str], float](float)
     for demand, query in queries:
         job, sources = f"job {demand.job}", list(demand.streams)
         begins = [job]
@@ -65,9 +67,7 @@ def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str
         else:
             for name, part in demand.streams.items():
                 size = checked.environment.streams[name].traffic.record_size
-                flows[f"stream {name}", job] = (
-                    flows.get((f"stream {name}", job), 0.0) + demand.work.rate * part * size
-                )
+                flows[f"stream {name}", job] += demand.work.rate * part * size
         targets = list(dict.fromkeys(_targets(query, checked.environment.streams)))
         alone = sum(not key.startswith("letters ") for key in targets) == 1
         for key in targets:
@@ -79,7 +79,7 @@ def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str
                     _written_rows(checked, demand, query) if alone and not key.startswith("letters ") else []
                 )
                 box["lines"] += [f"from {join_names(sources)}", *letters]
-            flows |= {(begin, key): 0.0 for begin in begins}
+            flows |= dict.fromkeys(((begin, key) for begin in begins), 0.0)
     for key, (severity, trouble) in _largest_risks(risks).items():
         boxes[key] |= {"severity": severity, "trouble": trouble}
     arrows = [
@@ -92,11 +92,10 @@ def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str
 def _flow_box(
     key: str, kind: str, lines: list[str], usd: float = 0.0, link: str | None = None
 ) -> dict[str, Any]:
-    name = key.split(" ", 1)[1]
     return {
         "key": key,
         "kind": kind,
-        "name": name,
+        "name": key.split(" ", 1)[1],
         "lines": lines,
         "usd": usd,
         "link": link,
@@ -117,26 +116,23 @@ def _written_rows(checked: CheckedPlan, demand: QueryDemand, query: Query) -> li
 
 def _largest_risks(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     """Return the largest risk of each stream and job."""
-    troubles: dict[str, tuple[Severity, str]] = {}
-    for risk in risks:
-        if risk.kind in _TROUBLES:
-            for each in risk.concerns:
-                section, name = each.split(".")[:2]
-                troubles.setdefault(
-                    f"{section.removesuffix('s')} {name}", (risk.severity, _TROUBLES[risk.kind])
-                )
-    return troubles
+    return {
+        f"{section.removesuffix('s')} {name}": (risk.severity, _TROUBLES[risk.kind])
+        for risk in reversed(risks)
+        if risk.kind in _TROUBLES
+        for section, name in (each.split(".")[:2] for each in reversed(risk.concerns))
+    }
 
 
 def _stream(checked: CheckedPlan, name: str) -> dict[str, Any]:
     stream, sized = checked.environment.streams[name], checked.plan.streams[name]
     traffic = stream.traffic
-    peak = traffic.records_per_second * traffic.peak_factor
     parts = count(sized.expected_partitions.value, stream.parts.removesuffix("s"))
     guess = "" if traffic.basis == "measured" else "~"
     lines = [
         f"{sized.kind} {sized.mode}, {parts}",
-        f"{guess}{format_number(traffic.records_per_second)} records/s, peak {format_number(peak)}",
+        f"{guess}{format_number(traffic.records_per_second)} records/s, "
+        f"peak {format_number(traffic.records_per_second * traffic.peak_factor)}",
         f"{guess}{format_bytes(traffic.record_size)} a record",
     ]
     return _flow_box(f"stream {name}", "stream", lines, checked.usd(f"streams.{name}"))
@@ -145,11 +141,11 @@ def _stream(checked: CheckedPlan, name: str) -> dict[str, Any]:
 def _job(checked: CheckedPlan, name: str) -> dict[str, Any]:
     job = checked.plan.jobs[name]
     usd = checked.usd(f"jobs.{name}")
-    sla = format_duration(checked.environment.jobs[name].latency)
     lines = [
         f"{KINDS[job.engine].title} {job.version}",
         f"{count(job.max_workers.value, 'worker')} of {job.worker}",
-        f"SLA {sla}, {dollars(usd, assumed=any(line.assumed for line in job.cost))} a month",
+        f"SLA {format_duration(checked.environment.jobs[name].latency)}, "
+        f"{dollars(usd, assumed=any(line.assumed for line in job.cost))} a month",
     ]
     return _flow_box(f"job {name}", "job", lines, usd, f"job-{name}")
 

@@ -46,11 +46,7 @@ def plan_document(checked: CheckedPlan, verdict: Verdict, moves: Sequence[Move] 
         "moves": [asdict(each) for each in moves],
         **document,
         "flow": flow(checked, verdict.risks),
-        "room": {
-            "capacity": [*_capacity_bars(checked)],
-            "age": [*_age_bars(checked)],
-            "shards": [*_shard_bars(checked)],
-        },
+        "room": {"capacity": [*_capacity_bars(checked)], "age": _age_bars(checked), "shards": _shard_bars(checked)},
     }
 
 
@@ -76,21 +72,26 @@ def _capacity_bars(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
             yield _bar_item(f"{name}/{demand.query}", demand.work.rate / capacity, words)
 
 
-def _age_bars(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
-    """Yield the oldest record of the simulation as a share of the SLA."""
-    for each in checked.played:
-        if each.oldest == each.oldest:  # NaN if nothing was committed; the verdict says so
-            words = f"oldest {duration_text(each.oldest)} of {duration_text(each.sla)}"
-            yield _bar_item(f"{each.job}/{each.query}", each.oldest / each.sla, words)
+def _age_bars(checked: CheckedPlan) -> list[dict[str, Any]]:
+    """Return the oldest record of the simulation as a share of the SLA."""
+    return [
+        _bar_item(
+            f"{each.job}/{each.query}",
+            each.oldest / each.sla,
+            f"oldest {duration_text(each.oldest)} of {duration_text(each.sla)}",
+        )
+        for each in checked.played
+        if each.oldest == each.oldest  # NaN if nothing was committed; the verdict says so
+    ]
 
 
-def _shard_bars(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
-    for name, stream in checked.environment.streams.items():
-        sized = checked.plan.streams[name]
-        if share := fullness(stream, sized):
-            yield _bar_item(
-                name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}"
-            )
+def _shard_bars(checked: CheckedPlan) -> list[dict[str, Any]]:
+    return [
+        _bar_item(name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}")
+        for name, stream in checked.environment.streams.items()
+        for sized in [checked.plan.streams[name]]
+        if (share := fullness(stream, sized))
+    ]
 
 
 def worst_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:
@@ -100,14 +101,12 @@ def worst_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> f
     """
     own = job_demands(environment, job.name)
     factor = choice.executors * choice.vcpu / job.cores.value
-    ages = {}
     planned, fixed = (
         fixed_costs(environment.jobs[job.name], own, cores) for cores in (job.vcpu, choice.vcpu)
     )
-    for demand, before, after in zip(own, planned, fixed, strict=True):
-        query = job.queries[demand.query]
-        work = query.batch_seconds.value - before
-        ages[demand.query] = query.trigger_seconds.value + after + work / factor
-    landed = max((ages[demand.query] for demand in own if demand.lands), default=0.0)
-    derived = max((ages[demand.query] for demand in own if not demand.lands), default=0.0)
-    return landed + derived
+    ages = [
+        (demand.lands, query.trigger_seconds.value + after + (query.batch_seconds.value - before) / factor)
+        for demand, before, after in zip(own, planned, fixed, strict=True)
+        for query in [job.queries[demand.query]]
+    ]
+    return sum(max((age for lands, age in ages if lands is first), default=0.0) for first in (True, False))

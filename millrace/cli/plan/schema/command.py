@@ -111,12 +111,13 @@ def infer(
         str, typer.Option(help="Text in CSV that means null, in addition to an empty field.")
     ] = "",
     required: Annotated[
-        bool, typer.Option(help="Mark fields that every sampled record has as NOT NULL.")
+        bool, typer.Option("--required", help="Mark fields that every sampled record has as NOT NULL.")
     ] = False,
     narrow: Annotated[
         bool,
         typer.Option(
-            help="INT for whole numbers within 32 bits. Default: BIGINT, as an id that grows beyond them would be a dead letter."
+            "--narrow",
+            help="INT for whole numbers within 32 bits. Default: BIGINT, as an id that grows beyond them would be a dead letter.",
         ),
     ] = False,
     out: Annotated[
