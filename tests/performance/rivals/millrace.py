@@ -1,0 +1,33 @@
+"""Millrace's land query."""
+
+from __future__ import annotations
+
+from millrace.sandbox.programs.child_processes import Process
+from tests.faults import jobs
+from tests.faults.stage import start
+from tests.performance.rivals.protocol import DDL, NAMESPACE, Place, Rival
+
+
+class Millrace(Rival):
+    """The deployed core from a launch document, on local Spark 3.5."""
+
+    name, versions, job = "Millrace", "this commit, Spark 3.5.7, Iceberg 1.10.0", "millrace.yaml"
+    makes_table = True
+
+    def fetch(self) -> None:
+        """Need nothing more."""
+
+    def start(self, place: Place) -> Process:
+        """Start the job as an engine does."""
+        schema = place.home / "flight.ddl"
+        schema.write_text(DDL)
+        queries = jobs.queries(
+            "land",
+            jobs.topic(place.topic, place.per_batch),
+            schema,
+            lambda _: f"{NAMESPACE}.{place.table}",
+            trigger_seconds=place.seconds,
+        )
+        settings = jobs.settings("rivals", queries, f"{place.home}/checkpoints", place.bootstrap)
+        spark = {"spark.driver.memory": "3g"}
+        return start("rival-millrace", place.home, settings, lake_home=place.database.parent, spark=spark)
