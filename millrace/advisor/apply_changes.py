@@ -122,7 +122,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
         would be invalid or could not be planned.
     """
     root = root.resolve()
-    environment = load(str(file), root)
+    environment = load(str(file), root, open_engines=True)
     tree = environment.places.tree
     assert tree is not None
     problems = []

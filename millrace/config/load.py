@@ -27,6 +27,8 @@ from millrace.config.document.problems import (
     one_per_path,
 )
 from millrace.config.document.tree import DocumentError, Tree, is_file, merge, read
+from millrace.config.engines import KINDS
+from millrace.config.engines.base import JobBase
 from millrace.config.model import Environment
 
 EXTENDS = "extends"
@@ -93,6 +95,8 @@ def load(
     name_or_path: str | FilePath,
     root: FilePath | None = None,
     texts: Mapping[FilePath, str] = MappingProxyType({}),
+    *,
+    open_engines: bool = False,
 ) -> Environment:
     """Load and check an environment.
 
@@ -105,6 +109,8 @@ def load(
         working directory if left out.
     texts
         Texts in the place of those on disk, by absolute path: a file that is not written yet.
+    open_engines
+        Whether jobs may leave `engine` out: such a job has the first one that takes its keys.
 
     Returns
     -------
@@ -133,6 +139,8 @@ def load(
             Finding(("name",), str(plain.pop("name")), "no name: the file's name is the environment's")
         )
     plain["name"] = file.stem
+    if open_engines:
+        _fill_engines(plain)
     environment, wrong = _validate(plain, tree)
     findings += wrong
     findings += _shared_resource_findings(file, plain, root)
@@ -241,16 +249,38 @@ def _exclusive_names(plain: dict[str, Any]) -> dict[Path, str]:
     return {path: value for path, value in values.items() if isinstance(value, str)}
 
 
+def _fill_engines(plain: dict[str, Any]) -> None:
+    """Give each job without an engine the first one that takes its keys."""
+    jobs = plain.get("jobs")
+    for job in jobs.values() if isinstance(jobs, dict) else ():
+        if isinstance(job, dict) and "engine" not in job:
+            texts = {engine: json.dumps({**job, "engine": engine}) for engine in KINDS}
+            fitting = (engine for engine in KINDS if _is_valid(KINDS[engine], texts[engine]))
+            job["engine"] = next(fitting, next(iter(KINDS)))
+
+
+def _is_valid(kind: type[JobBase], text: str) -> bool:
+    try:
+        kind.model_validate_json(text, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
 def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, list[Finding]]:
     try:
         # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
         return Environment.model_validate_json(json.dumps(plain), strict=True), []
     except ValidationError as error:
         findings = explain.explain_errors(error, Environment, tree.scalar_text)
-        return None, [
-            replace(each, hint="the name of the file") if each.path == ("name",) else each
-            for each in findings
-        ]
+        return None, [replace(each, hint=_hint(each)) for each in findings]
+
+
+def _hint(finding: Finding) -> str | None:
+    if finding.path == ("name",):
+        return "the name of the file"
+    of_engine = finding.path[::2] == ("jobs", "engine") and finding.value == MISSING
+    return "`millrace plan` takes the cheaper one" if of_engine else finding.hint
 
 
 def _readable_parts(plain: dict[str, Any]) -> Environment:

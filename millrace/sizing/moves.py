@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from pydantic import ByteSize, ValidationError
@@ -16,6 +17,7 @@ from millrace.config.checks.environment import run_checks
 from millrace.config.document.problems import ConfigurationError, Path, dotted_path
 from millrace.config.document.tree import Tree
 from millrace.config.engines import KINDS, Job
+from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.job_networks import needs_vpc, network_reasons, vpc_reason
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.units import format_duration
@@ -103,8 +105,8 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
     keeps
         Simulates the plan of a move.
     """
-    tree, root = environment.places.tree, environment.places.root
-    if tree is None or root is None:
+    tree = environment.places.tree
+    if tree is None or environment.places.root is None:
         return ()
     before = total_cost(now).value
     costs = {key: sum(line.usd for line in lines) for key, lines in now.costs.items()}
@@ -120,11 +122,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
             each is not None and each.file != tree.file
             for each in (node, *(tree.at(("jobs", name)) for name in change.jobs))
         )
-        if (
-            changed is None
-            or elsewhere
-            or any(run_checks(changed, changed.streams.keys(), changed.kafka.keys(), root))
-        ):
+        if changed is None or elsewhere or not _is_allowed(changed):
             continue
         try:
             after = plan(changed)
@@ -145,7 +143,18 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
             found.append((move, changed, after))
     found.sort(key=lambda each: -each[0].saved)
     # Simulated one after the other until there are enough.
-    return tuple(islice((move for move, changed, after in found if keeps(changed, after)), MOST))
+    moves = (move for move, changed, after in found if keeps(changed, after))
+    return tuple(islice(chain(_chosen_engines(environment, before), moves), MOST))
+
+
+def _chosen_engines(environment: Environment, usd: float) -> Iterator[Move]:
+    """Yield the move that writes the engines which the plan has chosen."""
+    keys = [
+        (f"jobs.{name}.engine", None, environment.jobs[name].engine) for name in _open_engines(environment)
+    ]
+    if keys:
+        lost = "nothing if the rate was measured there; every other command needs the key"
+        yield Move(*keys[0], usd, 0.0, lost, tuple(keys[1:]))
 
 
 def _keys_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
@@ -251,6 +260,10 @@ def _of_job(name: str, job: Job) -> Iterator[_Change]:
     for key in ("worker", "cores", "max_workers"):
         if key in job.model_fields_set and getattr(job, key) is not None:
             yield _Change((*path, key), None, f"{key} as pinned")
+    if isinstance(job, EmrJob) and not job.worker_is_given:
+        lost = "a driver with two cores, on which fixed costs of batches were measured"
+        small = {"vcpu": 1, "memory": "4GiB"}
+        yield _Change((*path, "worker"), small, lost, EmrWorker.model_validate(small))
     measured = f"the rate's validity: it is that of {job.release}, and `millrace bench` measures the other"
     versions = list(job.spark_versions)
     for version in versions[versions.index(job.listed_version(job.version)) + 1 :]:
@@ -292,26 +305,63 @@ def _with_change(environment: Environment, change: _Change) -> Environment | Non
     members: Mapping[str, Any] = getattr(environment, section)
     name, key = rest
     member: Model = members[name]
-    if key != "engine":
-        return _with_value(environment, section, {**members, name: _with_value(member, key, change.value)})
-    given = {each: getattr(member, each) for each in member.model_fields_set}
-    try:
-        job = KINDS[change.value].model_validate({**given, "engine": change.value})
-    except ValidationError:
-        return None
-    return _with_value(environment, section, {**members, name: job})
+    if key == "engine":
+        return with_engine(environment, [name], change.value)
+    return _with_value(environment, section, {**members, name: _with_value(member, key, change.value)})
 
 
-def with_engine_version(environment: Environment, engine: str, version: str) -> Environment | None:
-    """Return the environment with all jobs on a version of an engine; None if a key does not fit it."""
-    jobs = {}
-    for name, job in environment.jobs.items():
-        given = {each: getattr(job, each) for each in job.model_fields_set}
+def with_engine(
+    environment: Environment, names: Iterable[str], engine: str, **keys: str
+) -> Environment | None:
+    """Return the environment with jobs on an engine, and with other keys; None if a key does not fit it."""
+    jobs = dict(environment.jobs)
+    for name in names:
+        given = {each: getattr(jobs[name], each) for each in jobs[name].model_fields_set}
         try:
-            jobs[name] = KINDS[engine].model_validate({**given, "engine": engine, "version": version})
+            jobs[name] = KINDS[engine].model_validate({**given, **keys, "engine": engine})
         except ValidationError:
             return None
     return environment.model_copy(update={"jobs": jobs})
+
+
+def with_cheapest_engines(environment: Environment, keeps: Keeps) -> Environment:
+    """Return the environment with the engines that cost the least and keep every SLA, for jobs whose file gives none.
+
+    Parameters
+    ----------
+    environment
+        An environment that was loaded with open engines.
+    keeps
+        Simulates a plan.
+    """
+    names = _open_engines(environment)
+    # Jobs on one engine may share a network, so all of them change together first.
+    for group in (names, *([each] for each in names)) if names else ():
+        others = (with_engine(environment, group, engine) for engine in KINDS)
+        possible = [environment, *(each for each in others if each is not None and _is_allowed(each))]
+        environment = min(possible, key=lambda each: _usd(each, keeps))
+    return environment
+
+
+def _open_engines(environment: Environment) -> list[str]:
+    """Return the jobs whose file gives no engine."""
+    tree = environment.places.tree
+    return [name for name in environment.jobs if tree and tree.at(("jobs", name, "engine")) is None]
+
+
+def _usd(environment: Environment, keeps: Keeps) -> float:
+    """Return the dollars a month of an environment; infinity without a plan that keeps every SLA."""
+    try:
+        sized = plan(environment)
+    except ConfigurationError:
+        return math.inf
+    return total_cost(sized).value if keeps(environment, sized) else math.inf
+
+
+def _is_allowed(environment: Environment) -> bool:
+    root = environment.places.root
+    assert root is not None
+    return not any(run_checks(environment, environment.streams.keys(), environment.kafka.keys(), root))
 
 
 def _with_value(model: M, key: str, value: Any) -> M:

@@ -17,7 +17,7 @@ from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import plan, total_cost
 from millrace.sizing.alternatives.other_services import Alternative, alternatives
-from millrace.sizing.moves import with_engine_version
+from millrace.sizing.moves import with_engine
 from millrace.sizing.text_format import dollars
 
 
@@ -67,7 +67,7 @@ def _engines(environment: Environment) -> dict[str, float | str]:
     costs: dict[str, float | str] = {}
     for engine, kind in KINDS.items():
         for version in kind.spark_versions:
-            other = with_engine_version(environment, engine, version)
+            other = with_engine(environment, environment.jobs, engine, version=version)
             try:
                 usd = None if other is None else total_cost(plan(other)).value
                 words = "a key of a job does not fit it"

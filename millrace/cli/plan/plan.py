@@ -36,7 +36,7 @@ from millrace.config.load import find_root
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.export import to_json
-from millrace.sizing.moves import find_moves
+from millrace.sizing.moves import find_moves, with_cheapest_engines
 from millrace.sizing.number_derivation import Node, explain
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.prices_and_limits import prices
@@ -135,7 +135,7 @@ def plan_command(
             raise wrong_option(option, "(no --diff)", "only with --diff")
     if html is not None:
         check_page_is_writable(html)
-    environment = load(env)
+    environment = with_cheapest_engines(load(env, open_engines=True), keeps)
     if deployed:
         environment = environment.with_deployed(_deployed_sizes(environment))
     environment = with_traffic(environment, traffic)

@@ -18,7 +18,7 @@ from millrace.config.units import Duration, Size, format_duration
 LONGEST_IDLE = timedelta(days=7)
 _MINUTE = timedelta(minutes=1)
 _SMALLEST_VCPU = 2
-"""Smallest worker that is offered unless the job asks for one core: a driver on one core blocks itself."""
+"""Smallest worker that is offered unless the job asks for one core: nobody measured a driver on one."""
 
 EMR_MEMORY_GIB: dict[int, tuple[int, ...]] = {
     1: tuple(range(2, 9)),
@@ -75,7 +75,7 @@ class EmrJob(JobBase):
 
     engine: Literal["emr"]
     version: Annotated[str, BeforeValidator(version_of("emr"))] = Field(
-        default="emr-7.13.0",
+        default="emr-7.14.0",
         description="Release label of EMR; docs/engines.md lists the contents of each. A later one is a warning.",
         examples=["emr-7.13.0", "emr-7.14.0", "emr-spark-8.1.0"],
     )

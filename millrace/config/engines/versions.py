@@ -112,11 +112,10 @@ VERSIONS = (
     # AWS Glue developer guide, "AWS Glue versions" and "Migrating to AWS Glue version 6.0".
     Version("glue", "5.1", spark="3.5.6", python="3.11", java="17", iceberg="1.10"),
     Version("glue", "6.0", spark="4.1.1", python="3.13", java="17", iceberg="1.11"),
-    # EMR release guide and EMR Serverless user guide, read in November 2026. Python is the one that the launch document names. The
-    # page of 7.14.0 (2026-09-08) has Scala 2.12 and Delta 3.3, which are of Spark 3.5; its patch is taken to be that of 7.13.0. Its
-    # Iceberg is 1.10.1-amzn-1 ("Iceberg release history").
+    # EMR release guide and EMR Serverless user guide, read in November 2026. Python is the one that the launch document names. Spark and
+    # Iceberg of 7.14.0 (2026-09-08) are those of AWS's announcement of 2026-09-22 (3.5.8-amzn-0, 1.10.1-amzn-1).
     Version("emr", "emr-7.13.0", spark="3.5.6", python="3.11", java="17", iceberg="1.10.0"),
-    Version("emr", "emr-7.14.0", spark="3.5.6", python="3.11", java="17", iceberg="1.10.1"),
+    Version("emr", "emr-7.14.0", spark="3.5.8", python="3.11", java="17", iceberg="1.10.1"),
     Version("emr", "emr-spark-8.0.0", spark="4.0.2", python="3.11", java="17", iceberg="1.10.1"),
     # 2026-09-08, supported to 2029-09 (LTS).
     Version("emr", "emr-spark-8.1.0", spark="4.1.1", python="3.11", java="17", iceberg="1.11.0"),

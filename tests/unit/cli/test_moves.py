@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from collections.abc import Sequence
@@ -18,8 +19,9 @@ from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, Environment, load
+from millrace.config.engines import KINDS
 from millrace.sizing import Plan, plan, total_cost
-from millrace.sizing.moves import MOST, Move, find_moves
+from millrace.sizing.moves import MOST, Move, find_moves, with_cheapest_engines
 from tests.drawn_page import drawn
 from tests.reference_environments import FILES, table
 
@@ -154,3 +156,50 @@ def test_double_traffic_is_the_file_with_double_traffic(tmp_path: Path) -> None:
     copy.write_text(copy.read_text().replace("records_per_second: 800", "records_per_second: 1600"))
     written = load(copy, copy.parents[1])
     assert total_cost(plan(doubled)).value == pytest.approx(total_cost(plan(written)).value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "engine"),
+    [("", "glue"), ("architecture: x86_64", "emr"), ("worker: {vcpu: 4, memory: 16GiB}", "emr")],
+)
+def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
+    tmp_path: Path, keys: str, engine: str
+) -> None:
+    copy = project(tmp_path / "project", ROOT / "tests" / "reference" / "devices.yaml")
+    text, folder = copy.read_text(), copy.parents[1]
+    copy.write_text(text.replace("    engine: emr\n", f"    {keys}\n" * bool(keys)))
+    with pytest.raises(ConfigurationError, match=r"engine is \(missing\).*`millrace plan` takes the cheaper"):
+        load(copy, folder)
+    environment = with_cheapest_engines(load(copy, folder, open_engines=True), keeps)
+    sized = plan(environment)
+    usd = {
+        each: total_cost(
+            plan(load(copy, folder, {copy: text.replace("engine: emr", f"engine: {each}\n    {keys}")}))
+        ).value
+        for each in ("glue", "emr")[keys != "" :]
+    }
+    assert environment.jobs["readings"].engine == min(usd, key=usd.__getitem__) == engine
+    first, *_ = moves = find_moves(environment, sized, keeps)
+    assert (first.key, first.new, first.usd) == ("jobs.readings.engine", engine, total_cost(sized).value)
+    apply_moves(environment, moves, "1")
+    assert round(total_cost(plan(load(copy, folder))).value, 2) == round(min(usd.values()), 2)
+
+
+def test_engines_of_several_jobs_are_chosen_together(tmp_path: Path) -> None:
+    """No pair of engines costs less, and one move writes both."""
+    text = SMALL.format(
+        streams="\n".join(STREAM.format(n=n) for n in (1, 2)),
+        jobs="".join(JOB.format(n=n, latency="5m") for n in (1, 2)),
+    )
+    file = tmp_path / "small.yaml"
+    file.write_text(text.replace("    engine: glue\n", ""))
+    copy = project(tmp_path / "project", file)
+    environment = with_cheapest_engines(load(copy, copy.parents[1], open_engines=True), keeps)
+    moves = find_moves(environment, plan(environment), keeps)
+    apply_moves(environment, moves, "1")
+    usd = {}
+    for first, second in itertools.product(KINDS, repeat=2):
+        start, middle, end = text.split("engine: glue")
+        other = f"{start}engine: {first}{middle}engine: {second}{end}"
+        usd[first, second] = total_cost(plan(load(copy, copy.parents[1], {copy: other}))).value
+    assert total_cost(plan(load(copy, copy.parents[1]))).value == pytest.approx(min(usd.values()))

@@ -91,3 +91,9 @@ def test_a_newer_version_stands_for_the_newest_before_it_in_its_series(name: str
         else:
             with pytest.raises(ValueError, match="or a later one"):
                 version_of(kind)(name)
+
+
+@pytest.mark.parametrize("engine", KINDS)
+def test_the_default_is_the_newest_version_on_the_line_of_most_tests(engine: str) -> None:
+    *_, newest = (each.name for each in VERSIONS if each.engine == engine and each.spark_line.default)
+    assert KINDS[engine].model_fields["version"].default == newest

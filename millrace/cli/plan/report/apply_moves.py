@@ -20,8 +20,12 @@ def move_lines(moves: Sequence[Move]) -> Iterator[str]:
         change = f"{each.key}: {_shown_value(each.old)} to {_shown_value(each.new)}"
         if each.with_it:
             gone = [key for key, _, new in each.with_it if new is None]
-            came = [key for key, _, new in ((each.key, None, each.new), *each.with_it) if new is not None]
-            change = f"{', '.join(gone)} removed, {', '.join(came)} added"
+            came = [
+                (key, new) for key, _, new in ((each.key, None, each.new), *each.with_it) if new is not None
+            ]
+            change = f"{', '.join(gone)} removed, {', '.join(key for key, _ in came)} added"
+            if not gone:
+                change = ", ".join(f"{key}: {_shown(new)}" for key, new in came)
         yield f"{number}. ${each.saved:,.2f} less: {change}, ${each.usd:,.2f} a month; gives up {each.gives_up}"
 
 
