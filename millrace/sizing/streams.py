@@ -147,10 +147,12 @@ class StreamWithReaders:
             default=1.0,
         )
         asked = demands_at_peak(self.stream, len(shared), again, stretch)
-        if self.is_free and (held := max(demand.held_by for demand in self.readers)):
-            asked += (Demand(held, "a task holds what a partition gets between two runs"),)
+        held = max((demand.held_by for demand in self.readers), default=0.0)
         if self.stream.elastic_limits is not None:  # AWS opens them for what arrives, whoever reads it
             asked = tuple(each for each in asked if not each.strictly)
+        # A stated number may be smaller; one that is not is read as if the plan had chosen it.
+        elif held and (one_wave or self.is_free):
+            asked += (Demand(held, "a task holds what a partition gets between two runs"),)
         return max(asked, key=lambda demand: (demand.fewest, demand.partitions))
 
     def fewest(self, *, one_wave: bool) -> int:

@@ -86,7 +86,7 @@ class JobPlanner:
         found = {}
         for name in dict.fromkeys(name for demand in demands for name in demand.streams):
             stream, number, least = self.environment.streams[name], partitions[name], self.least[name]
-            evenly = least if number - 1 <= least <= number else float(number)
+            evenly = least if number - 1 < least <= number else float(number)
             steady = stream.elastic_limits is None
             found[name] = Source(number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly)
         return found

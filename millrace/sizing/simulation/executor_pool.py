@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
@@ -84,6 +84,8 @@ class Pool:
         """Seconds at which an executor joined or ended for the last time."""
         self._chosen = 0.0
         self._uses: deque[tuple[float, int, int]] = deque(maxlen=_REMEMBERED)
+        self._used: defaultdict[int, list[Executor]] = defaultdict(list)
+        """Executors with tasks of each query's batch."""
         self._last: dict[str, deque[float]] = {}
         self.lives: list[tuple[float, float]] = []
         """Start and end in seconds of each executor that has ended."""
@@ -117,8 +119,8 @@ class Pool:
         """Cores of the running executors, which all queries share; at least one."""
         return max(1, self.executors * self._scenario.executor_cores)
 
-    def assign_tasks(self, query: int, tasks: int, since: float = 0.0) -> list[Executor]:
-        """Assign tasks to random executors, as Spark does, and return the executors with tasks.
+    def assign_tasks(self, query: int, tasks: int, since: float = 0.0) -> None:
+        """Assign tasks of a query's batch to random executors, as Spark does.
 
         Parameters
         ----------
@@ -128,10 +130,9 @@ class Pool:
             Only executors that joined since this time in seconds take them.
         """
         self.expire(self._env.seconds)
-        if self._idle == _FOREVER:
-            return []
-        self._uses.append((self._env.seconds, query, tasks))
-        return self._choose_executors(tasks, [each for each in self._running if each.born >= since])
+        if self._idle < _FOREVER:
+            self._uses.append((self._env.seconds, query, tasks))
+            self._used[query] += self._choose_executors(tasks, [each for each in self._running if each.born >= since])
 
     def _choose_executors(self, tasks: int, among: list[Executor]) -> list[Executor]:
         if tasks < len(among):
@@ -141,13 +142,16 @@ class Pool:
             each.batches += 1
         return among
 
-    def mark_idle(self, query: int, used: list[Executor]) -> None:
-        """Mark executors as idle after the tasks of a batch, unless another query's batch has tasks on them."""
+    def mark_idle(self, query: int) -> None:
+        """Mark executors as idle after the tasks of a query's batch, unless another query's batch has tasks on them."""
         if self._idle < _FOREVER:
             self._uses.append((self._env.seconds, query, 0))
-        for each in used:
+            self._release(query, self._env.seconds)
+
+    def _release(self, query: int, at: float) -> None:
+        for each in self._used.pop(query):
             each.batches -= 1
-            each.idle_since = self._env.seconds
+            each.idle_since = at
 
     def expire(self, now: float) -> None:
         """Remove executors that were idle for too long, at the time when the limit was reached."""
@@ -246,24 +250,24 @@ class Pool:
     def _replay(self, number: int, period: float) -> int:
         """Assign the tasks of the last period again and again, and return how often until an executor is idle for too long."""
         since = self._env.since(period)
-        if self._uses[0][0] >= since or any(each.batches for each in self._running):
+        if self._uses[0][0] >= since:
             return 0
         uses = [each for each in self._uses if each[0] >= since]
+        chance, used = self._random.getstate(), self._used.copy()
+        before = [(each.idle_since, each.batches) for each in self._running]
         for done in range(number):
-            chance, idle = self._random.getstate(), [each.idle_since for each in self._running]
-            used: dict[int, list[Executor]] = {}
             for time, query, tasks in uses:
                 at = time + (done + 1) * period
-                if tasks and self._idle_too_long(at):
+                if not tasks:
+                    self._release(query, at)
+                elif self._idle_too_long(at):
                     self._random.setstate(chance)
-                    for executor, begin in zip(self._running, idle, strict=True):
-                        executor.batches, executor.idle_since = 0, begin
-                    return done
-                if tasks:
-                    used[query] = self._choose_executors(tasks, self._running)
-                for executor in () if tasks else used[query]:
-                    executor.batches -= 1
-                    executor.idle_since = at
+                    self._used = used
+                    for executor, (idle, batches) in zip(self._running, before, strict=True):
+                        executor.idle_since, executor.batches = idle, batches
+                    return self._replay(done, period)
+                else:
+                    self._used[query] = self._choose_executors(tasks, self._running)
         return number
 
     def lose_all(self) -> None:
@@ -271,6 +275,7 @@ class Pool:
         self.expire(self._env.seconds)
         self._generation += 1
         self._starting = 0
+        self._used.clear()
         self.lives += [(each.born, self._env.seconds) for each in self._running]
         self._running.clear()
         for last in self._last.values():

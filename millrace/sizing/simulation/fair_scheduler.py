@@ -7,7 +7,7 @@ from functools import partial
 
 import simpy
 
-from millrace.sizing.simulation.executor_pool import Clock, Executor, Pool
+from millrace.sizing.simulation.executor_pool import Clock, Pool
 from millrace.sizing.simulation.task_schedule import Tasks
 
 
@@ -22,15 +22,12 @@ class _TaskPool:
         Number of those that run.
     done
         Event for the end of the last one.
-    used
-        Executors that took some.
     """
 
     def __init__(self) -> None:
         self.waiting: list[Tasks] = []
         self.running = 0
         self.done: simpy.Event | None = None
-        self.used: list[Executor] = []
 
     @property
     def count(self) -> int:
@@ -59,15 +56,13 @@ class FairScheduler:
         self._pools.append(_TaskPool())
         return len(self._pools) - 1
 
-    def run(self, query: int, tasks: list[Tasks], used: list[Executor]) -> simpy.Event:
+    def run(self, query: int, tasks: list[Tasks]) -> simpy.Event:
         """Run the tasks of a batch.
 
         Parameters
         ----------
         tasks
             Longest first.
-        used
-            Filled with the executors that take some.
 
         Returns
         -------
@@ -75,8 +70,8 @@ class FairScheduler:
             For the end of all of them.
         """
         own = self._pools[query]
-        own.waiting, own.done, own.used = list(tasks), self._env.event(), used
-        used += self.pool.assign_tasks(query, own.count)
+        own.waiting, own.done = list(tasks), self._env.event()
+        self.pool.assign_tasks(query, own.count)
         self._assign_tasks()
         if own.count and not self._requesting and self.pool.backlog_timeouts:
             self._env.process(self._request_executors())
@@ -146,5 +141,5 @@ class FairScheduler:
             yield self.pool.grown
             for query, each in enumerate(self._pools):
                 if each.waiting:
-                    each.used += self.pool.assign_tasks(query, each.count, since=self._env.seconds)
+                    self.pool.assign_tasks(query, each.count, since=self._env.seconds)
             self._assign_tasks()

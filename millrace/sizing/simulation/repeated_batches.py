@@ -39,7 +39,7 @@ def with_lasting_executors(scenario: Scenario) -> Scenario:
 def quiet_spans(scenario: Scenario, longest: float) -> Iterator[tuple[float, float]]:
     """Yield begin and end of each time, longer than ``longest`` seconds, in which nothing changes from outside.
 
-    There is none if batches depend on chance.
+    There is none if batches depend on chance, and none while the job is down.
     """
     if scenario.sigma or scenario.runs is not None or any(load.overhead_sigma for load in scenario.queries):
         return
@@ -50,7 +50,10 @@ def quiet_spans(scenario: Scenario, longest: float) -> Iterator[tuple[float, flo
         if isinstance(load.source, Arrivals):
             changes.update(load.source.times.tolist())
     inside = sorted(each for each in changes if each <= scenario.seconds)
-    yield from ((begin, end) for begin, end in pairwise(inside) if end - begin > longest)
+    down = {each.at for each in scenario.outages}
+    yield from (
+        (begin, end) for begin, end in pairwise(inside) if end - begin > longest and begin not in down
+    )
 
 
 def find_repetition(

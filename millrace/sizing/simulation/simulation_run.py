@@ -246,16 +246,15 @@ class _Query:
             tasks = [Tasks(each.seconds * delivery / processing, each.count) for each in tasks]
         count = sum(each.count for each in tasks)
         if len(self._scenario.queries) == 1 and (count <= pool.cores or not pool.scales_during_batch):
-            used = pool.assign_tasks(self._number, count)
+            pool.assign_tasks(self._number, count)
             yield env.wait(schedule_seconds(tasks, pool.cores))
         else:
-            used = []
-            yield self._scheduler.run(self._number, tasks, used)
+            yield self._scheduler.run(self._number, tasks)
         # As in ``CoreSpread.seconds``: the fixed cost is added only if one wave reads all partitions and nobody else reads.
         rest = load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads)
         if rest > 0:
             yield env.wait(rest)
-        pool.mark_idle(self._number, used)
+        pool.mark_idle(self._number)
         return count
 
     def skip(self, repeats: Repeats) -> None:
