@@ -137,9 +137,11 @@ class Bench:
             F.lit("2023-11-14 22:13:20").cast("timestamp").alias("_arrived_at"),
             F.col("value").alias("payload"),
         )
-        landed = decoder_of(self.spark, DDL, "postgresql").decode(
-            rows.withColumn("_landed_at", F.col("_arrived_at"))
-        ).localCheckpoint()
+        landed = (
+            decoder_of(self.spark, DDL, "postgresql")
+            .decode(rows.withColumn("_landed_at", F.col("_arrived_at")))
+            .localCheckpoint()
+        )
         compose = EnrichThenTransform((), lambda out: out, "none", latest_by=LATEST)
         whole = compose(good_records(landed, deletes=True)).drop(DELETED)
         for name, made in (("ours", whole), ("plain", None)):

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from millrace.etl.record.query import Query
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -33,7 +34,6 @@ from millrace.etl.queries.derive import good_records
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import kafka

@@ -285,7 +285,9 @@ class _Choice:
         known_ones = [one for each in candidates for one in each.names if one.name is not None]
         if candidates and not matches:
             raise wrong_option(
-                _ASKED[kind], chosen, f"a stream that the program reads, one of {question_for_names(known_ones)}"
+                _ASKED[kind],
+                chosen,
+                f"a stream that the program reads, one of {question_for_names(known_ones)}",
             )
         left = [one for one in known_ones if same and not reads(one.name)]
         if left:

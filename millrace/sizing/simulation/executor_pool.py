@@ -132,7 +132,9 @@ class Pool:
         self.expire(self._env.seconds)
         if self._idle < _FOREVER:
             self._uses.append((self._env.seconds, query, tasks))
-            self._used[query] += self._choose_executors(tasks, [each for each in self._running if each.born >= since])
+            self._used[query] += self._choose_executors(
+                tasks, [each for each in self._running if each.born >= since]
+            )
 
     def _choose_executors(self, tasks: int, among: list[Executor]) -> list[Executor]:
         if tasks < len(among):

@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 import psutil
 from confluent_kafka import Producer
+from millrace.sandbox.programs.kafka import Kafka
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.sandbox.programs import kafka
 from millrace.sandbox.programs.child_processes import RUN, Process, SandboxError, wait_until
-from millrace.sandbox.programs.kafka import Kafka
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.performance.cpu import between, used
 from tests.performance.intervals import interval

@@ -46,7 +46,11 @@ def plan_document(checked: CheckedPlan, verdict: Verdict, moves: Sequence[Move] 
         "moves": [asdict(each) for each in moves],
         **document,
         "flow": flow(checked, verdict.risks),
-        "room": {"capacity": [*_capacity_bars(checked)], "age": _age_bars(checked), "shards": _shard_bars(checked)},
+        "room": {
+            "capacity": [*_capacity_bars(checked)],
+            "age": _age_bars(checked),
+            "shards": _shard_bars(checked),
+        },
     }
 
 
