@@ -339,7 +339,7 @@ def with_cheapest_engines(environment: Environment, keeps: Keeps) -> Environment
     for group in (names, *([each] for each in names)) if names else ():
         others = (with_engine(environment, group, engine) for engine in KINDS)
         possible = [environment, *(each for each in others if each is not None and _is_allowed(each))]
-        environment = min(possible, key=lambda each: _usd(each, keeps))
+        environment = min(possible, key=lambda each: _rank(each, names, keeps))
     return environment
 
 
@@ -349,13 +349,16 @@ def _open_engines(environment: Environment) -> list[str]:
     return [name for name in environment.jobs if tree and tree.at(("jobs", name, "engine")) is None]
 
 
-def _usd(environment: Environment, keeps: Keeps) -> float:
-    """Return the dollars a month of an environment; infinity without a plan that keeps every SLA."""
+def _rank(environment: Environment, names: Iterable[str], keeps: Keeps) -> tuple[bool, bool, float]:
+    """Return whether a plan breaks an SLA, whether the bill of jobs is unproven, and the dollars a month; the least is best."""
     try:
         sized = plan(environment)
     except ConfigurationError:
-        return math.inf
-    return total_cost(sized).value if keeps(environment, sized) else math.inf
+        return True, True, math.inf
+    unproven = any(
+        sized.jobs[name].run is not None and environment.jobs[name].bounded_bill_is_unproven for name in names
+    )
+    return not keeps(environment, sized), unproven, total_cost(sized).value
 
 
 def _is_allowed(environment: Environment) -> bool:

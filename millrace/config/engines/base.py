@@ -124,6 +124,8 @@ class JobBase(Model, ABC):
         Namespaces in which it writes metrics with the job's role.
     runs_without_vpc
         Whether its runs reach Kinesis, S3 and CloudWatch by AWS's public endpoints, without a VPC.
+    bounded_bill_is_unproven
+        Whether only an account can prove how bounded runs are billed (``docs/unproved.md``).
     """
 
     title: ClassVar[str]
@@ -142,6 +144,7 @@ class JobBase(Model, ABC):
     log_group_endings: ClassVar[tuple[str, ...]] = ()
     metric_namespaces: ClassVar[tuple[str, ...]] = ()
     runs_without_vpc: ClassVar[bool] = False
+    bounded_bill_is_unproven: ClassVar[bool] = False
 
     engine: str
     version: str

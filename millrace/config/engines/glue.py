@@ -127,6 +127,7 @@ class GlueJob(JobBase):
     metric_namespaces = ("Glue",)
     # Its developer guide asks streaming jobs for a connection for Kafka only.
     runs_without_vpc = True
+    bounded_bill_is_unproven = True
 
     engine: Literal["glue"]
     version: Annotated[str, BeforeValidator(version_of("glue"))] = Field(

@@ -185,6 +185,20 @@ def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
     assert round(total_cost(plan(load(copy, folder))).value, 2) == round(min(usd.values()), 2)
 
 
+def test_bounded_runs_are_on_emr_until_their_bill_on_glue_is_proven(tmp_path: Path) -> None:
+    copy = project(tmp_path / "project", ROOT / "tests" / "reference" / "archive.yaml")
+    text, folder = (
+        copy.read_text().replace("records_per_second: 4000", "records_per_second: 200"),
+        copy.parents[1],
+    )
+    on_glue = load(copy, folder, {copy: text.replace("run: auto", "run: bounded")})
+    assert plan(on_glue).jobs["events"].run is not None
+    copy.write_text(text.replace("    engine: glue\n", "").replace("run: auto", "run: bounded"))
+    chosen = with_cheapest_engines(load(copy, folder, open_engines=True), keeps)
+    assert chosen.jobs["events"].engine == "emr"
+    assert total_cost(plan(chosen)).value > total_cost(plan(on_glue)).value, "dollars alone would choose Glue"
+
+
 def test_engines_of_several_jobs_are_chosen_together(tmp_path: Path) -> None:
     """No pair of engines costs less, and one move writes both."""
     text = SMALL.format(

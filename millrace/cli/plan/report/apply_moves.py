@@ -25,7 +25,7 @@ def move_lines(moves: Sequence[Move]) -> Iterator[str]:
             ]
             change = f"{', '.join(gone)} removed, {', '.join(key for key, _ in came)} added"
             if not gone:
-                change = ", ".join(f"{key}: {_shown(new)}" for key, new in came)
+                change = ", ".join(f"{key}: {_shown_value(new)}" for key, new in came)
         yield f"{number}. ${each.saved:,.2f} less: {change}, ${each.usd:,.2f} a month; gives up {each.gives_up}"
 
 
