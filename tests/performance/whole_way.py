@@ -23,28 +23,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from millrace.etl.record.query import Query
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.formats.schemas import parse_schema, read_schema
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import good_records
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.ready_query import Query
 from millrace.etl.record.tables import Table
 from millrace.sandbox.payloads import flights
-from millrace.sandbox.programs import kafka
-from tests.faults import jobs
-from tests.performance.by_hand import HOME, SCHEMA
+from millrace.sandbox.programs import kafka_broker
+from tests.faults import job_documents
+from tests.performance.case_order import in_turn
 from tests.performance.cpu import cpu_since_now, task_seconds
 from tests.performance.growth_bench import now
 from tests.performance.growth_tables import Numbered, write
-from tests.performance.intervals import interval
+from tests.performance.hand_written_baselines import HOME, SCHEMA
+from tests.performance.median_intervals import interval
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
-from tests.performance.rounds import in_turn
 from tests.performance.session import spark_session
 
 KEYS = 1_000
@@ -83,8 +83,8 @@ def built(
     spark: SparkSession, name: str, queries: Sequence[dict[str, Any]], bootstrap: str | None
 ) -> Sequence[Query]:
     """Queries of a job, as from a launch document."""
-    job = settings.parse(jobs.settings(name, queries, str(HOME / name), bootstrap))
-    return run.build(JobRun(spark, job, {}, Reporter(name, (HOME / f"{name}.jsonl").open("a"))))
+    job = settings.parse(job_documents.settings(name, queries, str(HOME / name), bootstrap))
+    return build_queries.build(JobRun(spark, job, {}, Reporter(name, (HOME / f"{name}.jsonl").open("a"))))
 
 
 def writer(query: Query) -> Any:
@@ -102,15 +102,15 @@ class Whole:
     per_batch: int
 
     def millrace(self, name: str) -> list[Any]:
-        source = jobs.topic(TOPIC, self.per_batch)
-        queries = jobs.queries("derive", source, Path(SCHEMA), lambda each: f"bench.{name}_{each}")
+        source = job_documents.topic(TOPIC, self.per_batch)
+        queries = job_documents.queries("derive", source, Path(SCHEMA), lambda each: f"bench.{name}_{each}")
         queries[1]["enrich"] = [{**each, "refresh_seconds": 3600.0} for each in ENRICH]
         return [writer(query) for query in built(self.spark, name, queries, self.bootstrap)]
 
     def by_hand(self, name: str) -> list[Any]:
         spark = self.spark
         schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
-        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        reader = spark.readStream.format("kafka").option("kafka_broker.bootstrap.servers", self.bootstrap)
         reader = reader.option("maxOffsetsPerTrigger", str(self.per_batch)).option("includeHeaders", "true")
         source = reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
         beside = [F.xxhash64("payload").alias("_hash"), F.current_timestamp().alias("_landed_at")]
@@ -306,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
         if "derive" in given.only:
             references(spark)
-            with kafka.running() as broker:
+            with kafka_broker.running() as broker:
                 broker.create_topic(TOPIC, PARTITIONS)
                 preload(broker.bootstrap, given.events)
                 whole, rounds = Whole(spark, broker.bootstrap, given.events, given.per_batch), []

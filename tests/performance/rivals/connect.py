@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from string import Template
 
-from millrace.sandbox.programs.kafka import Kafka
-
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import Process, free_port
+from millrace.sandbox.programs.kafka_broker import Kafka
 from millrace.sandbox.programs.toolchain import java_home
 from tests.performance.rivals import fetching
 from tests.performance.rivals.protocol import JOBS, Place, Rival, environment

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-from millrace.sandbox.programs.spark import iceberg_catalog
-
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import Process
+from millrace.sandbox.programs.local_spark import iceberg_catalog
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.performance.rivals.protocol import CORES, JOBS, Place, Rival, environment
 
