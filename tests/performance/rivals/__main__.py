@@ -302,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "rate_sent": given.rate,
             }
             try:
-                with kafka_broker.running(name="kafka-rivals") as broker:
+                with kafka_broker.running_broker(name="kafka-rivals") as broker:
                     measure(RIVALS[name], broker, number, templates, given, about)
             except SandboxError as error:
                 about["failed"] = str(error)[:2000]

@@ -27,7 +27,9 @@ class PlainSpark(Rival):
             "spark.driver.memory": "3g",
             "spark.master": f"local[{CORES},4]",
             "spark.sql.shuffle.partitions": str(CORES),
-            "spark.jars": ",".join(str(p) for each in ("sandbox", "kafka-client") for p in jars.files(each)),
+            "spark.jars": ",".join(
+                str(p) for each in ("sandbox", "kafka-client") for p in jars.jar_files(each)
+            ),
         }
         return local_driver.start(
             "rival-spark", place.home, JOBS / self.job, settings, [json.dumps(place.told())],
