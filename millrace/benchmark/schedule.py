@@ -47,7 +47,7 @@ def spaced_limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> limits(1000, 64000, 4)
+    >>> spaced_limits(1000, 64000, 4)
     (1000, 4000, 16000, 64000)
     """
     if levels == 1:

@@ -55,7 +55,7 @@ def cost_by_tier(
 
     Examples
     --------
-    >>> by_tier(15, [(0, ""), (10, "after_10.")])
+    >>> cost_by_tier(15, [(0, ""), (10, "after_10.")])
     [(0, '', 10), (10, 'after_10.', 5)]
     """
     ends = [*(begin for begin, _ in tiers[1:]), math.inf]

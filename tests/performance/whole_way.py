@@ -290,8 +290,8 @@ def references(spark: SparkSession) -> None:
         ).create()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; print ratios."""
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
     reading = argparse.ArgumentParser(
         prog="python -m tests.performance.whole_way", description=__doc__.splitlines()[0]
     )
@@ -300,7 +300,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reading.add_argument("--per-batch", type=int, default=200_000)
     reading.add_argument("--rows", type=int, default=100_000, help="of a commit, with state")
     reading.add_argument("--pairs", type=int, default=3, help="measured rounds")
-    given = reading.parse_args(arguments)
+    return reading
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; print ratios."""
+    given = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     conf = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}  # they would run beside the other way

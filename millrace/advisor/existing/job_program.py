@@ -129,7 +129,7 @@ def read_program_settings(
     Examples
     --------
     >>> text = "args = getResolvedOptions(sys.argv, ['TOPIC'])\ns.readStream.format('kafka').option('subscribe', args['TOPIC']).load()"
-    >>> read(text, {"TOPIC": "orders"}).name
+    >>> read_program_settings(text, {"TOPIC": "orders"}).name
     'orders'
     """
     if not isinstance(launch, Launch):

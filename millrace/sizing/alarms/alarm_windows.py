@@ -25,7 +25,7 @@ def alarm_window(seconds: float) -> tuple[int, int]:
 
     Examples
     --------
-    >>> window(2), window(600), window(7200)
+    >>> alarm_window(2), alarm_window(600), alarm_window(7200)
     ((60, 1), (60, 10), (3600, 2))
     """
     minutes = max(1, math.ceil(seconds / MINUTE))

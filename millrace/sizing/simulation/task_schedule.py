@@ -36,9 +36,9 @@ def divide_stream(partitions: int, skew: float = 1.0) -> tuple[Part, ...]:
 
     Examples
     --------
-    >>> parts(4)
+    >>> divide_stream(4)
     (Part(share=0.25, count=4),)
-    >>> parts(4, 2.0)
+    >>> divide_stream(4, 2.0)
     (Part(share=0.5, count=1), Part(share=0.16666666666666666, count=3))
     """
     assert 1 <= skew <= partitions, f"skew {skew} of {partitions} partitions"
@@ -65,7 +65,7 @@ def schedule_seconds(tasks: Iterable[Tasks], cores: int) -> float:
 
     Examples
     --------
-    >>> makespan([Tasks(1.0, 9)], 8), makespan([Tasks(1.0, 8), Tasks(3.0, 1)], 2)
+    >>> schedule_seconds([Tasks(1.0, 9)], 8), schedule_seconds([Tasks(1.0, 8), Tasks(3.0, 1)], 2)
     (2.0, 6.0)
     """
     asked = list(tasks)
