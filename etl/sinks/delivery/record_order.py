@@ -7,7 +7,9 @@ part      characters  content
 ========  ==========  ==============================================================================================
 order     any         value of the column ``latest_by.order``; empty without it. Of a change that has a time and no place
                       in a log, its time
-time      17          the latest arrival of the key's records in the lane so far, in microseconds since 1970
+time      17          the latest arrival of the key's records in the lane so far: milliseconds since 1970 and, in Kafka, the
+                      last 22 bits of the offset, in hexadecimal. A producer's batch has one time, so between lanes of a
+                      partition the offset decides
 lane      16          hash of the sequence in which positions can be compared: a partition of a topic, or the records
                       of one partition key of a stream, whose numbers rise through splits and merges
 position  64          offset or sequence number in 56 digits, and the place in an aggregate in 8
@@ -57,6 +59,9 @@ _TAIL = _TIME + _LANE + _PLACE
 CHANGE_WIDTH = _LANE + _PLACE
 """Characters of the identity of a change: its lane and place."""
 
+_OFFSET_BITS = 22
+"""Beside them 64 bits hold milliseconds until the year 2109."""
+
 _STREAM = "1"
 """First character of a time of a stream's record; that of a backfilled file's line is lower."""
 _DIGITS = 56
@@ -89,9 +94,13 @@ def with_position(records: DataFrame) -> DataFrame:
     place = F.when(F.col("_shard").isNull(), F.regexp_extract("_id", r"^[^/]+/\d+/(\d+)", 1)).otherwise("")
     file = F.col("_id").contains(":/")
     micros = F.greatest(F.coalesce(F.expr("unix_micros(_arrived_at)"), F.lit(0)), F.lit(0))
+    # A sequence number of Kinesis is too long, and null here.
+    offset = F.when(F.col("_shard").isNotNull() & ~file, F.expr("try_cast(_position AS BIGINT)"))
+    low = F.coalesce(offset, F.lit(0)).bitwiseAND(F.lit((1 << _OFFSET_BITS) - 1))
+    moment = F.shiftleft(F.floor(micros / 1000).cast("long"), _OFFSET_BITS).bitwiseOR(low)
     hashed = F.xxhash64("_source", "_shard", F.when(F.col("_shard").isNull(), F.col("_key")))
     position = F.concat(F.lpad("_position", _DIGITS, "0"), F.lpad(place, _PLACE - _DIGITS, "0"))
-    time = F.concat(F.when(file, "0").otherwise(_STREAM), F.lpad(micros.cast("string"), _TIME - 1, "0"))
+    time = F.concat(F.when(file, "0").otherwise(_STREAM), F.lpad(F.hex(moment), _TIME - 1, "0"))
     lane = F.lpad(F.hex(hashed), _LANE, "0")
     parts = (position, time, lane, F.concat(lane, position), F.timestamp_micros(micros))
     return records.withColumn(

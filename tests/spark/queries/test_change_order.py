@@ -77,12 +77,13 @@ def test_the_table_is_that_of_the_database(
     assert all(ledger.done[each] for each in happened), ledger.done
 
 
-def differences(spark: SparkSession, connector: str, key: str) -> dict[Any, Any]:
+def differences(spark: SparkSession, connector: str, key: str, arrival: str = "microsecond") -> dict[Any, Any]:
     """What a batch with the shuffled records of twelve databases leaves, where it is not what they hold."""
     ledgers = [Ledger(seed, connector, truncates=False).play(120) for seed in range(12)]
     records = [each for ledger in ledgers for each in ledger.records]
     random.Random(1).shuffle(records)
-    rows = frame(spark, records).withColumn("_landed_at", F.col("_arrived_at"))
+    rows = frame(spark, records).withColumn("_arrived_at", F.date_trunc(arrival, "_arrived_at"))
+    rows = rows.withColumn("_landed_at", F.col("_arrived_at"))
     # As a table: its plan ends here.
     landed = decoder_of(spark, DDL, connector).decode(rows).localCheckpoint()
     compose = EnrichThenTransform((), lambda out: out, "none", latest_by=(key,))
@@ -108,6 +109,11 @@ def test_random_transactions_of_each_connector_in_any_order(
     spark: SparkSession, connector: str, key: str
 ) -> None:
     assert differences(spark, connector, key) == {}
+
+
+def test_of_records_that_arrive_in_one_millisecond_the_later_offset_decides(spark: SparkSession) -> None:
+    # A producer sends rows of a snapshot and the changes after them in one batch.
+    assert differences(spark, "postgresql", "id", arrival="hour") == {}
 
 
 @pytest.mark.slow
