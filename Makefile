@@ -195,7 +195,7 @@ policy: setup-dev ## cdk-nag, cfn-lint, checkov and rules of our own on the temp
 	@$(WITH_NODE) $(BIN)/python -m tests.policy.scan
 
 policy-regions: setup-dev ## The same in five regions of three partitions, and of an environment with the newest keys; 15 minutes
-	@$(WITH_NODE) $(BIN)/python -m tests.policy.everywhere
+	@$(WITH_NODE) $(BIN)/python -m tests.policy.all_regions
 
 docs: $(STAMPS)/python-dev ## The documentation as a site, in dist/docs; links checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --config-file toolchain/mkdocs.yml
@@ -247,7 +247,7 @@ lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
 	@./toolchain/lock.sh $(UV)
 	@$(BIN)/python -m millrace.sandbox.programs.jars --lock
 	@$(PIP) $(BIN)/python --require-hashes -r requirements.txt -r toolchain/dev.txt
-	@$(BIN)/python -m millrace.infra.launch.carried
+	@$(BIN)/python -m millrace.infra.launch.carried_boto3
 	@$(WITH_NODE) $(BIN)/python -m tests.template.resource_types
 	@$(WITH_NODE) $(NPM) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(WITH_NODE) $(NPM) install --prefix toolchain/browser --package-lock-only --omit-lockfile-registry-resolved

@@ -2,7 +2,8 @@
 
 if __name__ != "millrace.etl":
     raise ImportError(
-        f"import millrace.etl: {__name__} would be a second copy of it, with other classes of the same names"
+        f"import millrace.etl instead of {__name__}: this import would load a second copy of the "
+        "package, whose classes differ from those of the first"
     )
 
 __version__ = "0.1.0"

@@ -31,7 +31,7 @@ if __name__ == "__main__":
     if exchanged := exchanged_archives():
         sys.stderr.write(f"error: {', '.join(exchanged)}: not what was deployed, by the digest in its name\n")
         sys.exit(2)
-    from millrace.etl.job.command import main
+    from millrace.etl.job.entry_point import main
 
     status = main(sys.argv[1:])
     # Glue treats any SystemExit as a failure.

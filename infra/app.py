@@ -14,9 +14,9 @@ from cdk_nag import AwsSolutionsChecks
 from millrace.config import ConfigurationError, Environment, Names, environments, find_root, load
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.sizing import plan
-from millrace.sizing.costs.network import needs_private_image
+from millrace.sizing.costs.network_plan import needs_private_image
 
-from .deployment import build
+from .environment_stacks import build_stacks
 from .errors import InfrastructureError
 
 
@@ -38,11 +38,12 @@ def synthesise(app: App) -> int:
         if deployed := app.node.try_get_context("deployed"):
             environment = environment.with_deployed(DeployedSizes.from_json(deployed))
         names, numbers = Names(environment, account_of(environment)), plan(environment)
-        build(app, names=names, plan=numbers, root=root)
+        build_stacks(app, names=names, plan=numbers, root=root)
         if needs_private_image(environment, numbers.network):
             print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
-                f"history server: its image must be in this account before {names.stack('history')} is first deployed; "
-                f"no way leads from its network to the public gallery. Pull it once, as docs/history-server.md says",
+                "history server: its network cannot reach the public gallery of images, so the image must be "
+                f"in this account before {names.stack('history')} is deployed for the first time. Pull it "
+                "once, as docs/history-server.md says",
                 file=sys.stderr,
             )
     except (ConfigurationError, InfrastructureError) as error:
@@ -70,7 +71,7 @@ def requested_environment(app: App) -> str:
     name = app.node.try_get_context("env")
     if not name:
         known = ", ".join(environments())
-        raise InfrastructureError(f"which environment? Add -c env=NAME; there are {known}")
+        raise InfrastructureError(f"the environment is missing: add -c env=NAME, with one of {known}")
     return str(name)
 
 
@@ -85,7 +86,7 @@ def account_of(environment: Environment) -> str:
     result = environment.account or os.environ.get("CDK_DEFAULT_ACCOUNT")
     if not result:
         raise InfrastructureError(
-            f"environment {environment.name} names no account, and there are no AWS credentials to take it "
-            f"from: write `account:` into environments/{environment.name}.yaml, or sign in"
+            f"the account is unknown: environment {environment.name} names none, and there are no AWS "
+            f"credentials. Write `account:` into environments/{environment.name}.yaml, or sign in"
         )
     return result

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from .panels import Panel, Section, Series
+from .dashboard_sections import Panel, Section, Series
 
 _PERIOD = 60
 _WIDTH, _HEIGHT, _COLUMNS = 8, 6, 3
@@ -23,13 +23,13 @@ MOST_METRICS = 2500
 """Maximum number of metrics of all widgets of a dashboard together (CloudWatch quotas)."""
 
 
-def boards(sections: Sequence[Section], alarms: int) -> list[tuple[Section, ...]]:
+def split_into_dashboards(sections: Sequence[Section], alarms: int) -> list[tuple[Section, ...]]:
     """Split the sections into as many dashboards as necessary, in their order.
 
     Parameters
     ----------
     sections
-        From :func:`infra.panels.sections`.
+        From :func:`infra.dashboard_sections.sections`.
     alarms
         Number of alarms, for which each dashboard keeps room.
     """
@@ -54,7 +54,7 @@ def cloudwatch_body(
     Parameters
     ----------
     sections
-        From :func:`infra.panels.sections`.
+        From :func:`infra.dashboard_sections.sections`.
     region
         Region of the metrics.
     alarm_arns
@@ -101,7 +101,9 @@ def cloudwatch_body(
                         "region": region,
                         "view": "timeSeries",
                         "period": _PERIOD,
-                        "metrics": _abbreviated([_cloudwatch_series(series) for series in panel.series]),
+                        "metrics": _with_dots_for_repeats(
+                            [_cloudwatch_series(series) for series in panel.series]
+                        ),
                         "annotations": {
                             "horizontal": [
                                 {"label": each.label, "value": each.value} for each in panel.limits
@@ -117,7 +119,7 @@ def cloudwatch_body(
 
 def _cloudwatch_series(series: Series) -> list[Any]:
     if series.summed_over is not None:
-        return [{"expression": _sum(series), "label": series.label}]
+        return [{"expression": _sum_expression(series), "label": series.label}]
     dimensions = [part for pair in series.dimensions.items() for part in pair]
     return [
         series.namespace,
@@ -127,7 +129,7 @@ def _cloudwatch_series(series: Series) -> list[Any]:
     ]
 
 
-def _abbreviated(rows: Sequence[list[Any]]) -> list[list[Any]]:
+def _with_dots_for_repeats(rows: Sequence[list[Any]]) -> list[list[Any]]:
     """Write "." for what a row has in common with the row before: a template has 1 MB, and most rows differ in one value."""
     before: Sequence[list[Any]] = [[], *rows]
     return [
@@ -139,7 +141,7 @@ def _abbreviated(rows: Sequence[list[Any]]) -> list[list[Any]]:
     ]
 
 
-def _sum(series: Series) -> str:
+def _sum_expression(series: Series) -> str:
     """Return the sum over a dimension, as metric math ("CloudWatch search expression syntax", CloudWatch user guide)."""
     quoted = {
         name: f'"{name}"' if " " in name else name for name in (*series.dimensions, series.summed_over or "")
@@ -156,7 +158,7 @@ def grafana(sections: tuple[Section, ...], *, title: str, uid: str, region: str)
     Parameters
     ----------
     sections
-        From :func:`infra.panels.sections`.
+        From :func:`infra.dashboard_sections.sections`.
     title, uid
         Title and uid of the dashboard; an import with the same uid replaces it.
     region
@@ -246,7 +248,7 @@ def _grafana_panel(panel: Panel, number: int, position: dict[str, int], region: 
                 "metricQueryType": 0,
                 # Grafana's editor "Code" takes an expression.
                 "metricEditorMode": 0 if series.summed_over is None else 1,
-                **({} if series.summed_over is None else {"expression": _sum(series)}),
+                **({} if series.summed_over is None else {"expression": _sum_expression(series)}),
                 "namespace": series.namespace,
                 "metricName": series.metric,
                 "dimensions": dict(series.dimensions),

@@ -12,7 +12,7 @@ from millrace.config.aws.grants import TAGGED, Grant, allow
 from millrace.config.aws.names import Names
 from millrace.config.aws.regions import domain
 from millrace.config.engines import KINDS
-from millrace.config.platform import Bucket
+from millrace.config.infrastructure_sections import Bucket
 
 
 @dataclass(frozen=True)

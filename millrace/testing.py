@@ -127,7 +127,7 @@ class Bench:
         from pyspark.sql.types import StructType
 
         from millrace.sandbox.schemas import ddl
-        from millrace.sandbox.schemas.traffic_values import typed
+        from millrace.sandbox.schemas.traffic_values import typed_row
 
         payload = ddl.read(schema) if isinstance(schema, Path) else ddl.parse(schema)
         whole = StructType([*ddl.parse(_CORE).fields, *_nullable(payload).fields])
@@ -138,7 +138,7 @@ class Bench:
             key = record.get("_key")
             key = key.encode() if isinstance(key, str) else key
             own = [f"records/0/{number}", "records", "0", f"{number:020}", key, now, now, deleted]
-            values = {} if deleted else typed(record, payload, f"record {number}", texts=False)
+            values = {} if deleted else typed_row(record, payload, f"record {number}", texts=False)
             rows.append([*own, *(values.get(name) for name in payload.fieldNames())])
         return self.spark.createDataFrame(rows, whole)
 

@@ -1,4 +1,4 @@
-"""A table of PostgreSQL under random transactions, what its own triggers log of them, and the history that follows from the log."""
+"""A PostgreSQL table under random transactions, the log of its triggers, and the history expected from that log."""
 
 # ruff: noqa: S608 - statements of a test
 

@@ -1,4 +1,4 @@
-"""What all kinds of tests share: which of them throw faults is written into their reports; examples that repeat."""
+"""Shared set-up of all tests: reports name the tests with faults, and random examples are repeatable."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ class Connector:
             **self.settings,
         }
         connector.write_text(json.dumps({"name": PREFIX, "config": settings}))
-        jars.fetch(["debezium"])
-        path = ":".join(map(str, jars.files("debezium")))
+        jars.fetch_jars(["debezium"])
+        path = ":".join(map(str, jars.jar_files("debezium")))
         java: list[str | Path] = [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", path]
         self.process = Process.start(
             "connect",

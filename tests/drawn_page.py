@@ -1,4 +1,4 @@
-"""Pages as their script draws them, without a browser: for what a page says, not for how it looks."""
+"""HTML pages drawn by their script without a browser, for tests of their text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kinesalite: a Kinesis for load, crashes, reshards and faults, where LocalStack's is too slow.
+"""kinesalite, a Kinesis server for tests of load, crashes, reshards and faults.
 
 It keeps everything in memory. ``kinesalite.cjs`` removes the differences to AWS that matter
 here: it listens on 127.0.0.1 only, survives clients that are killed, has no shard limit of

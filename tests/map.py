@@ -1,4 +1,4 @@
-"""Prints the product as a list: folder, file, lines, and what the file's first line says of it; or counts its statements.
+"""Print the product's files with the first line of each docstring, or count its statements: ``python -m tests.map``.
 
 .. code-block:: console
 

@@ -1,4 +1,4 @@
-"""Changes one thing in the code of a dangerous area, runs the tests that guard it, and lists the changes that no test noticed.
+"""Mutation tests of critical code: change one line, run its tests, and list undetected changes.
 
 ``make mutants``, or ``make mutants AREA="fence lease" EACH=10``. Cosmic Ray finds where its operators (another comparison,
 number, exception, ...) apply; of each area so many are drawn, by a seed. Tests run in a clone of HEAD below ``.millrace``, so
@@ -73,7 +73,7 @@ AREAS = {
     ),
     "offsets": Area(
         (
-            "etl/sources/offsets.py",
+            "etl/sources/batch_offsets.py",
             "etl/sources/kafka/range_reader.py",
             "etl/sources/kinesis/missed_records_guard.py",
         ),
@@ -102,7 +102,11 @@ AREAS = {
         ("unit/etl/test_lease.py", "spark/job/test_supervise_lease.py", "spark/job/test_supervise.py"),
     ),
     "dead-letters": Area(
-        ("etl/sinks/dead_letters.py", "etl/formats/decoding/rows.py", "etl/formats/decoding/redact.py"),
+        (
+            "etl/sinks/dead_letters.py",
+            "etl/formats/decoding/decoded_rows.py",
+            "etl/formats/decoding/redact.py",
+        ),
         (
             "spark/formats/test_decode.py",
             "spark/repair/test_replay_refused_rows.py",
@@ -124,7 +128,7 @@ AREAS = {
         ),
     ),
     "retention": Area(
-        ("etl/maintenance/table_services.py", "etl/job/maintenance_schedule.py"),
+        ("etl/maintenance/table_maintenance.py", "etl/job/maintenance_schedule.py"),
         (
             "unit/etl/test_maintenance_schedule.py",
             "spark/repair/test_retention.py",
@@ -138,9 +142,13 @@ AREAS = {
                 "infra/grants.py",
                 "infra/permissions/run_commands.py",
                 "infra/permissions/data_commands.py",
-                "infra/permissions/sources.py",
+                "infra/permissions/source_permissions.py",
             ),
-            *("infra/permissions/commands.py", "infra/permission_scope.py", "infra/permissions/job.py"),
+            *(
+                "infra/permissions/commands.py",
+                "infra/permission_scope.py",
+                "infra/permissions/job_permissions.py",
+            ),
         ),
         (
             *("template/test_security.py", "template/test_job_files.py", "template/test_iam_resources.py"),

@@ -1,4 +1,4 @@
-"""A real MySQL 8.0 on 127.0.0.1, out of a jar that carries the server; asked through JDBC, as no client is there."""
+"""A real MySQL 8.0 server on 127.0.0.1, started from a jar and queried through JDBC."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MySql:
 
     def install(self) -> None:
         """Unpack the server, and make an empty database with one user."""
-        [jar] = jars.files("mysql-server")
+        [jar] = jars.jar_files("mysql-server")
         with (
             zipfile.ZipFile(jar) as whole,
             tarfile.open(fileobj=BytesIO(whole.read("mysql-Linux-amd64.tar.gz"))) as tar,
@@ -124,7 +124,7 @@ def _driver(spark: SparkSession) -> Any:
     # Once: Py4J remembers methods by the name of their class, and another loader would make another class of that name.
     jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
-    [jar] = [each for each in jars.files("debezium") if each.name.startswith("mysql-connector-j-")]
+    [jar] = [each for each in jars.jar_files("debezium") if each.name.startswith("mysql-connector-j-")]
     places = gateway.new_array(jvm.java.net.URL, 1)
     places[0] = jvm.java.io.File(str(jar)).toURI().toURL()
     loader = jvm.java.net.URLClassLoader(places)
@@ -137,7 +137,7 @@ def _driver(spark: SparkSession) -> Any:
 @contextmanager
 def running(spark: SparkSession) -> Iterator[MySql]:
     """Give a fresh server, and end it."""
-    jars.fetch(["debezium", "mysql-server"])
+    jars.fetch_jars(["debezium", "mysql-server"])
     home = Path(tempfile.mkdtemp(prefix="mysql-"))
     process = None
     try:

@@ -1,4 +1,4 @@
-"""A real PostgreSQL on 127.0.0.1, out of a wheel that carries the server."""
+"""A real PostgreSQL server on 127.0.0.1, started from a wheel."""
 
 from __future__ import annotations
 

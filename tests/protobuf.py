@@ -1,4 +1,4 @@
-"""Protobuf written by hand: descriptor files and messages, as protoc and its generated code would write them."""
+"""Descriptor files and messages of Protobuf, written by hand as protoc writes them."""
 
 from __future__ import annotations
 

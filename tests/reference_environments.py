@@ -1,4 +1,4 @@
-"""Prints the table of the reference environments in docs/plan.md: dollars, verdict and the most expensive part of each.
+"""Prints the table of the reference environments in docs/plan.md: cost, verdict and the most expensive part of each.
 
 .. code-block:: console
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from millrace.cli.plan.plan import check_plan, keeps
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import load
-from millrace.sizing import plan, total
+from millrace.sizing import plan, total_cost
 from millrace.sizing.moves import find_moves
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +56,7 @@ def row(file: Path) -> Row:
     state = plan_verdict(check_plan(environment, sized)).sla.state
     workers = ", ".join(f"{job.max_workers.value} {job.worker}" for job in sized.jobs.values())
     first, *_ = find_moves(environment, sized, keeps)
-    return Row(file.stem, total(sized).value, state, workers, f"`{first.key}: {first.new}`", first.usd)
+    return Row(file.stem, total_cost(sized).value, state, workers, f"`{first.key}: {first.new}`", first.usd)
 
 
 def table() -> Iterator[str]:

@@ -24,7 +24,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot4
 from packageurl import PackageURL
 
-from millrace.infra.launch.assets import write_archive
+from millrace.infra.launch.job_assets import write_archive
 from millrace.sandbox.programs import jars
 from tests.golden import project, release
 

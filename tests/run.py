@@ -1,4 +1,4 @@
-"""Run kinds of tests; print one closing line for each and what took how long.
+"""Run kinds of tests; print a result per kind, and the slowest tests.
 
 ``python -m tests.run unit template spark integration``: all but those marked ``slow``;
 ``--slow today`` with the share of them that is due on this day, ``--slow all`` with
@@ -27,7 +27,7 @@ from xml.etree import ElementTree
 
 from millrace.config.engines.versions import LINES
 from millrace.sandbox.programs.toolchain import spark_environment, spark_line
-from tests.parts import AT_ONCE, KINDS, PARTS, Part
+from tests.suite_parts import AT_ONCE, KINDS, PARTS, Part
 
 TESTS = Path(__file__).parent
 SANDBOXES = TESTS.parent / ".millrace" / "tests"

@@ -1,4 +1,4 @@
-"""A real Kafka broker that lets in by SCRAM, by PLAIN over TLS and by certificates of its clients alone."""
+"""A real Kafka broker that accepts SCRAM, PLAIN over TLS, and client certificates only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # forgotten i
     UserScramCredentialUpsertion,
 )
 
-from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import free_port
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.tls import Authority
 
 USER, PASSWORD = "shop", 'hun"ter2 \\; sasl=$1'
@@ -88,7 +88,7 @@ def running(folder: Path, *, days: int = 1) -> Iterator[Guarded]:
             f'{module}.plain.PlainLoginModule required user_{USER}="{escaped}";'
         ),
     }
-    with kafka.running(name="kafka-guarded", listeners=listeners, settings=settings) as broker:
+    with kafka_broker.running_broker(name="kafka-guarded", listeners=listeners, settings=settings) as broker:
         guarded = Guarded(broker, {name: f"localhost:{port}" for name, port in ports.items()}, authority)
         guarded.set_password(PASSWORD)
         yield guarded

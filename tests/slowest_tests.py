@@ -1,4 +1,4 @@
-"""Where the time of the last run of each part goes: ``python -m tests.slowest_tests``, by file, by test with ``--tests``.
+"""Duration of tests in the last run: ``python -m tests.slowest_tests``, by file, or by test with ``--tests``.
 
 Reads the reports that :mod:`tests.run` leaves. A file's time includes what its fixtures set up and take down.
 """
@@ -26,7 +26,7 @@ class Timed:
     Attributes
     ----------
     part
-        That ran it (:class:`tests.parts.Part`).
+        That ran it (:class:`tests.suite_parts.Part`).
     file, name
         The module without ``tests.``, and the test in it.
     seconds

@@ -1,4 +1,4 @@
-"""TLS before a server that has none: an authority, certificates, and what ends TLS as a PostgreSQL server does."""
+"""TLS in front of a server without it: an authority, certificates, and a proxy that ends TLS as PostgreSQL does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges of values: from a parsed value to the value of a column, or an error; no code of the product."""
+"""Independent conversions of parsed values to column values, to judge the product's decoders."""
 
 from __future__ import annotations
 

@@ -76,10 +76,10 @@ class Checkpoint:
 
     def batch_end(self, spark: SparkSession, batch: int) -> Any:
         """Return the offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
-        entry = self._entry(spark, batch)
+        entry = self._offset_log_text(spark, batch)
         return None if entry is None else parse_offset(entry, self.place)
 
-    def planning_time(self, spark: SparkSession, batch: int) -> datetime | None:
+    def planned_at(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time at which Spark planned a batch, the same in each replay; None where unknown."""
         at = self._metadata(spark, batch).get("batchTimestampMs")
         return None if at is None else datetime.fromtimestamp(at / 1000, tz=UTC)
@@ -89,10 +89,10 @@ class Checkpoint:
         return int(self._metadata(spark, batch).get("batchWatermarkMs", 0))
 
     def _metadata(self, spark: SparkSession, batch: int) -> Any:
-        entry = self._entry(spark, batch)
+        entry = self._offset_log_text(spark, batch)
         return {} if entry is None else json.loads(entry.splitlines()[1])
 
-    def _entry(self, spark: SparkSession, batch: int) -> str | None:
+    def _offset_log_text(self, spark: SparkSession, batch: int) -> str | None:
         if batch not in self._last:
             try:
                 entry = read_text(spark, f"{self.location}/offsets/{batch}")
@@ -128,22 +128,26 @@ class Checkpoint:
         ValueError
             The log is damaged, or has another number of lines.
         """
-        ends = _decoded(read_text(spark, f"{self.location}/offsets/{batch}"))
+        ends = _decoded_lines(read_text(spark, f"{self.location}/offsets/{batch}"))
         if batch:
             return list(
-                zip(_decoded(read_text(spark, f"{self.location}/offsets/{batch - 1}")), ends, strict=True)
+                zip(
+                    _decoded_lines(read_text(spark, f"{self.location}/offsets/{batch - 1}")),
+                    ends,
+                    strict=True,
+                )
             )
         begins = {n: json.loads(read_text(spark, self.initial_snapshot_file(n))) for n in set(sources)}
         return [(begins[n], end) for n, end in zip(sources, ends, strict=True)]
 
     def planned_batch(self, spark: SparkSession) -> int | None:
         """Return the batch that is planned but not committed, with which the next start begins; None for none."""
-        newest = _newest(spark, f"{self.location}/offsets")
-        return newest if newest != _newest(spark, f"{self.location}/commits") else None
+        newest = _newest_batch(spark, f"{self.location}/offsets")
+        return newest if newest != _newest_batch(spark, f"{self.location}/commits") else None
 
     def last_committed_batch(self, spark: SparkSession) -> int | None:
         """Return the batch that was committed last; None for none."""
-        return _newest(spark, f"{self.location}/commits")
+        return _newest_batch(spark, f"{self.location}/commits")
 
     def change_planned_batch(
         self, spark: SparkSession, batch: int, ends: Mapping[int, Any], *, no_watermark: bool
@@ -159,7 +163,7 @@ class Checkpoint:
         """
         url = f"{self.location}/offsets/{batch}"
         text = read_text(spark, url)
-        head, lines = text.splitlines()[:2], _sources(text)
+        head, lines = text.splitlines()[:2], _source_lines(text)
         if no_watermark:
             head[1] = json.dumps({**json.loads(head[1]), "batchWatermarkMs": 0}, separators=(",", ":"))
         for number, end in ends.items():
@@ -180,8 +184,12 @@ class Checkpoint:
             One offset for each source, decoded from JSON (None for a source that had no data yet);
             None if a batch is planned and none committed: the offsets are then not known.
         """
-        done = _newest(spark, f"{self.location}/commits")
-        return None if done is None else tuple(_decoded(read_text(spark, f"{self.location}/offsets/{done}")))
+        done = _newest_batch(spark, f"{self.location}/commits")
+        return (
+            None
+            if done is None
+            else tuple(_decoded_lines(read_text(spark, f"{self.location}/offsets/{done}")))
+        )
 
     def commit_time(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time of a batch's commit; None if it is not committed, or Spark has deleted the old entry."""
@@ -220,26 +228,26 @@ def read_states(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | 
 
 def parse_offset(log: str, place: int = 0) -> Any:
     """Return a source's offset from an offset log entry; None for ``-`` (no data yet)."""
-    return _offset(_sources(log)[place])
+    return _offset_from_json(_source_lines(log)[place])
 
 
-def _newest(spark: SparkSession, folder: str) -> int | None:
+def _newest_batch(spark: SparkSession, folder: str) -> int | None:
     """Return the number of a log's newest entry; None if it has none."""
     return max(
         (int(name) for name in hadoop_files.list_names(spark, folder) if name.isdecimal()), default=None
     )
 
 
-def _decoded(log: str) -> list[Any]:
+def _decoded_lines(log: str) -> list[Any]:
     """Return the offsets of an offset log entry, one for each source."""
-    return [_offset(line) for line in _sources(log)]
+    return [_offset_from_json(line) for line in _source_lines(log)]
 
 
-def _offset(line: str) -> Any:
+def _offset_from_json(line: str) -> Any:
     return None if line == "-" else json.loads(line)
 
 
-def _sources(log: str) -> list[str]:
+def _source_lines(log: str) -> list[str]:
     """Return the lines of an offset log entry, one for each source."""
     lines = log.splitlines()
     if len(lines) < 3 or not lines[0].startswith("v"):

@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..commits.snapshots import added_files, history_of
 from ..record import hadoop_files
 from ..record.errors import LossError, RestartQueryError, StartError
-from ..record.query import Query
+from ..record.ready_query import ReadyQuery
 from ..record.tables import load_table
 from .checkpoint import Checkpoint
 
@@ -141,7 +141,7 @@ def start_with_all_files(
     return tuple(from_all)
 
 
-def with_batch_ends(query: Query, checkpoint: Checkpoint, *, whole_commits: bool) -> Query:
+def with_batch_ends(query: ReadyQuery, checkpoint: Checkpoint, *, whole_commits: bool) -> ReadyQuery:
     """Make a derive query's batches end where they may: all of its first snapshot is read, and with state, complete commits.
 
     A commit of a landing table is a batch of the source, in whose files records have no order. With state, the first part of a
@@ -286,11 +286,15 @@ class _Ended:
             if self._sent_back == batch_id:
                 # Otherwise it would be repeated forever, and nothing read.
                 raise LossError(
-                    f"batch {batch_id} must be read {', '.join(ended)}, but Spark still plans it otherwise after a change of the "
-                    "checkpoint; start from the beginning with `millrace checkpoint reset`"
+                    f"batch {batch_id} must be read {', '.join(ended)}, but Spark plans it with other ends "
+                    "again, although they were corrected in the checkpoint; start from the beginning with "
+                    "`millrace checkpoint reset`"
                 )
             self._sent_back = batch_id
-            raise RestartQueryError(f"batch {batch_id} is read again {', '.join(ended)}")
+            raise RestartQueryError(
+                f"batch {batch_id} is read again, with its ends corrected in the checkpoint: "
+                f"{', '.join(ended)}"
+            )
         self.handle(batch, batch_id)
 
 

@@ -50,25 +50,25 @@ class ManifestError(ValueError):
 
 
 @dataclass(frozen=True)
-class ManifestLeg:
+class ManifestSource:
     """One line of the offset log: its connector and what it reads.
 
     Attributes
     ----------
     connector
         Such as ``kafka`` or ``iceberg``; for Kinesis the engine's connector, such as ``aws-kinesis``.
-    of
+    location
         Region and stream; connection; table.
     topics
         Topics that are read together, where a leg can have several.
     """
 
     connector: str
-    of: str
+    location: str
     topics: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.connector} {self.of}" + (f" ({', '.join(self.topics)})" if self.topics else "")
+        return f"{self.connector} {self.location}" + (f" ({', '.join(self.topics)})" if self.topics else "")
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Manifest:
     core: str
     query: str
     kind: str
-    legs: tuple[ManifestLeg, ...]
+    legs: tuple[ManifestSource, ...]
     sinks: Mapping[str, str]
     state: State | None
     operators: tuple[str, ...] | None
@@ -154,7 +154,7 @@ class Change:
         return f"{self.what} was {self.before} and is {self.after}: {self.why or self.follows}"
 
 
-def manifest_of(
+def make_manifest(
     job: JobSettings,
     query: QuerySettings,
     *,
@@ -177,7 +177,7 @@ def manifest_of(
         joined = None if keeping.join is None else keeping.join.source_table
         settings = (conf(PROVIDER), conf(PARTITIONS))
         state = State(keeping.watermark.time, keeping.key, keeping.distinct, joined, *settings)
-    ends = _ends(query)
+    ends = _sink_settings_by_route(query)
     paths = {route.schema for route in getattr(query, "routes", ())}
     schemas = {path: schema_text(path) for path in sorted(paths)}
     transforms = sorted({t for end in ends.values() if (t := getattr(end, "transform", None)) is not None})
@@ -187,16 +187,20 @@ def manifest_of(
         core=__version__,
         query=query.name,
         kind=query.kind,
-        legs=_legs(job, query, spark),
-        sinks={route: _sink(end) for route, end in ends.items()},
+        legs=_sources_of_query(job, query, spark),
+        sinks={route: _sink_in_manifest(end) for route, end in ends.items()},
         state=state,
         operators=None,
-        schemas={path: _digest(data) for path, data in schemas.items() if data is not None},
-        code={name: _digest(source.encode()) for name in transforms if (source := _source(name)) is not None},
+        schemas={path: _hex_digest(data) for path, data in schemas.items() if data is not None},
+        code={
+            name: _hex_digest(source.encode())
+            for name in transforms
+            if (source := _transform_source_text(name)) is not None
+        },
     )
 
 
-def read(text: str) -> Manifest:
+def parse_manifest(text: str) -> Manifest:
     """Read a manifest back.
 
     Raises
@@ -211,7 +215,7 @@ def read(text: str) -> Manifest:
     return manifest
 
 
-def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
+def find_changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
     """Find the differences, and whether the checkpoint may still be continued.
 
     Parameters
@@ -232,14 +236,14 @@ def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
         differences.append(
             Change("the query's kind", old.kind, new.kind, "each kind counts and writes its own way")
         )
-    differences += _leg_changes(old, new)
+    differences += _source_changes(old, new)
     for route in sorted(old.sinks.keys() & new.sinks.keys()):
         if old.sinks[route] != new.sinks[route]:
             what = f"the sink{f' of route {route}' if route else ''}"
             why = "a repeated batch would be in both"
             differences.append(Change(what, old.sinks[route], new.sinks[route], why))
     differences += _state_changes(old, new)
-    if _minor(new.spark) < _minor(old.spark):
+    if _minor_version(new.spark) < _minor_version(old.spark):
         if old.state is not None:
             why = "an earlier Spark does not read the states of a later one"
             differences.append(Change("Spark", old.spark, new.spark, why))
@@ -254,7 +258,7 @@ def incompatible_changes(differences: tuple[Change, ...]) -> tuple[Change, ...]:
     return tuple(change for change in differences if change.why)
 
 
-def remedy(environment: str, job: str, query: str, differences: tuple[Change, ...] = ()) -> str:
+def advice_for_changes(environment: str, job: str, query: str, differences: tuple[Change, ...] = ()) -> str:
     """Return the advice for a checkpoint that cannot be continued for these reasons."""
     first = f"{ANOTHER_NAME}; then " if any(change.repeats for change in differences) else ""
     return first + (
@@ -266,13 +270,15 @@ def remedy(environment: str, job: str, query: str, differences: tuple[Change, ..
 
 def sinks_of_stream(query: QuerySettings, stream: str) -> str:
     """Return kind and name of each sink that gets the records of a stream, by the stream's logical name."""
-    ends = _ends(query).values()
+    ends = _sink_settings_by_route(query).values()
     mine = [end for end in ends if getattr(end, "source", None) is not None and end.source.name == stream]
     # A query with routes has one table for all of them.
-    return "; ".join(sorted({_sink(end if hasattr(end, "sink") else query) for end in mine})) or _sink(query)
+    return "; ".join(
+        sorted({_sink_in_manifest(end if hasattr(end, "sink") else query) for end in mine})
+    ) or _sink_in_manifest(query)
 
 
-def _leg_changes(old: Manifest, new: Manifest) -> list[Change]:
+def _source_changes(old: Manifest, new: Manifest) -> list[Change]:
     if len(old.legs) != len(new.legs):
         before, after = ("; ".join(map(str, m.legs)) for m in (old, new))
         return [Change("what it reads", before, after, "positions are kept by number, one for each source")]
@@ -284,7 +290,7 @@ def _leg_changes(old: Manifest, new: Manifest) -> list[Change]:
                 f"the positions are those of {KINESIS[was.connector]}, which the other connector cannot read"
             )
             differences.append(Change(f"{what}'s connector", was.connector, now.connector, why))
-        elif was.connector != now.connector or was.of != now.of:
+        elif was.connector != now.connector or was.location != now.location:
             repeats = bool(set(was.topics) & set(now.topics))
             differences.append(
                 Change(what, str(was), str(now), "its positions belong to the old one", repeats=repeats)
@@ -319,7 +325,7 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
             differences.append(Change(what, before, after, why))
     # Two versions of Spark may write the same plan differently.
     known = old.operators is not None and new.operators is not None
-    if known and _minor(old.spark) == _minor(new.spark) and old.operators != new.operators:
+    if known and _minor_version(old.spark) == _minor_version(new.spark) and old.operators != new.operators:
         before, after = ("; ".join(m.operators or ()) or "none" for m in (old, new))
         differences.append(Change("what keeps state", before, after, why))
     for what, remains, wanted in (
@@ -332,11 +338,11 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
     return differences
 
 
-def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[ManifestLeg, ...]:
+def _sources_of_query(job: JobSettings, query: QuerySettings, spark: str) -> tuple[ManifestSource, ...]:
     if isinstance(query, DeriveSettings):
-        return tuple(ManifestLeg("iceberg", table) for table in query.landings)
+        return tuple(ManifestSource("iceberg", table) for table in query.landings)
     return tuple(
-        ManifestLeg(
+        ManifestSource(
             leg[0].connector(job.runs_on, spark),
             leg[0].position_source(job),
             tuple(each.manifest_name for each in leg if each.manifest_name is not None),
@@ -345,14 +351,14 @@ def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[ManifestL
     )
 
 
-def _ends(query: QuerySettings) -> dict[str, Any]:
+def _sink_settings_by_route(query: QuerySettings) -> dict[str, Any]:
     """Return the settings that have a table or a sink, by route; ``""`` where there are no routes."""
     if isinstance(query, DirectSettings):
         return {route.name or "": route for route in query.routes}
     return {"": query}
 
 
-def _sink(end: Any) -> str:
+def _sink_in_manifest(end: Any) -> str:
     if isinstance(end, LandSettings):
         return f"iceberg {end.table}"
     if not isinstance(end, DeriveSettings) or not end.latest_by:
@@ -361,7 +367,7 @@ def _sink(end: Any) -> str:
     return f"{end.sink.target} by {', '.join(end.latest_by)}{order}{' with history' if end.history else ''}"
 
 
-def _source(transform: str) -> str | None:
+def _transform_source_text(transform: str) -> str | None:
     """Return the source of a transform's module, from a folder or the archive."""
     try:
         spec = importlib.util.find_spec(transform.partition(":")[0])
@@ -374,10 +380,10 @@ def _source(transform: str) -> str | None:
     return None if result is None else str(result)
 
 
-def _digest(data: bytes) -> str:
+def _hex_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _minor(version: str) -> tuple[int, ...]:
+def _minor_version(version: str) -> tuple[int, ...]:
     """Return major and minor version; formats change only between those."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

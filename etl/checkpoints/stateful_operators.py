@@ -25,35 +25,35 @@ def stateful_operators(rows: DataFrame) -> tuple[str, ...]:
         from one start to the next.
     """
     plan: Any = rows._jdf.queryExecution().analyzed()
-    return tuple(_walk(plan))
+    return tuple(_operator_descriptions(plan))
 
 
-def _walk(node: Any) -> Iterator[str]:
-    name = _class(node)
+def _operator_descriptions(node: Any) -> Iterator[str]:
+    name = _java_class_name(node)
     if name == "Aggregate":
-        yield f"Aggregate by {_columns(node.groupingExpressions(), node.child())}"
+        yield f"Aggregate by {_columns_text(node.groupingExpressions(), node.child())}"
     elif name in ("Deduplicate", "DeduplicateWithinWatermark"):
-        yield f"{name} by {_columns(node.keys(), node.child())}"
+        yield f"{name} by {_columns_text(node.keys(), node.child())}"
     elif name == "Join":
         sides = (node.left(), node.right())
         if all(side.isStreaming() for side in sides):
             # Complete rows of both sides wait for their partners.
-            sides_text = " with ".join(_columns(side.output()) for side in sides)
+            sides_text = " with ".join(_columns_text(side.output()) for side in sides)
             yield f"{node.joinType().sql()} join of {sides_text}"
     elif "MapGroupsWithState" in name or "InPandasWithState" in name:
-        yield f"{name} by {_columns(node.groupingAttributes())}"
+        yield f"{name} by {_columns_text(node.groupingAttributes())}"
     for child in _elements(node.children()):
         if child.isStreaming():
-            yield from _walk(child)
+            yield from _operator_descriptions(child)
 
 
-def _columns(expressions: Any, below: Any = None) -> str:
-    return ", ".join(_column(each, below) for each in _elements(expressions))
+def _columns_text(expressions: Any, below: Any = None) -> str:
+    return ", ".join(_column_text(each, below) for each in _elements(expressions))
 
 
-def _column(expression: Any, below: Any) -> str:
+def _column_text(expression: Any, below: Any) -> str:
     kind = expression.dataType().simpleString()
-    if _class(expression) != "AttributeReference":
+    if _java_class_name(expression) != "AttributeReference":
         return f"{expression.sql()} {kind}"
     made = None if below is None else _projected_expression(expression, below)
     digest = "" if made is None else f" #{hashlib.sha256(made.encode()).hexdigest()[:8]}"
@@ -63,9 +63,9 @@ def _column(expression: Any, below: Any) -> str:
 def _projected_expression(column: Any, node: Any) -> str | None:
     """Return the expression of a column in the projections below, down to the next operator with several inputs, or None."""
     while True:
-        if _class(node) == "Project":
+        if _java_class_name(node) == "Project":
             for each in _elements(node.projectList()):
-                if _class(each) == "Alias" and each.exprId().id() == column.exprId().id():
+                if _java_class_name(each) == "Alias" and each.exprId().id() == column.exprId().id():
                     return str(each.child().sql())
         children = _elements(node.children())
         if len(children) != 1:
@@ -78,5 +78,5 @@ def _elements(sequence: Any) -> list[Any]:
     return [sequence.apply(number) for number in range(sequence.size())]
 
 
-def _class(thing: Any) -> str:
+def _java_class_name(thing: Any) -> str:
     return str(thing.getClass().getSimpleName())

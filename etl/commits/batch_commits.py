@@ -135,7 +135,10 @@ class Commits:
         OutsideBoundError
             No bound holds.
         """
-        refused: Exception = OutsideBoundError(f"table {self.table}: no look-up was given")
+        refused: Exception = OutsideBoundError(
+            f"table {self.table}: internal error: the batch was not compared with any earlier rows, so "
+            "nothing was committed"
+        )
         for _ in range(MOST_ATTEMPTS):
             history = self.read_history(spark, batch)
             conflicting = history.others if isinstance(refused, ConflictError) else ()
@@ -177,8 +180,8 @@ class Commits:
 
     def _rival(self, summary: Any) -> LeaseLostError:
         return LeaseLostError(
-            f"table {self.table}: another process has committed batch {summary.get(BATCH)} of the same checkpoint since "
-            "this one began"
+            f"table {self.table}: another process committed batch {summary.get(BATCH)} of the same "
+            "checkpoint after this batch began, so this run ends; only one run may use a checkpoint"
         )
 
     def _check_owner(self, batch: BatchId, summary: Any) -> None:
@@ -189,8 +192,9 @@ class Commits:
         owner, own = summary.get(RUN).partition("/")[0], batch.run.partition("/")[0]
         if (int(summary.get(CREATED)), owner) < (batch.created, own):
             raise LeaseLostError(
-                f"table {self.table}: another job writes it from the same source, on the older checkpoint {owner}: one job at "
-                "a time does; stop one of the two, and see docs/how-to/rename-and-remove.md"
+                f"table {self.table}: another job writes it from the same source, with the older checkpoint "
+                f"{owner}. Only one job may write a table from one source: stop one of the two "
+                "(docs/how-to/rename-and-remove.md)"
             )
 
     def read_history(self, spark: SparkSession, batch: BatchId) -> History:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..launch.engine import Engine
 from ..launch.sources import KinesisSource
 from ..launch.start_position import start_time
-from ..services.aws import domain
+from ..services.aws_clients import domain
 
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses a smaller value
 

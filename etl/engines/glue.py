@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ..launch.engine import Engine
 from ..launch.sources import KinesisSource
 from ..launch.start_position import milliseconds, start_time
-from ..services.aws import domain, sts_endpoint
+from ..services.aws_clients import domain, sts_endpoint
 
 MOST_RECORDS_OF_A_CALL = 10_000
 """Most records of one GetRecords call (Kinesis service limit)."""

@@ -41,7 +41,7 @@ from ..record import errors
 from ..record.errors import StartError
 from . import avro_schemas, avro_values, schemas
 from .decoding import arrow
-from .decoding import rows as shared
+from .decoding import decoded_rows as shared
 from .decoding.decompress import STAGE, with_decompressed
 from .decoding.out_of_range_numbers import decimals
 
@@ -113,20 +113,22 @@ class AvroDecoder:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
         # Once for each task: the settings of the first row apply to the rows after it.
         first = F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) == 0
-        limits = F.when(first, F.concat_ws("", *map(F.expr, map(_set, _LIMITS.items())))).otherwise("")
+        limits = F.when(
+            first, F.concat_ws("", *map(F.expr, map(_set_limit_expression, _LIMITS.items())))
+        ).otherwise("")
         limited = rows.withColumn("_limits", limits)
-        if self._opens:
-            packed = F.when(self._packed(), F.expr("substring(payload, 19)"))
+        if self._handles_compression:
+            packed = F.when(self._is_compressed(), F.expr("substring(payload, 19)"))
             limited = with_decompressed(limited, packed, self.open_up_to or 0, arrow=arrow.available())
-        limited = limited.withColumn("_harmless", self._harmless())
-        parsed = limited.withColumn("_parsed", self._parsed())
+        limited = limited.withColumn("_harmless", self._has_only_short_decimals())
+        parsed = limited.withColumn("_parsed", self._parsed_datum())
         ints = [F.col("_parsed.datum")[f.name] for f in self.schema if isinstance(f.dataType, IntegerType)]
         most, least = (f(F.lit(0), F.lit(0), *ints) for f in (F.greatest, F.least))
         # In a projection of its own, as the verdict uses it twice: together they would be more code than Java compiles.
         over = F.when(most > 2**31 - 1, most).when(least < -(2**31), least)
         held = parsed.withColumn(_OVER, over).withColumn("_verdict", self._verdict())
         values = {
-            f.name: avro_values.narrow(f, F.col("_parsed.datum")[f.name], days=self._days)
+            f.name: avro_values.to_column_type(f, F.col("_parsed.datum")[f.name], days=self._days)
             for f in self.schema
         }
         return shared.decoded_or_dead_letter(
@@ -142,17 +144,21 @@ class AvroDecoder:
         return StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
 
     @property
-    def _opens(self) -> bool:
+    def _handles_compression(self) -> bool:
         return self.framing == "glue" and self.open_up_to is not None
 
-    def _packed(self) -> Column:
+    def _is_compressed(self) -> Column:
         return F.hex(F.substring("payload", 1, 2)) == "0305"
 
-    def _body(self) -> Column:
+    def _datum_bytes(self) -> Column:
         body = F.expr(f"substring(payload, {_HEADER_BYTES[self.framing] + 1})")
-        return F.when(self._packed(), F.col("_opened.content")).otherwise(body) if self._opens else body
+        return (
+            F.when(self._is_compressed(), F.col("_opened.content")).otherwise(body)
+            if self._handles_compression
+            else body
+        )
 
-    def _harmless(self) -> Column:
+    def _has_only_short_decimals(self) -> Column:
         """Return a condition: no decimal has more bytes than one that fits a column."""
         if not decimals(self.schema):
             return F.lit(True)
@@ -164,23 +170,27 @@ class AvroDecoder:
                 F.length(value) <= avro_values.DECIMAL_BYTES if isinstance(kind, DecimalType) else None
             ),
         )
-        return (F.length(self._body()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
+        return (F.length(self._datum_bytes()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
 
-    def _parsed(self) -> Column:
+    def _parsed_datum(self) -> Column:
         """Return ``datum`` and ``end``, both null where the payload cannot be read."""
         return self._read(partial(framed_schema, days=self._days), _limits_are_set() & F.col("_harmless"))
 
-    def _framed(self, condition: Column) -> Column:
-        return F.when(condition, F.concat(self._body(), F.lit(bytearray(self.mark))))
+    def _with_frame(self, condition: Column) -> Column:
+        return F.when(condition, F.concat(self._datum_bytes(), F.lit(bytearray(self.mark))))
 
     def _read(self, shape: Callable[[str], str], condition: Column) -> Column:
         parsed = F.lit(None)
         for identity, writer in self.writers.items():
-            one = from_framed(self._framed(condition), shape(writer), shape(self.reader))
-            parsed = one if self.framing == "none" else F.when(self._id() == identity, one).otherwise(parsed)
+            one = from_framed(self._with_frame(condition), shape(writer), shape(self.reader))
+            parsed = (
+                one
+                if self.framing == "none"
+                else F.when(self._writer_schema_id() == identity, one).otherwise(parsed)
+            )
         return parsed
 
-    def _id(self) -> Column:
+    def _writer_schema_id(self) -> Column:
         """Return the id of the writer's schema; null without a header."""
         payload, header = F.col("payload"), _HEADER_BYTES[self.framing]
         if self.framing == "confluent":
@@ -189,7 +199,9 @@ class AvroDecoder:
         else:
             digits = F.lower(F.hex(F.substring(payload, 3, 16)))
             identity = F.regexp_replace(digits, "(.{8})(.{4})(.{4})(.{4})(.{12})", "$1-$2-$3-$4-$5")
-            marked = F.hex(F.substring(payload, 1, 2)).isin("0300", *(["0305"] if self._opens else []))
+            marked = F.hex(F.substring(payload, 1, 2)).isin(
+                "0300", *(["0305"] if self._handles_compression else [])
+            )
         return F.when(marked & (F.length(payload) >= header), identity)
 
     def _verdict(self) -> Column:
@@ -200,10 +212,14 @@ class AvroDecoder:
         if self.framing != "none":
             text = f"no header of {self.framing} framing"
             if self.framing == "glue":
-                verdict = self._unopened(verdict)
-            verdict = verdict.when(self._id().isNull(), shared.dead_letter_verdict("decode", text)).when(
-                ~self._id().isin(list(self.writers)),
-                shared.dead_letter_verdict("schema", F.concat(F.lit("unknown schema id: "), self._id())),
+                verdict = self._verdict_on_unopened(verdict)
+            verdict = verdict.when(
+                self._writer_schema_id().isNull(), shared.dead_letter_verdict("decode", text)
+            ).when(
+                ~self._writer_schema_id().isin(list(self.writers)),
+                shared.dead_letter_verdict(
+                    "schema", F.concat(F.lit("unknown schema id: "), self._writer_schema_id())
+                ),
             )
         long = f"a decimal of more than {avro_values.DECIMAL_BYTES} bytes"
         verdict = verdict.when(~F.col("_harmless"), shared.dead_letter_verdict("decode", long))
@@ -234,11 +250,11 @@ class AvroDecoder:
             )
         return verdict
 
-    def _unopened(self, verdict: Column) -> Column:
-        if not self._opens:
+    def _verdict_on_unopened(self, verdict: Column) -> Column:
+        if not self._handles_compression:
             refused = "compressed inside Glue's framing, and the query has no decompress_up_to"
-            return verdict.when(self._packed(), shared.dead_letter_verdict("decode", refused))
-        other = self._packed() & (F.hex(F.substring("payload", 19, 1)) != "78")
+            return verdict.when(self._is_compressed(), shared.dead_letter_verdict("decode", refused))
+        other = self._is_compressed() & (F.hex(F.substring("payload", 19, 1)) != "78")
         error = F.col("_opened.error")
         return verdict.when(other, shared.dead_letter_verdict(STAGE, "not zlib, as Glue's header says")).when(
             error.isNotNull(), shared.dead_letter_verdict(STAGE, error)
@@ -252,7 +268,7 @@ def from_framed(framed: Column, writer: str, reader: str | None = None) -> Colum
     return from_avro(framed, writer, options)
 
 
-def _set(limit: tuple[str, int]) -> str:
+def _set_limit_expression(limit: tuple[str, int]) -> str:
     """Set a limit in the JVM that runs this expression; no Spark setting reaches the executors on every engine."""
     name, value = limit
     return f"java_method('java.lang.System', 'setProperty', '{name}', '{value}')"
@@ -268,10 +284,10 @@ def _limits_are_set() -> Column:
 
 def framed_schema(schema: str, *, days: bool) -> str:
     """Return the schema of a record of two fields: the datum, read with :func:`etl.formats.avro_values.wide_schema`, and the mark after it."""
-    return _framed(avro_values.wide_schema(json.loads(schema), days=days))
+    return _framed_schema_text(avro_values.wide_schema(json.loads(schema), days=days))
 
 
-def _framed(schema: Any) -> str:
+def _framed_schema_text(schema: Any) -> str:
     end = {"type": "fixed", "name": "End", "size": _MARK_BYTES}
     fields = [{"name": "datum", "type": schema}, {"name": "end", "type": end}]
     return json.dumps({"type": "record", "name": "Framed", "namespace": "millrace", "fields": fields})
@@ -340,11 +356,12 @@ def writers(spark: SparkSession, settings: AvroFormat, path: str) -> dict[str, s
 def datum_type(spark: SparkSession, reader: str, path: str) -> StructType:
     """Return the type of a schema's datums, as Spark maps it; parameters and errors as in :func:`decoder`."""
     try:
-        parsed = from_avro(F.lit(bytearray()), _framed(json.loads(reader)))
+        parsed = from_avro(F.lit(bytearray()), _framed_schema_text(json.loads(reader)))
         schema = spark.range(1).select(parsed.alias("parsed")).schema["parsed"].dataType
     except TypeError as error:
         raise StartError(
-            f"{path}: this engine has no spark-avro, which the job's jars should hold"
+            f"{path}: spark-avro is missing on this engine; add its jar to the job's jars, as Millrace "
+            "does when it deploys a job"
         ) from error
     except (Py4JJavaError, AnalysisException) as error:
         raise StartError(f"{path}: {errors.describe(error)}") from error

@@ -98,12 +98,15 @@ def from_registry(url: str, subject: str) -> dict[str, str]:
         answer = _get(f"{base}/{version}")
         try:
             if answer.get("schemaType", "AVRO") != "AVRO":
-                raise StartError(f"registry {url}: subject {subject} holds {answer['schemaType']}, not AVRO")
+                raise StartError(
+                    f"registry {url}: the schema of subject {subject} has type {answer['schemaType']}; it "
+                    "must be AVRO"
+                )
             found[str(int(answer["id"]))] = str(answer["schema"])
         except (AttributeError, KeyError, ValueError) as error:
-            raise StartError(f"registry {url}: an answer without id and schema: {error}") from error
+            raise StartError(f"registry {url}: the response has no id and schema: {error}") from error
     if not found:
-        raise StartError(f"registry {url}: subject {subject} has no version")
+        raise StartError(f"registry {url}: subject {subject} has no version of a schema yet")
     return found
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, DateType, DecimalType, IntegerType, StructField
 
 from ..launch.formats import MOST_DIGITS
-from .decoding import rows as shared
+from .decoding import decoded_rows as shared
 from .decoding import times
 
 DECIMAL_BYTES = 64
@@ -71,7 +71,9 @@ def wide_schema(part: Any, *, days: bool = True) -> Any:
 
     def member(each: dict[str, Any]) -> dict[str, Any]:
         found = {**each, "type": wide(each["type"])}
-        return found | {"default": _default(each["type"], each["default"])} if "default" in each else found
+        return (
+            found | {"default": _wide_default(each["type"], each["default"])} if "default" in each else found
+        )
 
     return wide(part)
 
@@ -85,19 +87,19 @@ def _is_day(part: Any) -> bool:
     return isinstance(part, dict) and (part.get("type"), part.get("logicalType")) == ("int", "date")
 
 
-def _default(kind: Any, value: Any) -> Any:
+def _wide_default(kind: Any, value: Any) -> Any:
     """Return a default for a schema of :func:`wide_schema`."""
     if isinstance(value, bool):
         return chr(value)
     first = kind[0] if isinstance(kind, list) else kind
     if isinstance(value, list):
-        return [_default(first.get("items"), each) for each in value]
+        return [_wide_default(first.get("items"), each) for each in value]
     if isinstance(value, dict):
-        return {name: _default(first, each) for name, each in value.items()}
+        return {name: _wide_default(first, each) for name, each in value.items()}
     return value
 
 
-def narrow(field: StructField, value: Column, *, days: bool) -> Column:
+def to_column_type(field: StructField, value: Column, *, days: bool) -> Column:
     """Return a column in its own type, of what :func:`wide_schema` reads; only this column, as Spark repeats a cast of all for each."""
 
     def leaf(kind: DataType, read: Column, _: Column) -> Column:
@@ -148,4 +150,4 @@ def day_lies_in_years(kind: DataType, value: Column) -> Column | None:
 
 def lies_in_years(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a time lies in the years 1 to 9999."""
-    return times.in_years(kind, value).isNotNull() if times.is_time(kind) else None
+    return times.is_in_years(kind, value).isNotNull() if times.is_time(kind) else None

@@ -40,8 +40,8 @@ from pyspark.sql.types import (
 
 from ..launch.formats import CsvFormat
 from . import schemas
+from .decoding import decoded_rows as shared
 from .decoding import out_of_range_numbers, times
-from .decoding import rows as shared
 
 MISPLACED = "a quote or a line break where RFC 4180 has none"
 
@@ -86,7 +86,7 @@ class CsvDecoder:
         well = self._is_quoted_well() & ~self._may_be_java() & shared.valid_text(payload)
         parsed = rows.withColumns({"_record": self._parse(_read_types(self.schema)), "_made_well": well})
         made = {
-            f.name: _value(f.dataType, record[f.name])
+            f.name: _value_of_text(f.dataType, record[f.name])
             for f in times.with_units(self.schema)
             if _is_read_as_text(f.dataType)
         }
@@ -97,7 +97,7 @@ class CsvDecoder:
         absences = shared.missing_fields(self.schema, values.__getitem__, record.isNotNull())
         finite = out_of_range_numbers.all_finite(self.schema, record)
         checks = [
-            self._whole(record),
+            self._was_read_completely(record),
             F.col("_made_well"),
             *read,
             *(~absent for _, absent in absences),
@@ -123,11 +123,13 @@ class CsvDecoder:
             "emptyValue": "",
         }
         ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in wanted.fields)
-        return F.when(self._askable(), F.from_csv(framed, ddl, options))
+        return F.when(self._can_check_quotes(), F.from_csv(framed, ddl, options))
 
-    def _askable(self) -> Column:
+    def _can_check_quotes(self) -> Column:
         # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
-        return ((F.octet_length("payload") <= MOST_DELIMITERS) | ~self._has_many()) & ~self._marked()
+        return (
+            (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._has_many()
+        ) & ~self._has_marker_or_nul()
 
     def _has_many(self) -> Column:
         return self._delimiters() > MOST_DELIMITERS
@@ -136,7 +138,7 @@ class CsvDecoder:
         text = F.col("payload").cast("string")
         return F.length(text) - F.length(F.translate(text, self.options.delimiter, ""))
 
-    def _marked(self) -> Column:
+    def _has_marker_or_nul(self) -> Column:
         text = F.col("payload").cast("string")
         return F.hex(F.substring("payload", 1, 3)).eqNullSafe("EFBBBF") | text.contains("\0")
 
@@ -150,15 +152,15 @@ class CsvDecoder:
 
     def _may_be_java(self) -> Column:
         """Return a condition: there may be a number as only Java writes it; these end in a letter, or have sixteen digits."""
-        if not self._doubles:
+        if not self._float_columns:
             return F.lit(False)
         return F.col("payload").cast("string").rlike(r"[0-9.][dDfF]|0[xX]")
 
     @property
-    def _doubles(self) -> list[str]:
+    def _float_columns(self) -> list[str]:
         return [f.name for f in self.schema if isinstance(f.dataType, DoubleType | FloatType)]
 
-    def _whole(self, record: Column) -> Column:
+    def _was_read_completely(self, record: Column) -> Column:
         """Return a condition: the parser refused nothing, and the record ended with the payload."""
         return record[_CORRUPT].isNull() & (record[_END] == self.mark)
 
@@ -176,26 +178,30 @@ class CsvDecoder:
                 F.when(payload.isNull(), shared.dead_letter_verdict("decode", shared.TOMBSTONE))
                 .when(F.length(payload) == 0, shared.dead_letter_verdict("decode", shared.EMPTY))
                 .when(~shared.valid_text(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8))
-                .when(self._marked(), shared.dead_letter_verdict("decode", "a NUL or a byte order mark"))
+                .when(
+                    self._has_marker_or_nul(),
+                    shared.dead_letter_verdict("decode", "a NUL or a byte order mark"),
+                )
                 .when(
                     self._has_many(),
                     shared.dead_letter_verdict("decode", f"more than {MOST_DELIMITERS:,} delimiters"),
                 )
                 .when(
-                    ~F.coalesce(self._whole(loose), F.lit(False)),
+                    ~F.coalesce(self._was_read_completely(loose), F.lit(False)),
                     shared.dead_letter_verdict("decode", ragged),
                 )
                 .when(~self._is_quoted_well(), shared.dead_letter_verdict("decode", MISPLACED))
                 .when(
-                    record[_CORRUPT].isNotNull() | (self._refused(values, loose) != ""),
+                    record[_CORRUPT].isNotNull() | (self._refused_fields(values, loose) != ""),
                     shared.dead_letter_verdict(
-                        "schema", F.concat(F.lit("wrong type: "), self._refused(values, loose))
+                        "schema", F.concat(F.lit("wrong type: "), self._refused_fields(values, loose))
                     ),
                 )
                 .when(
-                    self._infinite(record, loose) != "",
+                    self._out_of_range_fields(record, loose) != "",
                     shared.dead_letter_verdict(
-                        "schema", F.concat(F.lit(out_of_range_numbers.RANGE), self._infinite(record, loose))
+                        "schema",
+                        F.concat(F.lit(out_of_range_numbers.RANGE), self._out_of_range_fields(record, loose)),
                     ),
                 )
                 .when(
@@ -207,11 +213,11 @@ class CsvDecoder:
             ),
         ).getItem(0)
 
-    def _refused(self, values: Mapping[str, Column], loose: Column) -> Column:
+    def _refused_fields(self, values: Mapping[str, Column], loose: Column) -> Column:
         def name(field: StructField) -> Column:
             told = F.lit(field.name)
             return (
-                F.concat(told, times.hint(field.dataType, loose[field.name]))
+                F.concat(told, times.unit_hint(field.dataType, loose[field.name]))
                 if times.is_time(field.dataType)
                 else told
             )
@@ -229,9 +235,9 @@ class CsvDecoder:
 
     def _is_java(self, loose: Column, name: str) -> Column:
         """Return a condition: a column has a number as only Java writes it."""
-        return loose[name].rlike(_JAVA) if name in self._doubles else F.lit(False)
+        return loose[name].rlike(_JAVA) if name in self._float_columns else F.lit(False)
 
-    def _infinite(self, record: Column, loose: Column) -> Column:
+    def _out_of_range_fields(self, record: Column, loose: Column) -> Column:
         """Return the fields with a number out of range; an infinite value without a digit was written so."""
         asked = {
             f.name: out_of_range_numbers.all_finite(f.dataType, record[f.name]) for f in self.schema.fields
@@ -257,12 +263,12 @@ def _is_read_as_text(kind: DataType) -> bool:
     return isinstance(kind, DecimalType) or times.is_time(kind)
 
 
-def _value(kind: DataType, text: Column) -> Column:
+def _value_of_text(kind: DataType, text: Column) -> Column:
     """Return the value of a column that was read as a text; null if it is none."""
     if isinstance(kind, DecimalType):
         return out_of_range_numbers.decimal(text, kind)
     if not times.is_time(kind):
         return text
     # The rare forms in a lambda, which is not compiled into the code of all records.
-    rare = F.transform(F.array(text), lambda each: times.of_text(kind, each)).getItem(0)
-    return F.coalesce(times.quick(kind, text), F.when(text.isNotNull(), rare))
+    rare = F.transform(F.array(text), lambda each: times.from_text(kind, each)).getItem(0)
+    return F.coalesce(times.from_common_form(kind, text), F.when(text.isNotNull(), rare))

@@ -42,7 +42,7 @@ from ..record.tables import nullable
 from . import schemas
 from .base import Observe
 from .decoding import exact_json, json_values, out_of_range_numbers, times
-from .decoding.rows import (
+from .decoding.decoded_rows import (
     TOMBSTONE,
     contains,
     dead_letter_verdict,
@@ -141,9 +141,11 @@ class JsonDecoder:
         short, and the last keeps the plan linear in the number of fields. Conditions on the items of arrays and maps need one
         more between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_finite`.
         """
-        raw = _parse(F.col(_TEXT), nullable(json_values.parsed_types(self.schema)))
+        raw = _parse(F.col(_TEXT), nullable(json_values.parser_schema(self.schema)))
         flat, nested = (
-            StructType([f for f in self._kinds if out_of_range_numbers.is_flat(f.dataType) == one])
+            StructType(
+                [f for f in self._schema_with_units if out_of_range_numbers.is_flat(f.dataType) == one]
+            )
             for one in (True, False)
         )
         # Conditions on single values: on the record, each condition would contain the complete record, and the
@@ -153,20 +155,25 @@ class JsonDecoder:
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         present = [~absent for _, absent in missing_fields(self.schema, values.__getitem__, F.lit(True))]
         # Before the parse: with it, this would be more code than Java compiles.
-        text = _all(exact_json.is_supported(_text()))
-        fine = _all(F.col(_SUPPORTED), *_whole(raw), *present, *json_values.sound(flat, raw.getField))
+        text = _all_true(exact_json.is_supported(_payload_text()))
+        fine = _all_true(
+            F.col(_SUPPORTED),
+            *_completeness_conditions(raw),
+            *present,
+            *json_values.soundness_conditions(flat, raw.getField),
+        )
         others = [F.col(name) for name in kept]
         to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT), text.alias(_SUPPORTED)]
         parsed = [*others, F.col("payload"), record.alias("quick")]
         quick = F.col("quick")
-        within = list(json_values.sound(nested, quick.getField))
+        within = list(json_values.soundness_conditions(nested, quick.getField))
         steps = [to_parse]
         if within:
             steps.append([*parsed, fine.alias("fine")])
-            parsed, fine = [*others, F.col("payload"), quick], _all(F.col("fine"), *within)
+            parsed, fine = [*others, F.col("payload"), quick], _all_true(F.col("fine"), *within)
         # This condition comes first: Spark does not share what only a later branch evaluates.
-        tombstone = self._letter(dead_letter_verdict("decode", TOMBSTONE))
-        exact = F.when(~fine, F.when(F.col("payload").isNull(), tombstone).otherwise(self._exact()))
+        tombstone = self._dead_letter(dead_letter_verdict("decode", TOMBSTONE))
+        exact = F.when(~fine, F.when(F.col("payload").isNull(), tombstone).otherwise(self._parse_exactly()))
         found = F.col("exact")
         bad = F.col("exact.verdict").isNotNull()
         fields = {f.name: quick.getField(f.name) for f in self.schema}
@@ -184,27 +191,32 @@ class JsonDecoder:
         return *steps, [*parsed, exact.alias("exact")], taken_apart
 
     @property
-    def _kinds(self) -> StructType:
+    def _schema_with_units(self) -> StructType:
         return times.with_units(self.schema)
 
     def _quick_text(self) -> Column:
         """Return the text for the first parse; null where parsing could take too long, or misread a decimal."""
-        suspected = out_of_range_numbers.may_have_misread_decimal(_text(), self.schema)
+        suspected = out_of_range_numbers.may_have_misread_decimal(_payload_text(), self.schema)
         return _with_end() if suspected is None else F.when(~suspected, _with_end())
 
-    def _letter(self, verdict: Column) -> Column:
-        """Return a dead letter as :meth:`_exact` does, without a parse; with routes, most payloads are null for each decoder."""
+    def _dead_letter(self, verdict: Column) -> Column:
+        """Return a dead letter as :meth:`_parse_exactly` does, without a parse; with routes, most payloads are null for each decoder."""
         none = F.lit(None).cast(nullable(self.schema))
         return F.struct(none.alias("record"), verdict.alias("verdict"))
 
-    def _exact(self) -> Column:
+    def _parse_exactly(self) -> Column:
         """Return ``record`` and ``verdict`` of a record that failed the first check; each parse runs once."""
-        suspected = out_of_range_numbers.may_have_large_exponent(_text(), self.schema)
+        suspected = out_of_range_numbers.may_have_large_exponent(_payload_text(), self.schema)
         if suspected is None:
-            return _let(self._parses(), self._judge)
-        fields = nullable(json_values.parsed_types(out_of_range_numbers.decimal_fields(self.schema)))
-        harmless = _parse(_with_end_after_all(out_of_range_numbers.without_large_exponents(_text())), fields)
-        return _let(F.when(suspected, harmless), lambda found: _let(self._parses(found), self._judge))
+            return _evaluate_once(self._parses(), self._record_and_verdict)
+        fields = nullable(json_values.parser_schema(out_of_range_numbers.decimal_fields(self.schema)))
+        harmless = _parse(
+            _with_end_after_all(out_of_range_numbers.without_large_exponents(_payload_text())), fields
+        )
+        return _evaluate_once(
+            F.when(suspected, harmless),
+            lambda found: _evaluate_once(self._parses(found), self._record_and_verdict),
+        )
 
     def _parses(self, harmless: Column | None = None) -> Column:
         """Parse the record by its schema, and what is or may be a text in it as it was written.
@@ -215,24 +227,26 @@ class JsonDecoder:
             The fields with decimals, parsed from a text in which none takes too long. The original text is
             parsed only if none of these fields was refused.
         """
-        strict = _parse(_with_end_after_all(_text()), nullable(json_values.parsed_types(self.schema)))
+        strict = _parse(
+            _with_end_after_all(_payload_text()), nullable(json_values.parser_schema(self.schema))
+        )
         if harmless is not None:
-            strict = F.when(harmless.isNull() | _all(*_whole(harmless)), strict)
-        shape = json_values.text_types(self._kinds)
-        marked = _with_end_after_all(exact_json.marked(_text()))
+            strict = F.when(harmless.isNull() | _all_true(*_completeness_conditions(harmless)), strict)
+        shape = json_values.text_types(self._schema_with_units)
+        marked = _with_end_after_all(exact_json.marked(_payload_text()))
         texts = _parse(marked, shape) if isinstance(shape, StructType) else strict
         # For the reason of a refused record: parsed here, as one more lambda would double the time of planning.
         any_type = StructType([StructField(f.name, StringType()) for f in self.schema])
         return F.struct(
             strict.alias("strict"),
             texts.alias("texts"),
-            _parse(_with_end_after_all(_text()), any_type).alias("loose"),
+            _parse(_with_end_after_all(_payload_text()), any_type).alias("loose"),
             *([] if harmless is None else [harmless.alias("harmless")]),
         )
 
-    def _judge(self, parses: Column) -> Column:
+    def _record_and_verdict(self, parses: Column) -> Column:
         """Return ``record`` and ``verdict``: each value of the type in the schema, made of what was written."""
-        groups = json_values.groups(self._kinds)
+        groups = json_values.columns_by_type(self._schema_with_units)
         made = F.struct(
             parses.alias("parses"),
             *(
@@ -250,48 +264,50 @@ class JsonDecoder:
             return rebuilt(field.dataType, strict, texts, json_values.is_converted, json_values.exact_value)
 
         def record(of: Column) -> Column:
-            fields = F.struct(*(value(of, f).alias(f.name) for f in self._kinds))
+            fields = F.struct(*(value(of, f).alias(f.name) for f in self._schema_with_units))
             return F.struct(of["parses"].alias("parses"), fields.alias("record"))
 
         def judged(of: Column) -> Column:
             return F.struct(of["record"], self._verdict(of["parses"], of["record"]).alias("verdict"))
 
-        return _let(made, lambda of: _let(record(of), judged))
+        return _evaluate_once(made, lambda of: _evaluate_once(record(of), judged))
 
     def _verdict(self, parses: Column, record: Column) -> Column:
         payload, strict, texts = F.col("payload"), parses["strict"], parses["texts"]
         verdict = (
             F.when(F.length(payload) == 0, dead_letter_verdict("decode", "empty record"))
             .when(~valid_text(payload), dead_letter_verdict("decode", "not UTF-8"))
-            .when(exact_json.has_lone_surrogate(_text()), dead_letter_verdict("decode", HALF))
-            .when(exact_json.has_long_name(_text()), dead_letter_verdict("decode", LONG_NAME))
+            .when(exact_json.has_lone_surrogate(_payload_text()), dead_letter_verdict("decode", HALF))
+            .when(exact_json.has_long_name(_payload_text()), dead_letter_verdict("decode", LONG_NAME))
         )
         fields = out_of_range_numbers.decimal_fields(self.schema)
         if fields.fields:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
-            refused = harmless.isNotNull() & ~_all(*_whole(harmless))
-            verdict = verdict.when(refused, self._diagnosis(harmless, fields, parses["loose"], text, {}))
+            refused = harmless.isNotNull() & ~_all_true(*_completeness_conditions(harmless))
+            verdict = verdict.when(
+                refused, self._explain_refusal(harmless, fields, parses["loose"], text, {})
+            )
         readable = {
             f.name: texts[f.name].isNull() | record[f.name].isNotNull() if times.is_time(f.dataType) else ok
-            for f in self._kinds
+            for f in self._schema_with_units
             if (ok := holds_for_all(f.dataType, texts[f.name], json_values.is_readable)) is not None
         }
         verdict = verdict.when(
-            ~_all(*_whole(strict), *readable.values()),
-            self._diagnosis(strict, self._kinds, parses["loose"], "wrong type: ", readable),
+            ~_all_true(*_completeness_conditions(strict), *readable.values()),
+            self._explain_refusal(strict, self._schema_with_units, parses["loose"], "wrong type: ", readable),
         )
         absences = missing_fields(self.schema, record.getField, strict.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
         missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         verdicts = (
             verdict,
-            self._repeated(strict),
+            self._repeated_name_verdict(strict),
             out_of_range_numbers.out_of_range(self.schema, record),
             F.when(missing != "", missed),
         )
         return F.coalesce(*(each for each in verdicts if each is not None))
 
-    def _repeated(self, strict: Column) -> Column | None:
+    def _repeated_name_verdict(self, strict: Column) -> Column | None:
         """Return the verdict on a record with a map that has a name twice; None if there is no map in the schema."""
         once = {
             f.name: holds_for_all(f.dataType, strict[f.name], json_values.has_distinct_names)
@@ -305,7 +321,7 @@ class JsonDecoder:
             names != "", dead_letter_verdict("schema", F.concat(F.lit("a name twice in a map: "), names))
         )
 
-    def _diagnosis(
+    def _explain_refusal(
         self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]
     ) -> Column:
         """Distinguish "not an object" from "wrong type", by a parse that allows any type."""
@@ -316,14 +332,17 @@ class JsonDecoder:
                 wrong = wrong | ~readable[f.name] if f.name in readable else wrong
                 timed = contains(f.dataType, times.is_time)
                 name = (
-                    F.concat(F.lit(f.name), times.hint(f.dataType, loose[f.name])) if timed else F.lit(f.name)
+                    F.concat(F.lit(f.name), times.unit_hint(f.dataType, loose[f.name]))
+                    if timed
+                    else F.lit(f.name)
                 )
                 yield F.when(wrong, name)
 
         # Not a `when`, which would contain the list of all fields twice.
         where = F.regexp_replace(F.concat_ws(", ", *refused()), "^$", "inside a nested field")
         return F.when(
-            _all(*_whole(loose)), dead_letter_verdict("schema", F.concat(F.lit(text), where))
+            _all_true(*_completeness_conditions(loose)),
+            dead_letter_verdict("schema", F.concat(F.lit(text), where)),
         ).otherwise(dead_letter_verdict("decode", NOT_ONE))
 
 
@@ -334,7 +353,7 @@ def _exact_values(kind: DataType, texts: Column, names: Sequence[str]) -> Column
     )
 
 
-def _let(value: Column, then: Callable[[Column], Column]) -> Column:
+def _evaluate_once(value: Column, then: Callable[[Column], Column]) -> Column:
     """Apply a function to a value that is evaluated once.
 
     A lambda is the only way to name a value inside an expression; as a column, every good record
@@ -346,7 +365,10 @@ def _let(value: Column, then: Callable[[Column], Column]) -> Column:
 def _with_end() -> Column:
     """Return the payload with one more member in its last object instead of the last brace; null without a last brace."""
     ways = (
-        F.when(_text().endswith(brace), F.concat(_cut(F.col("payload"), len(brace)), F.lit(f",{_MARK}")))
+        F.when(
+            _payload_text().endswith(brace),
+            F.concat(_without_last_bytes(F.col("payload"), len(brace)), F.lit(f",{_MARK}")),
+        )
         for brace in _BRACES
     )
     return F.coalesce(*ways)
@@ -358,7 +380,7 @@ def _with_end_after_all(text: Column) -> Column:
     return F.regexp_replace(ended, rf"^({_BLANKS}\{{){_BLANKS},({re.escape(_MARK)})\z", "$1$2")
 
 
-def _cut(value: Column, last: int) -> Column:
+def _without_last_bytes(value: Column, last: int) -> Column:
     """Remove the last bytes and return text; on a text Spark would count characters."""
     return value.substr(F.lit(1), F.length(value) - last).cast("string")
 
@@ -371,16 +393,16 @@ def _parse(text: Column, schema: StructType) -> Column:
     return F.from_json(text, _with_marks(schema), _OPTIONS)
 
 
-def _whole(record: Column) -> tuple[Column, Column]:
+def _completeness_conditions(record: Column) -> tuple[Column, Column]:
     """Return conditions: nothing of a record was refused, and it ends where its text does."""
     return record[_CORRUPT].isNull(), record[_END].isNotNull()
 
 
-def _all(*conditions: Column) -> Column:
+def _all_true(*conditions: Column) -> Column:
     """Return a conjunction that is false where a condition is null."""
     return F.coalesce(reduce(lambda a, b: a & b, conditions), F.lit(False))
 
 
-def _text() -> Column:
+def _payload_text() -> Column:
     """Return the payload as text; this costs nothing, as Spark keeps texts as bytes."""
     return F.col("payload").cast("string")

@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 from ..launch.formats import ProtobufFormat
 from . import protobuf_descriptors, protobuf_wire, schemas
 from .decoding import arrow
-from .decoding.rows import TOMBSTONE, check_names
+from .decoding.decoded_rows import TOMBSTONE, check_names
 from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,7 +77,7 @@ Read = Callable[[Any], Any]
 """Converts a raw value to Python."""
 
 
-def _scalar(one: Field) -> tuple[Read, Any]:
+def _scalar_reader(one: Field) -> tuple[Read, Any]:
     """Return the reader of a field's values, and the value of an absent field without presence."""
     fixed: dict[int, str] = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}
     if one.kind in fixed:
@@ -86,7 +86,7 @@ def _scalar(one: Field) -> tuple[Read, Any]:
             return lambda raw: Decimal(unpack(raw)[0]), Decimal(0)
         return lambda raw: unpack(raw)[0], 0.0 if one.kind in (1, 2) else 0
     if one.kind == STRING:
-        return _text, ""
+        return _utf8_text, ""
     if one.kind == ENUM:
         names = one.names or {}
         return lambda raw: names.get(number := protobuf_wire.to_signed(raw, 32), str(number)), names.get(
@@ -106,11 +106,11 @@ def _scalar(one: Field) -> tuple[Read, Any]:
     return readers[one.kind]
 
 
-def _text(raw: bytes) -> str:
+def _utf8_text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise protobuf_wire.WireError("a text in it is not UTF-8") from error
+        raise protobuf_wire.WireError("the bytes of a string field are not UTF-8") from error
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
     slots: dict[int, _Slot] = {}
     absent: dict[str, Any] = {}
     for one in message.fields:
-        read, zero = (bytes, None) if one.message is not None else _scalar(one)
+        read, zero = (bytes, None) if one.message is not None else _scalar_reader(one)
         kind = _WIRE.get(one.kind, protobuf_wire.VARINT)
         slots[one.number] = _Slot(one.name, kind, read, one.repeated, one.message is not None)
         if message.is_entry:
@@ -182,7 +182,7 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
         if not (slot.repeated or slot.message or number in others) and number < _MOST_OF_TWO_BYTES
     }
     inner = {
-        f.name: (_moment if f.message.is_timestamp else reader(f.message, room))
+        f.name: (_timestamp if f.message.is_timestamp else reader(f.message, room))
         for f in message.fields
         if f.message
     }
@@ -247,17 +247,17 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
         if kind != slot.kind:
             if not (slot.repeated and kind == protobuf_wire.LENGTH and not slot.message):
                 raise SchemaError(f"wrong type: {slot.name}")
-            room.take(_count(slot, raw))
-            values[slot.name] += map(slot.read, _unpacked(slot, raw))
+            room.take(_count_packed_values(slot, raw))
+            values[slot.name] += map(slot.read, _unpack_values(slot, raw))
         elif slot.repeated:
             room.take(1)
             values[slot.name].append(slot.read(raw))
         elif slot.message and values[slot.name]:
             # A message may come in millions of parts: bytes would be copied for each.
             if isinstance(values[slot.name], bytes):
-                protobuf_wire.check(values[slot.name])
+                protobuf_wire.check_complete_fields(values[slot.name])
                 values[slot.name] = bytearray(values[slot.name])
-            protobuf_wire.check(bytes(raw))
+            protobuf_wire.check_complete_fields(bytes(raw))
             values[slot.name] += raw
         else:
             values[slot.name] = slot.read(raw)
@@ -266,12 +266,12 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
     return read_message
 
 
-def _count(slot: _Slot, raw: Any) -> int:
+def _count_packed_values(slot: _Slot, raw: Any) -> int:
     """Count the values of a packed field without reading them: each varint ends with a byte without the highest bit."""
     return len(raw.translate(None, _GO_ON)) if slot.kind == protobuf_wire.VARINT else len(raw) // 4
 
 
-def _unpacked(slot: _Slot, raw: Any) -> list[Any]:
+def _unpack_values(slot: _Slot, raw: Any) -> list[Any]:
     """Return the values of a packed repeated field."""
     if slot.kind == protobuf_wire.LENGTH:
         raise SchemaError(f"wrong type: {slot.name}")
@@ -288,17 +288,17 @@ def _unpacked(slot: _Slot, raw: Any) -> list[Any]:
     return [raw[i : i + size] for i in range(0, len(raw), size)]
 
 
-def _moment(data: bytes) -> datetime:
+def _timestamp(data: bytes) -> datetime:
     seconds = nanos = 0
     for number, kind, raw in protobuf_wire.fields(data):
         if number in (1, 2) and (kind != protobuf_wire.VARINT or isinstance(raw, bytes)):
-            raise SchemaError("wrong type inside a google.protobuf.Timestamp")
+            raise SchemaError("a field of a google.protobuf.Timestamp has the wrong wire type")
         if number == 1:
             seconds = protobuf_wire.to_signed(int(raw), 64)
         elif number == 2:
             nanos = protobuf_wire.to_signed(int(raw), 32)
     if not (_FIRST <= seconds <= _LAST and 0 <= nanos < 1_000_000_000):
-        raise SchemaError("a timestamp out of range")
+        raise SchemaError("a google.protobuf.Timestamp is outside the years 1 to 9999")
     return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
 
 

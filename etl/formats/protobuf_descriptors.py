@@ -144,10 +144,13 @@ def read(data: bytes, name: str, where: str) -> Message:
         kinds = dict(_types(data))
         if name not in kinds or kinds[name].enum:
             known = ", ".join(sorted(n for n, k in kinds.items() if not k.enum and not k.entry)) or "none"
-            raise StartError(f"{where}: no message {name}; it has {known}")
+            raise StartError(f"{where}: the file has no message {name}; its messages are {known}")
         return _message(name, kinds, (), where)
     except protobuf_wire.WireError as error:
-        raise StartError(f"{where}: not a descriptor file: {error}") from error
+        raise StartError(
+            f"{where}: this is not a Protobuf descriptor file, as protoc --descriptor_set_out writes it: "
+            f"{error}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -162,37 +165,37 @@ class _Type:
 
 def _types(data: bytes) -> Iterator[tuple[str, _Type]]:
     for file in protobuf_wire.values_by_field(data).get(1, []):
-        parts = protobuf_wire.values_by_field(_bytes(file))
-        package = _text(parts, 2)
-        syntax = _text(parts, 12)
+        parts = protobuf_wire.values_by_field(_require_bytes(file))
+        package = _text_of_field(parts, 2)
+        syntax = _text_of_field(parts, 12)
         if syntax not in ("", "proto2", "proto3"):
             raise protobuf_wire.WireError(f"syntax {syntax} is not supported; use proto2 or proto3")
-        yield from _inside(parts, 4, 5, package, syntax == "proto3")
+        yield from _nested_types(parts, 4, 5, package, syntax == "proto3")
 
 
-def _inside(
+def _nested_types(
     parts: Mapping[int, list[Any]], messages: int, enums: int, scope: str, proto3: bool
 ) -> Iterator[tuple[str, _Type]]:
     prefix = f"{scope}." if scope else ""
     for each in parts.get(enums, []):
-        enum = protobuf_wire.values_by_field(_bytes(each))
-        yield prefix + _text(enum, 1), _Type(enum, proto3, enum=True)
+        enum = protobuf_wire.values_by_field(_require_bytes(each))
+        yield prefix + _text_of_field(enum, 1), _Type(enum, proto3, enum=True)
     for each in parts.get(messages, []):
-        message = protobuf_wire.values_by_field(_bytes(each))
-        options = protobuf_wire.values_by_field(b"".join(map(_bytes, message.get(7, []))))
-        name = prefix + _text(message, 1)
-        yield name, _Type(message, proto3, entry=bool(_number(options, 7)))
-        yield from _inside(message, 3, 4, name, proto3)
+        message = protobuf_wire.values_by_field(_require_bytes(each))
+        options = protobuf_wire.values_by_field(b"".join(map(_require_bytes, message.get(7, []))))
+        name = prefix + _text_of_field(message, 1)
+        yield name, _Type(message, proto3, entry=bool(_number_of_field(options, 7)))
+        yield from _nested_types(message, 3, 4, name, proto3)
 
 
 def _message(name: str, kinds: Mapping[str, _Type], above: tuple[str, ...], where: str) -> Message:
     if name in above:
         raise StartError(
-            f"{where}: message {name} is recursive (it contains itself), and a column cannot be; choose another "
-            "message"
+            f"{where}: message {name} is recursive (it contains itself), which no column of a table can be; "
+            "choose another message"
         )
     found = kinds[name]
-    fields = (protobuf_wire.values_by_field(_bytes(each)) for each in found.parts.get(2, []))
+    fields = (protobuf_wire.values_by_field(_require_bytes(each)) for each in found.parts.get(2, []))
     made = tuple(_field(parts, found.proto3, kinds, (*above, name), where) for parts in fields)
     return Message(name, made, found.entry)
 
@@ -204,49 +207,53 @@ def _field(
     above: tuple[str, ...],
     where: str,
 ) -> Field:
-    name, number, kind = _text(parts, 1), _number(parts, 3), _number(parts, 5)
-    label = _number(parts, 4)
-    of = _text(parts, 6).lstrip(".")
+    name, number, kind = _text_of_field(parts, 1), _number_of_field(parts, 3), _number_of_field(parts, 5)
+    label = _number_of_field(parts, 4)
+    of = _text_of_field(parts, 6).lstrip(".")
     if kind == GROUP:
-        raise StartError(f"{where}: {above[-1]}.{name} is a group; write it as a message")
+        raise StartError(
+            f"{where}: field {above[-1]}.{name} is a group, which is not supported; declare it as a message"
+        )
     if kind not in SCALARS and kind != MESSAGE:
-        raise StartError(f"{where}: {above[-1]}.{name}: unknown type {kind}")
+        raise StartError(f"{where}: field {above[-1]}.{name} has the unknown type {kind}")
     if of and of not in kinds:
-        raise StartError(f"{where}: the file lacks type {of}; write it with protoc --include_imports")
+        raise StartError(
+            f"{where}: the file lacks the type {of}; write the file again with protoc --include_imports"
+        )
     message = _message(of, kinds, above, where) if kind == MESSAGE else None
     # Of several names of a number the first counts, as for Google's parsers.
-    names = dict(reversed([*_numbers(kinds[of])])) if kind == ENUM else None
+    names = dict(reversed([*_enum_values(kinds[of])])) if kind == ENUM else None
     # Fields of a oneof have presence; so does proto3's `optional`, which is encoded as a oneof.
     presence = not proto3 or message is not None or 9 in parts
-    oneof = _number(parts, 9) if 9 in parts else None
+    oneof = _number_of_field(parts, 9) if 9 in parts else None
     return Field(name, number, kind, label == _REPEATED, label == _REQUIRED, presence, message, names, oneof)
 
 
-def _numbers(enum: _Type) -> Iterator[tuple[int, str]]:
+def _enum_values(enum: _Type) -> Iterator[tuple[int, str]]:
     for each in enum.parts.get(2, []):
-        parts = protobuf_wire.values_by_field(_bytes(each))
-        yield protobuf_wire.to_signed(_number(parts, 2), 32), _text(parts, 1)
+        parts = protobuf_wire.values_by_field(_require_bytes(each))
+        yield protobuf_wire.to_signed(_number_of_field(parts, 2), 32), _text_of_field(parts, 1)
 
 
-def _number(parts: Mapping[int, list[Any]], number: int) -> int:
+def _number_of_field(parts: Mapping[int, list[Any]], number: int) -> int:
     """Return a number; 0 if absent, which is no valid field number, type or label."""
     value = parts.get(number, [0])[-1]
     if not isinstance(value, int):
-        raise protobuf_wire.WireError(f"field {number} of a descriptor is not a number")
+        raise protobuf_wire.WireError(f"field {number} of the descriptor is not a number")
     return value
 
 
-def _bytes(value: Any) -> bytes:
+def _require_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes):
-        raise protobuf_wire.WireError("a number where a message should be")
+        raise protobuf_wire.WireError("the descriptor has a number in the place of a message")
     return value
 
 
-def _text(parts: Mapping[int, list[Any]], number: int) -> str:
+def _text_of_field(parts: Mapping[int, list[Any]], number: int) -> str:
     values = parts.get(number)
     if not values:
         return ""
     try:
-        return _bytes(values[-1]).decode()
+        return _require_bytes(values[-1]).decode()
     except UnicodeDecodeError as error:
-        raise protobuf_wire.WireError("a name that is not UTF-8") from error
+        raise protobuf_wire.WireError("a name in the descriptor is not UTF-8") from error

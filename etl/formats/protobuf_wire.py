@@ -36,7 +36,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
             shift += 7
     except IndexError:
         raise WireError("truncated inside a varint") from None
-    raise WireError("a varint of more than ten bytes")
+    raise WireError("a varint is longer than ten bytes")
 
 
 def to_signed(value: int, bits: int) -> int:
@@ -63,14 +63,14 @@ def field(data: bytes, at: int) -> tuple[int, int, int | bytes, int]:
     tag, at = varint(data, at)
     number, kind = tag >> 3, tag & 7
     if not 0 < number <= _LARGEST_NUMBER:
-        raise WireError(f"a field of number {number}")
+        raise WireError(f"field number {number} is outside the allowed range")
     if kind == VARINT:
         value, at = varint(data, at)
         return number, kind, value, at
     if kind == GROUP_START:
         return number, kind, b"", _behind_group(data, at, number)
     if kind not in (LENGTH, FIXED32, FIXED64):
-        raise WireError(f"field {number}: unsupported wire type {kind}")
+        raise WireError(f"field {number} has the unsupported wire type {kind}")
     length, at = varint(data, at) if kind == LENGTH else ((4 if kind == FIXED32 else 8), at)
     end = at + length
     if end > len(data):
@@ -91,7 +91,7 @@ def _behind_group(data: bytes, at: int, number: int) -> int:
             groups.pop()
             at = behind
         elif tag & 7 == GROUP_START:
-            raise WireError(f"the message nests groups more than {_DEEPEST_GROUP} deep")
+            raise WireError(f"the message nests groups more than {_DEEPEST_GROUP} deep, the limit")
         else:
             *_, at = field(data, at)
     return at
@@ -105,7 +105,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         yield number, kind, value
 
 
-def check(data: bytes) -> None:
+def check_complete_fields(data: bytes) -> None:
     """Check that bytes are complete fields; a part of a message that is not would be completed by the next part.
 
     Raises

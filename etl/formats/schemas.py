@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from ..record import hadoop_files
 from ..record.errors import StartError
-from .decoding.rows import check_names
+from .decoding.decoded_rows import check_names
 
 
 def read_schema(spark: SparkSession, path: str) -> str:
@@ -27,7 +27,7 @@ def read_schema(spark: SparkSession, path: str) -> str:
     try:
         return read_file(spark, path).decode()
     except UnicodeDecodeError as error:
-        raise StartError(f"schema {path}: not UTF-8: byte {error.start}") from error
+        raise StartError(f"schema {path} is not UTF-8 text (byte {error.start})") from error
 
 
 def read_file(spark: SparkSession, path: str) -> bytes:
@@ -53,7 +53,10 @@ def read_file(spark: SparkSession, path: str) -> bytes:
     except OSError as error:
         raise StartError(f"file {path}: {error}") from error
     if data is None:
-        raise StartError(f"no such file in the archive: {path}")
+        raise StartError(
+            f"file {path} is not in the job's code archive; check the path in the environment file and "
+            "deploy again"
+        )
     return data
 
 
@@ -96,7 +99,9 @@ def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
         ArithmeticException,
         ParseException,
     ) as error:  # ArithmeticException: a decimal of more than 38 digits
-        raise StartError(f"{name}: not a schema: {_first_line(error)}") from error
+        raise StartError(
+            f"{name}: this is not a schema of Spark (name and type of each column): {_first_line(error)}"
+        ) from error
     return check_names(schema, name)
 
 

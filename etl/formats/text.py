@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ..launch.formats import TextFormat
 from . import schemas
-from .decoding import rows as shared
+from .decoding import decoded_rows as shared
 
 
 def open_decoder(_form: TextFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> TextDecoder:

@@ -24,7 +24,7 @@ from ..launch.sinks import SinkSettings
 from ..record import batch_accounts, hadoop_files
 from ..record.errors import StartError, describe
 from ..record.job_run import JobRun
-from ..record.query import Query
+from ..record.ready_query import ReadyQuery
 
 POLL_SECONDS = 0.1
 
@@ -35,7 +35,7 @@ _BATCH = re.compile(r"batch = (\d+)")
 
 Route = TypeVar("Route", bound=RouteSettings)
 
-Opened = Callable[[JobRun, str, int | None], Query]
+Opened = Callable[[JobRun, str, int | None], ReadyQuery]
 """Builds a query of a job by name; the number limits the rows that a derive query reads in a batch."""
 
 
@@ -101,7 +101,7 @@ def read_schedule(spark: SparkSession, url: str) -> Schedule:
     except (OSError, ValueError) as error:
         raise StartError(f"--benchmark {url}: {error}") from error
     if not schedule.runs or not schedule.queries:
-        raise StartError(f"--benchmark {url}: the schedule has no queries or no runs")
+        raise StartError(f"--benchmark {url}: the schedule in this file names no queries or no runs")
     return schedule
 
 
@@ -132,11 +132,11 @@ class Benchmark:
         StartError
             A query cannot be measured this way.
         """
-        chain = self._chain(schedule)
+        chain = self._queries_in_order(schedule)
         begun = batch_accounts.now()
         measured: list[dict[str, Any]] = []
         for run in schedule.runs:
-            measured.extend(self._run(chain, run, schedule.topic_partitions))
+            measured.extend(self._measure_run(chain, run, schedule.topic_partitions))
             self.job_run.report.emit(
                 "measured",
                 number=run.number,
@@ -157,30 +157,37 @@ class Benchmark:
         self.job_run.report.emit("benchmarked", result=schedule.result, runs=len(measured))
         return 0
 
-    def _chain(self, schedule: Schedule) -> tuple[LandSettings | DirectSettings | DeriveSettings, ...]:
+    def _queries_in_order(
+        self, schedule: Schedule
+    ) -> tuple[LandSettings | DirectSettings | DeriveSettings, ...]:
         """Return the queries in their order: each one after the first derives from the first one's table."""
         have = {q.name: q for q in self.job_run.job.queries}
         unknown = [name for name in schedule.queries if name not in have]
         if unknown:
-            raise StartError(f"no query {', '.join(unknown)}; the job has {', '.join(have)}")
+            raise StartError(
+                f"the benchmark measures query {', '.join(unknown)}, which the job does not have; the job "
+                f"has {', '.join(have)}"
+            )
         chain = tuple(have[name] for name in schedule.queries)
         first = chain[0]
         if isinstance(first, DeriveSettings) or any(
             route.name is not None or route.source.from_start(1, 1, 1) is None for route in first.routes
         ):
             raise StartError(
-                f"query {first.name}: it cannot be measured; only a query that reads one Kafka topic can"
+                f"query {first.name} cannot be measured; the benchmark measures only a query that reads "
+                "one Kafka topic"
             )
         for query in chain:
             if not isinstance(query, LandSettings):
                 sink = query.sink if isinstance(query, DeriveSettings) else query.routes[0].sink
                 if sink.lake_table is None:
                     raise StartError(
-                        f"query {query.name}: sink {sink.kind} cannot be measured; only an iceberg sink can"
+                        f"query {query.name} cannot be measured, because its sink is {sink.kind}; only a "
+                        "query with an iceberg sink can"
                     )
         return chain
 
-    def _run(
+    def _measure_run(
         self,
         chain: Sequence[LandSettings | DirectSettings | DeriveSettings],
         run: BenchmarkRun,
@@ -189,7 +196,7 @@ class Benchmark:
         job = dataclasses.replace(
             self.job_run.job,
             checkpoints=f"{self.job_run.job.checkpoints}/benchmark-{time.time_ns()}",
-            queries=tuple(self._fresh(query, run, partitions) for query in chain),
+            queries=tuple(self._query_from_start(query, run, partitions) for query in chain),
         )
         fresh = dataclasses.replace(self.job_run, job=job)
         try:
@@ -197,10 +204,10 @@ class Benchmark:
                 batches = self._measure(self.opened(fresh, query.name, run.limit), run)
                 yield {"query": query.name, **dataclasses.asdict(run), "batches": batches}
         finally:
-            self._drop()
+            self._drop_tables()
             hadoop_files.delete(self.job_run.spark, job.checkpoints)
 
-    def _fresh(
+    def _query_from_start(
         self, query: LandSettings | DirectSettings | DeriveSettings, run: BenchmarkRun, partitions: int
     ) -> LandSettings | DirectSettings | DeriveSettings:
         """Return the query with the topic's beginning as its start, its own tables and no wait between triggers."""
@@ -236,11 +243,11 @@ class Benchmark:
         self._made.add(name)
         return name
 
-    def _drop(self) -> None:
+    def _drop_tables(self) -> None:
         for name in sorted(self._made):
             self.job_run.spark.sql(f"DROP TABLE IF EXISTS {self.job_run.table(name)} PURGE")
 
-    def _measure(self, query: Query, run: BenchmarkRun) -> list[dict[str, Any]]:
+    def _measure(self, query: ReadyQuery, run: BenchmarkRun) -> list[dict[str, Any]]:
         done = 0
 
         def handle(batch: DataFrame, batch_id: int) -> None:
@@ -257,7 +264,7 @@ class Benchmark:
         )
         ends = time.monotonic() + MOST_SECONDS
         try:
-            while running.isActive and len(_full(running.recentProgress)) < run.batches:
+            while running.isActive and len(_batches_with_records(running.recentProgress)) < run.batches:
                 if done and not running.status["isDataAvailable"] and not running.status["isTriggerActive"]:
                     break
                 if time.monotonic() > ends:
@@ -267,7 +274,7 @@ class Benchmark:
                         "(--batches)"
                     )
                 time.sleep(POLL_SECONDS)
-            progress = _full(running.recentProgress)
+            progress = _batches_with_records(running.recentProgress)
             # Read before the stop, which interrupts the current batch: that is no failure.
             failure = None if running.isActive else running.exception()
         finally:
@@ -293,7 +300,7 @@ def _from_start(route: Route, run: BenchmarkRun, partitions: int) -> Route:
     return dataclasses.replace(route, source=source)
 
 
-def _full(progress: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _batches_with_records(progress: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the batches that held records."""
     return [each for each in progress if each["numInputRows"]]
 

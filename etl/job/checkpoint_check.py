@@ -20,7 +20,7 @@ from ..launch.start_position import start_time
 from ..record import hadoop_files
 from ..record.errors import StartError
 from ..record.job_run import JobRun
-from ..record.query import Query
+from ..record.ready_query import ReadyQuery
 from ..sources import identity_check
 from ..sources.identity_check import StreamIdentities
 from .lease import FOLDER
@@ -63,7 +63,7 @@ class CheckpointManifests:
             raise StartError("\n".join(wrong))
         return dataclasses.replace(self._job, queries=tuple(queries))
 
-    def with_state_check(self, query: Query) -> Query:
+    def with_state_check(self, query: ReadyQuery) -> ReadyQuery:
         """Compare the state of a built query with its checkpoint, and keep the checkpoint's manifest current.
 
         A checkpoint without a manifest gets one now. The manifest of another version is replaced after this version's
@@ -83,9 +83,9 @@ class CheckpointManifests:
             new = self._new[query.name] = dataclasses.replace(new, operators=stateful_operators(query.rows))
         old = self._old[query.name]
         if old is None:
-            self._write(new)
+            self._write_manifest(new)
             return query
-        self._refuse(query.name, manifest.changes(old, new))
+        self._refuse(query.name, manifest.find_changes(old, new))
         if new.state is not None and old.state is not None:
             # The checkpoint keeps these two; so the next version reports the difference again.
             state = dataclasses.replace(
@@ -95,12 +95,12 @@ class CheckpointManifests:
         if old == new:
             return query
         return dataclasses.replace(
-            query, handle=FirstBatchHandler(query.handle, after=partial(self._write, new))
+            query, handle=FirstBatchHandler(query.handle, after=partial(self._write_manifest, new))
         )
 
     def _check_query(self, query: QuerySettings, file_names: set[str]) -> QuerySettings:
         location = f"{self._job.checkpoints}/{query.name}"
-        self._new[query.name] = new = manifest.manifest_of(
+        self._new[query.name] = new = manifest.make_manifest(
             self._job,
             query,
             spark=self._spark.version,
@@ -112,16 +112,16 @@ class CheckpointManifests:
             raise StartError(
                 f"query {query.name}: the checkpoint {location} lacks its file `metadata`: without it Spark would "
                 "give the query a new id, and sinks would take repeated batches for new ones; restore the file, or "
-                + manifest.remedy(self._job.environment, self._job.job, query.name)
+                + manifest.advice_for_changes(self._job.environment, self._job.job, query.name)
             )
         self._old[query.name] = old = (
-            self._read(query.name) if begun and _file(query.name) in file_names else None
+            self._read_manifest(query.name) if begun and _manifest_file(query.name) in file_names else None
         )
-        differences = () if old is None else manifest.changes(old, new)
+        differences = () if old is None else manifest.find_changes(old, new)
         self._refuse(query.name, differences)
         self._check_origins(query, begun)
         if not begun:
-            return self._started(query) if _start_file(query.name) in file_names else query
+            return self._at_reset_start(query) if _start_file(query.name) in file_names else query
         if old is None:
             self._report.emit("adopted", query=query.name, checkpoint=location)
         for change in differences:
@@ -139,16 +139,16 @@ class CheckpointManifests:
         wrong = manifest.incompatible_changes(differences)
         if wrong:
             raise StartError(
-                f"query {query}: it cannot continue from the checkpoint {self._job.checkpoints}/{query}: "
+                f"query {query} cannot continue from its checkpoint {self._job.checkpoints}/{query}: "
                 + "; ".join(map(str, wrong))
                 + "; "
-                + manifest.remedy(self._job.environment, self._job.job, query, wrong)
+                + manifest.advice_for_changes(self._job.environment, self._job.job, query, wrong)
             )
 
-    def _read(self, query: str) -> Manifest:
-        url = f"{self._folder}/{_file(query)}"
+    def _read_manifest(self, query: str) -> Manifest:
+        url = f"{self._folder}/{_manifest_file(query)}"
         try:
-            return manifest.read(hadoop_files.read_text(self._spark, url))
+            return manifest.parse_manifest(hadoop_files.read_text(self._spark, url))
         except (ManifestError, OSError) as error:
             # A checkpoint without a manifest would be continued unchecked.
             raise StartError(
@@ -157,7 +157,7 @@ class CheckpointManifests:
                 "then continued as it is"
             ) from error
 
-    def _started(self, query: QuerySettings) -> QuerySettings:
+    def _at_reset_start(self, query: QuerySettings) -> QuerySettings:
         """Return a query whose checkpoint was reset to a time: its sources start there, not where the document says."""
         url = f"{self._folder}/{_start_file(query.name)}"
         try:
@@ -174,11 +174,11 @@ class CheckpointManifests:
                 "records; delete the file"
             )
         self._report.emit("begins_at", query=query.name, at=at if moment is None else moment.isoformat())
-        routes: Any = tuple(dataclasses.replace(r, source=_from(r.source, at)) for r in query.routes)
+        routes: Any = tuple(dataclasses.replace(r, source=_starting_at(r.source, at)) for r in query.routes)
         return dataclasses.replace(query, routes=routes)
 
-    def _write(self, new: Manifest) -> None:
-        hadoop_files.write_text(self._spark, f"{self._folder}/{_file(new.query)}", new.text())
+    def _write_manifest(self, new: Manifest) -> None:
+        hadoop_files.write_text(self._spark, f"{self._folder}/{_manifest_file(new.query)}", new.text())
 
 
 class FirstBatchHandler:
@@ -204,7 +204,7 @@ class FirstBatchHandler:
             self._after = None
 
 
-def _file(query: str) -> str:
+def _manifest_file(query: str) -> str:
     return f"{query}.manifest.json"
 
 
@@ -212,7 +212,7 @@ def _start_file(query: str) -> str:
     return f"{query}.start.json"
 
 
-def _from(source: Any, start: str) -> Any:
+def _starting_at(source: Any, start: str) -> Any:
     reading = getattr(source, "reading", None)
     if reading is not None:
         # Start offsets would take precedence over the time.

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from ..record.errors import StartError
-from ..services import aws
+from ..services import aws_clients
 
 FOLDER = "_millrace"
 """Folder beside the checkpoints of a job's queries; no query's name begins with an underscore."""
@@ -102,20 +102,20 @@ class Lease:
             A live run holds it.
         """
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        self._client = aws.client("s3", region, None, timeouts=_TIMEOUTS)
+        self._client = aws_clients.client("s3", region, None, timeouts=_TIMEOUTS)
         # Not every engine's boto3 knows the parameter; S3 knows the header.
         self._client.meta.events.register("before-call.s3.PutObject", self._add_condition)
-        self._record = _record(self.run, self.processes)
-        if not self._patiently(lambda: self._put(("If-None-Match", "*"))):
+        self._record = _make_record(self.run, self.processes)
+        if not self._patiently(lambda: self._write_if(("If-None-Match", "*"))):
             self._take_over()
         self._gone = None
-        self._thread = threading.Thread(target=self._keep, name="millrace-lease", daemon=True)
+        self._thread = threading.Thread(target=self._renew_until_released, name="millrace-lease", daemon=True)
         self._thread.start()
 
     def lost(self) -> str | None:
         """Return the reason why the lease is no longer held; None while it is. Uses the clock, not S3."""
-        if self._gone is None and _now() > self._renewed + LIVE_SECONDS - MARGIN_SECONDS:
-            self._gone = f"it could not be renewed for {_now() - self._renewed:.0f} s"
+        if self._gone is None and _monotonic_seconds() > self._renewed + LIVE_SECONDS - MARGIN_SECONDS:
+            self._gone = f"it could not be renewed for {_monotonic_seconds() - self._renewed:.0f} s"
         return self._gone
 
     def release(self) -> None:
@@ -127,25 +127,25 @@ class Lease:
             return
         self._record["released"] = True
         # If this write fails, the next run waits.
-        self._once(lambda: self._put(("If-Match", self._etag)))
+        self._call_or_none(lambda: self._write_if(("If-Match", self._etag)))
         self._gone = "it was given back"
 
     # ---- taking over another run's lease ----
 
     def _take_over(self) -> None:
-        seen, looked, said = "", _now(), False
+        seen, looked, said = "", _monotonic_seconds(), False
         while True:
-            etag, record, age = self._patiently(self._look)
+            etag, record, age = self._patiently(self._read_record)
             if record.get("holder") == self._record["holder"]:
                 self._etag = etag  # this run's after all: only the answer was lost
                 return
             if seen and etag != seen and not record.get("released"):
-                raise StartError(_refusal(f"s3://{self.bucket}/{self.key}", record))
+                raise StartError(_describe_holder(f"s3://{self.bucket}/{self.key}", record))
             free = record.get("released") or _known_dead(record)
             # Its age in whole seconds, or the time that this run has watched it without a renewal.
-            if free or age > LIVE_SECONDS + 1 or _now() - looked > LIVE_SECONDS:
+            if free or age > LIVE_SECONDS + 1 or _monotonic_seconds() - looked > LIVE_SECONDS:
                 self._record["generation"] = int(record.get("generation", 0)) + 1
-                if self._patiently(lambda etag=etag: self._put(("If-Match", etag))):  # type: ignore[misc]  # of this turn
+                if self._patiently(lambda etag=etag: self._write_if(("If-Match", etag))):  # type: ignore[misc]  # of this turn
                     return
             elif not said:
                 self.on_wait(
@@ -155,22 +155,22 @@ class Lease:
             seen = seen or etag
             time.sleep(LOOK_SECONDS)
 
-    def _look(self) -> tuple[str, dict[str, Any], float]:
+    def _read_record(self) -> tuple[str, dict[str, Any], float]:
         """Return the object's tag, its record, and its age by S3's clock."""
         response = self._client.get_object(Bucket=self.bucket, Key=self.key)
         said = response["ResponseMetadata"]["HTTPHeaders"].get("date")
         age = (
             0.0 if said is None else (parsedate_to_datetime(said) - response["LastModified"]).total_seconds()
         )
-        return str(response["ETag"]), _parsed(response["Body"].read().decode(errors="replace")), age
+        return str(response["ETag"]), _parse_record(response["Body"].read().decode(errors="replace")), age
 
     # ---- renewal ----
 
-    def _keep(self) -> None:
+    def _renew_until_released(self) -> None:
         wait = RENEW_SECONDS
         while not self._end.wait(wait):
             self._record["renewals"] += 1
-            renewed = self._once(lambda: self._put(("If-Match", self._etag)))
+            renewed = self._call_or_none(lambda: self._write_if(("If-Match", self._etag)))
             wait = 1.0 if renewed is None else RENEW_SECONDS
             if renewed is False and not self._still_ours():
                 self._gone = self._gone or "another run has taken it"
@@ -179,7 +179,7 @@ class Lease:
 
     def _still_ours(self) -> bool:
         """Check that this run's object is still there: a renewal may have arrived although its answer did not."""
-        lease = self._once(self._look)
+        lease = self._call_or_none(self._read_record)
         if lease is None:
             return True  # unknown; the clock decides
         if lease[1].get("holder") == self._record["holder"]:
@@ -187,11 +187,11 @@ class Lease:
             return True
         return False
 
-    def _put(self, condition: tuple[str, str]) -> bool:
+    def _write_if(self, condition: tuple[str, str]) -> bool:
         """Write the object under a condition; return False if the condition failed."""
         from botocore.exceptions import ClientError
 
-        begun = _now()
+        begun = _monotonic_seconds()
         self._condition = condition
         try:
             done = self._client.put_object(
@@ -199,7 +199,12 @@ class Lease:
             )
         except ClientError as error:
             # 409: concurrent writes. S3 asks for a retry, but the other writer may have been first.
-            if aws.error_code(error) in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
+            if aws_clients.error_code(error) in (
+                "PreconditionFailed",
+                "ConditionalRequestConflict",
+                "412",
+                "409",
+            ):
                 return False
             raise
         self._etag, self._renewed = str(done["ETag"]), begun
@@ -210,9 +215,11 @@ class Lease:
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
         """Call S3 at the start: wait while it is busy, and raise an error if it refuses."""
-        return aws.ask_at_start(f"the lease s3://{self.bucket}/{self.key}", None, lambda _client: call())
+        return aws_clients.ask_at_start(
+            f"the lease s3://{self.bucket}/{self.key}", None, lambda _client: call()
+        )
 
-    def _once(self, call: Callable[[], Any]) -> Any:
+    def _call_or_none(self, call: Callable[[], Any]) -> Any:
         """Call S3, and return None if it does not answer."""
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -222,21 +229,23 @@ class Lease:
             return None
 
 
-def _record(run: str, processes: tuple[int, ...]) -> dict[str, Any]:
+def _make_record(run: str, processes: tuple[int, ...]) -> dict[str, Any]:
     return {
         "version": 1,
         "holder": uuid.uuid4().hex,
         "run": run,
         "host": socket.gethostname(),
-        "boot": _machine(),
-        "processes": {str(pid): begun for pid in processes if (begun := _begun(pid)) is not None},
+        "boot": _machine_id(),
+        "processes": {
+            str(pid): begun for pid in processes if (begun := _process_start_ticks(pid)) is not None
+        },
         "generation": 1,
         "renewals": 0,
         "released": False,
     }
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_record(text: str) -> dict[str, Any]:
     """Parse a lease's record; return an empty one for foreign bytes."""
     try:
         content = json.loads(text)
@@ -245,7 +254,7 @@ def _parsed(text: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _refusal(where: str, record: Mapping[str, Any]) -> str:
+def _describe_holder(where: str, record: Mapping[str, Any]) -> str:
     return (
         f"{where} is held by run {record.get('run', '?')} on {record.get('host', '?')}, which is alive: one run at a "
         "time writes a job's checkpoints; stop that one first (`millrace stop JOB --env ENV`)"
@@ -255,12 +264,17 @@ def _refusal(where: str, record: Mapping[str, Any]) -> str:
 def _known_dead(record: Mapping[str, Any]) -> bool:
     """Check that the holder ran on this machine since its last boot and all its processes have ended."""
     processes = record.get("processes")
-    if not processes or not isinstance(processes, dict) or record.get("boot") != _machine() or not _machine():
+    if (
+        not processes
+        or not isinstance(processes, dict)
+        or record.get("boot") != _machine_id()
+        or not _machine_id()
+    ):
         return False
-    return not any(_begun(int(pid)) == begun for pid, begun in processes.items())
+    return not any(_process_start_ticks(int(pid)) == begun for pid, begun in processes.items())
 
 
-def _machine() -> str:
+def _machine_id() -> str:
     """Identify this boot and process namespace of this machine; empty if the system does not show it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -269,7 +283,7 @@ def _machine() -> str:
         return ""
 
 
-def _begun(pid: int) -> str | None:
+def _process_start_ticks(pid: int) -> str | None:
     """Return the start time of a process in kernel ticks, which tells a reused id apart; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -278,7 +292,7 @@ def _begun(pid: int) -> str | None:
     return None if fields[0] in ("Z", "X") else fields[19]
 
 
-def _now() -> float:
+def _monotonic_seconds() -> float:
     """Return seconds from a clock that also runs while the machine sleeps, if the system has one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)

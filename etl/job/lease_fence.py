@@ -49,7 +49,9 @@ def check_lease(lease: Lease | None) -> None:
     """
     lost = None if lease is None else lease.lost()
     if lost is not None:
-        raise LeaseLostError(f"this run lost the lease on its checkpoints, so it ends: {lost}")
+        raise LeaseLostError(
+            f"this run ends, because another process has taken over the lease on its checkpoints: {lost}"
+        )
 
 
 class Fence:

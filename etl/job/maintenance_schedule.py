@@ -14,7 +14,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from ..launch.settings import LandSettings
-from ..maintenance.table_services import Compaction, Expiry, OrphanFileRemoval, Retention, TableTask
+from ..maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval, Retention, TableTask
 from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import describe
@@ -64,7 +64,7 @@ class Maintenance:
         due = {n: begun + min(self.first, c.every).total_seconds() for n, c in enumerate(self.chores)}
         while not self._stop.wait(max(0.0, min(due.values()) - time.monotonic())):
             number = min(due, key=due.__getitem__)
-            self._do(self.chores[number])
+            self._run_chore(self.chores[number])
             due[number] = time.monotonic() + self.chores[number].every.total_seconds()
 
     def run_due(self, url: str, period: timedelta, stopping: threading.Event) -> None:
@@ -89,11 +89,11 @@ class Maintenance:
                 continue
             if stopping.is_set():
                 return
-            self._do(chore)
+            self._run_chore(chore)
             done[chore.name] = now
             hadoop_files.write_text(self.spark, url, json.dumps(done))
 
-    def _do(self, chore: MaintenanceTask) -> None:
+    def _run_chore(self, chore: MaintenanceTask) -> None:
         try:
             chore(self.spark)
         except (Py4JError, CapturedException, OSError) as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from ..record.query import Query, Reached
+from ..record.ready_query import IsEndReached, ReadyQuery
 from . import lease_fence
 from .lease import Lease
 
@@ -38,7 +38,7 @@ class RunningQuery:
         In a bounded run: whether a batch begins at the end or behind it, the time of the last look, and the result.
     """
 
-    spec: Query
+    spec: ReadyQuery
     stopping: threading.Event
     lease: Lease | None = None
     query: StreamingQuery | None = None
@@ -49,7 +49,7 @@ class RunningQuery:
     interrupted: bool = False
     look: Future[None] | None = None
     checked_at: float = field(default_factory=time.monotonic)
-    reached: Reached | None = None
+    reached: IsEndReached | None = None
     looked_at: float = 0.0
     done: bool = False
 

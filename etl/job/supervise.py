@@ -14,7 +14,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..metrics import ages
+from ..metrics import arrival_times
 from ..metrics.monitor import Monitor, SparkFeed
 from ..record.batch_accounts import Reporter, call_in_background
 from ..record.errors import (
@@ -28,7 +28,7 @@ from ..record.errors import (
     is_interruption,
     whole_text,
 )
-from ..record.query import BatchHandler, Query
+from ..record.ready_query import BatchHandler, ReadyQuery
 from . import jvm_shutdown_hook, lease_fence
 from .lease import Lease
 from .lease_fence import Fence
@@ -118,7 +118,7 @@ class Supervisor:
         """Request an end after the current batches; returns at once and may be called from a signal handler."""
         self._stopping.set()
 
-    def run(self, queries: Sequence[Query]) -> int:
+    def run(self, queries: Sequence[ReadyQuery]) -> int:
         """Run queries until they end.
 
         Parameters
@@ -161,19 +161,19 @@ class Supervisor:
             self._done.set()
             jvm_shutdown_hook.remove_hook(self.spark, hook)
 
-    def _run(self, queries: Sequence[Query], running: list[RunningQuery]) -> bool:
+    def _run(self, queries: Sequence[ReadyQuery], running: list[RunningQuery]) -> bool:
         """Start queries and wait for their end; return True after a failure."""
         failed = False
         for query in queries:
             one = RunningQuery(query, self._stopping, self.lease)
             try:
                 if self.bounded:
-                    assert query.fix_end is not None, f"{query.name}: checked when it was built"
-                    one.reached = query.fix_end()
+                    assert query.determine_end is not None, f"{query.name}: checked when it was built"
+                    one.reached = query.determine_end()
                 one.query = self._start(query, one)
             except (CapturedException, NoAnswerError, OSError, Py4JJavaError, SinkError, StartError) as error:
                 one.error = error
-                failed = self._fail(one)
+                failed = self._report_failure(one)
                 break
             running.append(one)
             self.report.emit("started", query=query.name)
@@ -197,7 +197,7 @@ class Supervisor:
 
         return Fence(self.lease, tell, self.kill or lease_fence.process_killer(self.spark), self.end_seconds)
 
-    def _start(self, query: Query, handle: BatchHandler) -> StreamingQuery:
+    def _start(self, query: ReadyQuery, handle: BatchHandler) -> StreamingQuery:
         seconds = BOUNDED_TRIGGER_SECONDS if self.bounded else query.trigger_seconds
         trigger = f"{max(0, round(seconds * 1000))} milliseconds"
         context = self.spark.sparkContext
@@ -206,7 +206,7 @@ class Supervisor:
         context.setLocalProperty(POOL, query.name)
         try:
             return (
-                ages.observe_arrivals(query.rows)
+                arrival_times.observe_arrivals(query.rows)
                 .writeStream.queryName(query.name)
                 .option("checkpointLocation", query.checkpoint)
                 .outputMode(query.output_mode)
@@ -242,13 +242,13 @@ class Supervisor:
                         )
                     )
                     if one.error is not None and not stopped:
-                        failed = self._fail(one)
+                        failed = self._report_failure(one)
                 elif one.ending and not one.query.status["isTriggerActive"]:
                     # The next trigger may start at this moment, and its reads are interrupted.
                     one.interrupted = True
-                    _end(one)
+                    _interrupt_and_wait(one)
                 else:
-                    self._check(one)
+                    self._check_source(one)
                     self._check_end(one)
             time.sleep(POLL_SECONDS)
         return failed
@@ -259,7 +259,7 @@ class Supervisor:
             lease_fence.check_lease(self.lease)
         except LeaseLostError as error:
             # All at once: a query that does not end must not let another's batch continue.
-            ends = [threading.Thread(target=_end, args=(one,), daemon=True) for one in running]
+            ends = [threading.Thread(target=_interrupt_and_wait, args=(one,), daemon=True) for one in running]
             for end in ends:
                 end.start()
             for end in ends:
@@ -267,7 +267,7 @@ class Supervisor:
             for one in running:
                 one.error, one.again_at = error, None
 
-    def _check(self, one: RunningQuery) -> None:
+    def _check_source(self, one: RunningQuery) -> None:
         """Check the source of a running query; data that it would leave unread ends the query."""
         if one.look is None:
             if one.spec.check is not None and time.monotonic() >= one.checked_at + self.check_seconds:
@@ -280,7 +280,7 @@ class Supervisor:
         if isinstance(error, NoAnswerError):
             self.report.emit("unchecked", query=one.spec.name, error=str(error))
         elif error is not None:
-            _end(one)
+            _interrupt_and_wait(one)
             # After the end: the interrupted batch has set an error of its own.
             one.error = error
 
@@ -352,14 +352,14 @@ class Supervisor:
             self.monitor.watch(one.spec.name, SparkFeed(self.spark, one.query))
         return True
 
-    def _fail(self, one: RunningQuery) -> bool:
+    def _report_failure(self, one: RunningQuery) -> bool:
         assert one.error is not None
         self.report.report_failure(one.error, query=one.spec.name, **one.where)
         self._stopping.set()
         return True
 
 
-def _reopened(query: Query) -> Query:
+def _reopened(query: ReadyQuery) -> ReadyQuery:
     """Open the rows of a query again, and build it again if their schema has changed."""
     try:
         built = query.rebuild() if query.rebuild is not None else None
@@ -378,7 +378,7 @@ def _have_ended(running: Sequence[RunningQuery]) -> bool:
         return False  # the JVM does not answer, so this is unknown
 
 
-def _end(one: RunningQuery) -> None:
+def _interrupt_and_wait(one: RunningQuery) -> None:
     """Interrupt a query and wait for its end, up to ``spark.sql.streaming.stopTimeout``."""
     try:
         if one.query is not None and one.query.isActive:

@@ -106,21 +106,23 @@ def parse_arguments(arguments: Sequence[str]) -> ScriptArguments:
     parser = argparse.ArgumentParser(prog="main.py", allow_abbrev=False)
     parser.add_argument("--launch-document", required=True, metavar="URL")
     parser.add_argument("--engine", choices=ENGINES)
-    parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", type=_bind)
+    parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", type=_parse_bind)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--replay", metavar="QUERY")
     instead.add_argument("--backfill", metavar="QUERY")
     instead.add_argument("--benchmark", metavar="URL")
-    parser.add_argument("--id", action="extend", nargs="+", default=[], metavar="IDENTITY", type=_identities)
+    parser.add_argument(
+        "--id", action="extend", nargs="+", default=[], metavar="IDENTITY", type=_parse_identities
+    )
     parser.add_argument("--corrected", metavar="URL")
-    parser.add_argument("--since", metavar="TIME", type=_moment)
-    parser.add_argument("--until", metavar="TIME", type=_moment)
+    parser.add_argument("--since", metavar="TIME", type=_parse_time)
+    parser.add_argument("--until", metavar="TIME", type=_parse_time)
     parser.add_argument("--replace", action="store_true")
     parser.add_argument("--from", dest="origin", metavar="stream|URL")
     known, unknown = parser.parse_known_args(list(arguments))
     ids = tuple(dict.fromkeys(i for some in known.id for i in some))
     if known.replay is None and (ids or known.corrected):
-        parser.error(f"{'--id' if ids else '--corrected'} goes with --replay QUERY")
+        parser.error(f"{'--id' if ids else '--corrected'} works only with --replay QUERY")
     replay = None if known.replay is None else ReplayRequest(known.replay, ids, known.corrected)
     binds = MappingProxyType(dict(known.bind))
     backfill = _backfill(parser, known)
@@ -132,38 +134,42 @@ def parse_arguments(arguments: Sequence[str]) -> ScriptArguments:
 def _backfill(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> BackfillRequest | None:
     if arguments.backfill is None:
         if arguments.since or arguments.until or arguments.replace or arguments.origin:
-            parser.error("--since, --until, --replace and --from go with --backfill QUERY")
+            parser.error("--since, --until, --replace and --from work only with --backfill QUERY")
         return None
     if arguments.origin is not None and arguments.replace:
-        parser.error("--replace does not go with --from, which lands what the table lacks")
+        parser.error(
+            "--replace and --from cannot be combined: --from lands only records that the table lacks"
+        )
     if arguments.origin not in (None, "stream"):
         if arguments.since or arguments.until:
-            parser.error("--since and --until do not go with files")
+            parser.error("--since and --until cannot be combined with files, which are read completely")
     elif arguments.since is None or arguments.until is None or arguments.since >= arguments.until:
-        parser.error("--backfill QUERY takes --since TIME and a later --until TIME")
+        parser.error("--backfill QUERY needs --since TIME and a later --until TIME")
     return BackfillRequest(
         arguments.backfill, arguments.since, arguments.until, arguments.replace, arguments.origin
     )
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     moment = start_position.parse_time(text)
     if moment is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: write a time in ISO 8601 with its zone, 2026-11-21T08:00:00Z"
+            f"{text!r} is not a time in ISO 8601 with its zone, such as 2026-11-21T08:00:00Z"
         )
     return moment
 
 
-def _identities(text: str) -> tuple[str, ...]:
+def _parse_identities(text: str) -> tuple[str, ...]:
     """Split a comma-separated argument: Glue accepts each name once. No topic or stream has a comma in its name."""
     ids = tuple(text.split(","))
     if not all(ids):
-        raise argparse.ArgumentTypeError(f"{text!r}: an identity is empty")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has an empty identity; write identities separated by one comma each"
+        )
     return ids
 
 
-def _bind(text: str) -> tuple[str, str]:
+def _parse_bind(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name or not value:
         raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE")
@@ -193,7 +199,10 @@ def read_document(text: str, arguments: ScriptArguments) -> JobSettings:
         raise StartError(f"{where}: not JSON: {error}") from error
     version = document.get("version") if isinstance(document, dict) else None
     if type(version) is not int or version != DOCUMENT_VERSION:
-        raise StartError(f"{where}: version {version!r}; this core reads version {DOCUMENT_VERSION}")
+        raise StartError(
+            f"{where}: the launch document has format version {version!r}, but the job's code reads version "
+            f"{DOCUMENT_VERSION}; deploy the job again"
+        )
     try:
         job = settings.parse(document.get("settings"))
     except SettingsError as error:
@@ -206,5 +215,7 @@ def read_document(text: str, arguments: ScriptArguments) -> JobSettings:
         match = _KAFKA_BIND.fullmatch(name)
         if name not in _BINDS and not (match and match["connection"] in job.connections):
             known = ", ".join(_BINDS)
-            raise StartError(f"--bind {name}: neither {known} nor a key of a connection of this job")
+            raise StartError(
+                f"--bind {name}: the name must be one of {known}, or a key of one of this job's connections"
+            )
     return dataclasses.replace(job, checkpoints=arguments.binds.get("checkpoints", job.checkpoints))

@@ -316,6 +316,7 @@ def parse(document: Any) -> JobSettings:
             )
         if any((route.name is None) != (query.kind in ("land", "direct")) for route in routes):
             raise typed_json.SettingsError(
-                f"settings.queries[{place}].routes: named and unnamed routes do not fit kind {query.kind!r}"
+                f"settings.queries[{place}].routes: land and direct queries need routes without names, "
+                f"other queries routes with names; this query is of kind {query.kind!r}"
             )
     return settings

@@ -41,7 +41,7 @@ class Source(ABC):
 
     @property
     @abstractmethod
-    def own_name(self) -> str:
+    def physical_name(self) -> str:
         """Name of the stream or topic at its service."""
 
     @property
@@ -166,7 +166,7 @@ class KafkaSource(Source):
     COUNTED = True
 
     @property
-    def own_name(self) -> str:
+    def physical_name(self) -> str:
         """The topic, or the pattern."""
         return self.topic
 
@@ -272,7 +272,7 @@ class KinesisSource(Source):
     REPLAYS = False
 
     @property
-    def own_name(self) -> str:
+    def physical_name(self) -> str:
         """The stream."""
         return self.stream
 
@@ -309,4 +309,4 @@ def group_sources(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
     legs: dict[tuple[str, ...], list[Source]] = {}
     for source in sources:
         legs.setdefault((source.kind, *source.leg), []).append(source)
-    return tuple(tuple(sorted(legs[key], key=lambda source: source.own_name)) for key in sorted(legs))
+    return tuple(tuple(sorted(legs[key], key=lambda source: source.physical_name)) for key in sorted(legs))

@@ -29,7 +29,7 @@ def start_time(start: str) -> datetime | None:
         return None
     moment = parse_time(start)
     if moment is None:
-        raise StartError(f"start {start!r}: earliest, latest, or a moment such as 2026-01-31T00:00:00Z")
+        raise StartError(f"start {start!r}: must be earliest, latest, or a time such as 2026-01-31T00:00:00Z")
     return moment
 
 

@@ -61,7 +61,7 @@ class BackgroundWriter(Generic[Item]):
         try:
             self._queue.put_nowait(item)
         except queue.Full:
-            self._drop(1)
+            self._count_dropped(1)
 
     def take_dropped(self) -> int:
         """Return the number of items dropped since the last call."""
@@ -79,18 +79,18 @@ class BackgroundWriter(Generic[Item]):
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def _drop(self, number: int) -> None:
+    def _count_dropped(self, number: int) -> None:
         with self._lock:
             self._dropped += number
 
     def _run(self) -> None:
-        while items := self._next():
+        while items := self._take_items():
             try:
                 self._write(items)
             except (OSError, ValueError):
-                self._drop(len(items))
+                self._count_dropped(len(items))
 
-    def _next(self) -> list[Item]:
+    def _take_items(self) -> list[Item]:
         """Wait for an item and gather those that follow; an empty list means the end."""
         items: list[Item] = []
         until = float("inf")

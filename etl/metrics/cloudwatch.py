@@ -15,10 +15,10 @@ from typing import Any
 
 from ..record.batch_accounts import Reporter
 from ..record.errors import SinkError, StartError
-from ..services import aws
+from ..services import aws_clients
 from ..services.backoff import START_SECONDS, Backoff
-from .catalogue import BY_NAME, PREFIX
-from .progress import MetricSample
+from .metric_names import BY_NAME, PREFIX
+from .trigger_metrics import MetricSample
 
 MOST_VALUES = 150
 MOST_DATA = 1000
@@ -61,13 +61,13 @@ class CloudWatch:
             CloudWatch refused samples or was not reached.
         """
         try:
-            with aws.as_start_error("CloudWatch takes no metrics"):
+            with aws_clients.as_start_error("CloudWatch takes no metrics"):
                 # Only later calls in the same queue wait for this one.
-                self._client = self._client or aws.client("cloudwatch", self.region, None, (5, 10))
-                for data in calls(self.job, samples):
+                self._client = self._client or aws_clients.client("cloudwatch", self.region, None, (5, 10))
+                for data in put_metric_data_calls(self.job, samples):
                     namespace = f"{PREFIX}/{self.job}"
                     sent = partial(self._client.put_metric_data, Namespace=namespace, MetricData=data)
-                    aws.call_until_answered(sent, Backoff("CloudWatch", patience=START_SECONDS))
+                    aws_clients.call_until_answered(sent, Backoff("CloudWatch", patience=START_SECONDS))
         except (StartError, SinkError) as error:
             reason = str(error)
             if reason not in self._told:
@@ -76,7 +76,7 @@ class CloudWatch:
             raise OSError(reason) from error
 
 
-def calls(job: str, samples: Sequence[MetricSample]) -> Iterator[list[dict[str, Any]]]:
+def put_metric_data_calls(job: str, samples: Sequence[MetricSample]) -> Iterator[list[dict[str, Any]]]:
     """Yield samples as the ``MetricData`` of calls.
 
     Parameters
@@ -88,7 +88,7 @@ def calls(job: str, samples: Sequence[MetricSample]) -> Iterator[list[dict[str, 
     """
     call: list[dict[str, Any]] = []
     numbers = 0
-    for datum in _data(job, samples):
+    for datum in _metric_data(job, samples):
         if len(call) == MOST_DATA or numbers + len(datum["Values"]) > MOST_NUMBERS:
             yield call
             call, numbers = [], 0
@@ -98,14 +98,14 @@ def calls(job: str, samples: Sequence[MetricSample]) -> Iterator[list[dict[str, 
         yield call
 
 
-def _data(job: str, samples: Sequence[MetricSample]) -> Iterator[dict[str, Any]]:
+def _metric_data(job: str, samples: Sequence[MetricSample]) -> Iterator[dict[str, Any]]:
     together: dict[tuple[str | None, int], list[MetricSample]] = {}
     for sample in samples:
         together.setdefault((sample.query, int(sample.at // _MINUTE)), []).append(sample)
     for (query, _), mine in together.items():
         dimensions = {"job": job} | ({} if query is None else {"query": query})
         at = datetime.fromtimestamp(max(sample.at for sample in mine), UTC)
-        for name, values in _values(mine).items():
+        for name, values in _values_by_metric(mine).items():
             pairs = list(values.items())
             for first in range(0, len(pairs), MOST_VALUES):
                 part = pairs[first : first + MOST_VALUES]
@@ -119,7 +119,7 @@ def _data(job: str, samples: Sequence[MetricSample]) -> Iterator[dict[str, Any]]
                 }
 
 
-def _values(samples: Sequence[MetricSample]) -> Mapping[str, Mapping[float, float]]:
+def _values_by_metric(samples: Sequence[MetricSample]) -> Mapping[str, Mapping[float, float]]:
     """Return each metric's values with their counts, rounded to milliseconds and thousandths of a record."""
     values: dict[str, defaultdict[float, float]] = defaultdict(lambda: defaultdict(float))
     for sample in samples:

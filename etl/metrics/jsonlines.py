@@ -12,7 +12,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from .progress import MetricSample
+from .trigger_metrics import MetricSample
 
 MOST_BYTES = 10 * 1024 * 1024
 KEPT = 4

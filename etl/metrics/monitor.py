@@ -19,7 +19,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from .background_writer import BackgroundWriter
-from .progress import BacklogSource, MetricSample, TriggerMeter
+from .trigger_metrics import BacklogSource, MetricSample, TriggerMeter
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -82,7 +82,7 @@ class Monitor:
         self._lost = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
-        self._put(MetricSample(time.time(), None, {"Starts": 1}))
+        self._put_sample(MetricSample(time.time(), None, {"Starts": 1}))
         self._thread.start()
 
     def watch(self, query: str, feed: SparkFeed) -> None:
@@ -94,7 +94,7 @@ class Monitor:
                 self._ended.append(before)
             else:
                 # A sample at the start, so that missing data from now on means silence.
-                self._put(MetricSample(time.time(), query, {"Triggers": 0}))
+                self._put_sample(MetricSample(time.time(), query, {"Triggers": 0}))
             meter = before[0] if before else TriggerMeter(query, self._origins.get(query, BacklogSource()))
             self._watched[query] = meter, feed
 
@@ -122,13 +122,13 @@ class Monitor:
             # One more poll after the request to close, for the batches that ended meanwhile.
             closing = self._closing.wait(self._poll_seconds)
             try:
-                self._look()
+                self._measure_new_triggers()
             except (Py4JJavaError, CapturedException):
                 self._lost += 1  # an error from Java; the next poll may succeed
             except (Py4JError, OSError):
                 return  # the JVM has ended, so there is nothing left to poll
 
-    def _look(self) -> None:
+    def _measure_new_triggers(self) -> None:
         with self._lock:
             watched = (*self._ended, *self._watched.values())
             self._ended.clear()
@@ -144,7 +144,7 @@ class Monitor:
         dropped, self._lost = self._lost, 0
         dropped += sum(pipe.take_dropped() for pipe in (*self._outputs, *self._others))
         if dropped:
-            self._put(MetricSample(time.time(), None, {"DroppedSamples": dropped}))
+            self._put_sample(MetricSample(time.time(), None, {"DroppedSamples": dropped}))
 
     def _listen(self) -> None:
         while True:
@@ -153,7 +153,7 @@ class Monitor:
             except queue.Empty:
                 return
             if event["event"] in _COUNTED:
-                self._put(MetricSample(time.time(), event.get("query"), {_COUNTED[event["event"]]: 1}))
+                self._put_sample(MetricSample(time.time(), event.get("query"), {_COUNTED[event["event"]]: 1}))
             else:
                 self._accounts[event["query"], event["batch"]] = event
 
@@ -171,9 +171,9 @@ class Monitor:
             except (KeyError, TypeError, ValueError):
                 self._lost += 1  # a source with another form of progress
             else:
-                self._put(sample)
+                self._put_sample(sample)
 
-    def _put(self, sample: MetricSample) -> None:
+    def _put_sample(self, sample: MetricSample) -> None:
         for pipe in self._outputs:
             pipe.put(sample)
 

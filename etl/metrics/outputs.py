@@ -15,7 +15,7 @@ from . import cloudwatch
 from .background_writer import BackgroundWriter
 from .jsonlines import JsonLines
 from .monitor import Monitor
-from .progress import BacklogSource, MetricSample
+from .trigger_metrics import BacklogSource, MetricSample
 
 
 class Console:
@@ -79,10 +79,12 @@ def open_monitor(
     if region is not None:
         sent = cloudwatch.CloudWatch(name, region, run.report).write
         gathered = cloudwatch.GATHER_SECONDS
-        outputs.append(BackgroundWriter("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_urgent))
+        outputs.append(
+            BackgroundWriter("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_is_urgent)
+        )
     if file := run.binds.get("metrics.file"):
-        outputs.append(BackgroundWriter("metrics-file", JsonLines(_file(file), name).write))
-    origins = {query.name: _origin(query) for query in run.job.queries}
+        outputs.append(BackgroundWriter("metrics-file", JsonLines(_metrics_file(file), name).write))
+    origins = {query.name: _backlog_source(query) for query in run.job.queries}
     monitor = Monitor(outputs, origins=origins, followers=followers, others=[console.pipe])
     run.report.add_listener(monitor.on_event)
     if file:
@@ -90,12 +92,12 @@ def open_monitor(
     return monitor
 
 
-def _urgent(sample: MetricSample) -> bool:
+def _is_urgent(sample: MetricSample) -> bool:
     """Return True for starts and failures, so that a job that dies soon after has reported them."""
     return "Starts" in sample.values or "QueryFailures" in sample.values
 
 
-def _origin(query: QuerySettings) -> BacklogSource:
+def _backlog_source(query: QuerySettings) -> BacklogSource:
     if isinstance(query, DeriveSettings):
         return BacklogSource()
     # For several sources one number cannot show whose limit was reached.
@@ -103,7 +105,7 @@ def _origin(query: QuerySettings) -> BacklogSource:
     return BacklogSource(counted=all(source.COUNTED for source in query.sources), limit=limit)
 
 
-def _file(name: str) -> Path:
+def _metrics_file(name: str) -> Path:
     path = Path(name)
     try:
         path.open("a").close()

@@ -27,11 +27,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
-from ..formats.decoding.rows import CHANGE
+from ..formats.decoding.decoded_rows import CHANGE
 from ..record.errors import SinkError
-from ..sinks.base import DELETED, ORDER, ListsOrders, Sink
+from ..sinks.base import DELETED, ORDER, ListsRowOrder, Sink
 from ..sinks.delivery.record_order import POSITION, replaces, with_position
-from ..sinks.delivery.versions import of_every_key
+from ..sinks.delivery.row_versions import of_every_key
 
 _AFTER = "_after"
 _LOGGED, _WHOLE, _DIGITS = 50, 63, 56
@@ -49,7 +49,7 @@ def as_rows(records: DataFrame) -> DataFrame:
     ----------
     records
         Good records of a landing table, with :data:`~etl.sinks.base.DELETED`, ``_position`` of
-        :func:`~etl.sinks.delivery.record_order.with_position` and :data:`~etl.formats.decoding.rows.CHANGE`.
+        :func:`~etl.sinks.delivery.record_order.with_position` and :data:`~etl.formats.decoding.decoded_rows.CHANGE`.
     """
     change = records.schema[CHANGE].dataType
     assert isinstance(change, StructType)
@@ -59,7 +59,7 @@ def as_rows(records: DataFrame) -> DataFrame:
     sided = records.where(~_is_truncate()).select(
         "*", F.explode(sides.otherwise(F.array(F.lit(True)))).alias(_AFTER)
     )
-    after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _place()
+    after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _position_struct()
     logged = F.col(CHANGE)["position"].isNotNull()
     removed = ~after | (logged & (F.col(CHANGE)["operation"] == DELETE))
     rank = F.when(removed, F.lit("0")).otherwise(F.lit("1"))
@@ -90,12 +90,12 @@ def truncates(records: DataFrame) -> list[str]:
 
 
 def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
-    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.versions.of_every_key`."""
+    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.row_versions.of_every_key`."""
     return of_every_key(_truncates(records), schema)
 
 
 def _truncates(records: DataFrame) -> DataFrame:
-    return with_position(records.where(_is_truncate())).select(_place().alias("_position"))
+    return with_position(records.where(_is_truncate())).select(_position_struct().alias("_position"))
 
 
 def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
@@ -115,10 +115,11 @@ def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFra
     """
     if not orders:
         return rows
-    if not isinstance(sink, ListsOrders):
+    if not isinstance(sink, ListsRowOrder):
         raise SinkError(
-            "the table was truncated at its source, and a sink of this kind cannot list its rows to delete them: empty it, and "
-            "have the connector skip truncates (skipped.operations=t)"
+            "the table was truncated in the source database, but a sink of this kind cannot list its rows to "
+            "delete them: delete the rows of the sink by hand, and let the connector skip truncates "
+            "(skipped.operations=t)"
         )
     later = rows.where(~is_older(orders))
     gone = (
@@ -138,7 +139,7 @@ def _is_truncate() -> Column:
     return F.col(CHANGE)["operation"].eqNullSafe(TRUNCATE)
 
 
-def _place() -> Column:
+def _position_struct() -> Column:
     """Return the place of a change, of the type of ``_position`` (:data:`~etl.sinks.delivery.record_order.POSITION`)."""
     change, own = F.col(CHANGE), F.col("_position")
     # Of two records of the same change, or of a snapshot's row and the change before it.

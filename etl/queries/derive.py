@@ -18,8 +18,8 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
 from ..commits.snapshots import added_files, commit_time, history_of
 from ..formats.changes.decoder import TRUNCATE
+from ..formats.decoding.decoded_rows import reasons_against_type
 from ..formats.decoding.routes import DELETE, rows_of_route
-from ..formats.decoding.rows import misfits
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
 from ..record import batch_accounts
@@ -30,10 +30,10 @@ from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
 from ..sinks.dead_letters import DeadLetters
 from ..sinks.delivery.kept_deletes import KeptDeletes
-from ..sinks.delivery.python_tasks import CountedRows
+from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position
-from ..sinks.delivery.result_keys import newest
-from ..sinks.delivery.versions import versions
+from ..sinks.delivery.result_keys import newest_of_each_key
+from ..sinks.delivery.row_versions import versions
 from . import change_order
 from .enrich import ReferenceTable
 
@@ -98,7 +98,7 @@ def good_records(landing: DataFrame, *, deletes: bool = False) -> DataFrame:
     return good.drop(*DEAD_LETTER)
 
 
-def read(
+def read_landing_table(
     spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH, *, deletes: bool = False
 ) -> DataFrame:
     """Open a landing table as a stream of its good records.
@@ -153,7 +153,7 @@ def naming_failed_transform(name: str, rows: DataFrame) -> Iterator[None]:
         where = f", {file}:{lines[-1]}" if lines else ""
         reason = describe(error).partition("\n")[0]
         raise StartError(
-            f"transform {name}{where}: {reason}; it is given {', '.join(rows.columns)}"
+            f"transform {name}{where}: {reason}; the columns of its input are {', '.join(rows.columns)}"
         ) from error
 
 
@@ -206,36 +206,43 @@ class EnrichThenTransform:
         if changes:
             rows = change_order.as_rows(rows)
         elif self.history:
-            raise StartError("history: true: the landing table has no changes of a database")
+            raise StartError(
+                "history: true needs a landing table that holds changes of a database, and this one does not"
+            )
         for reference in self.references:
             rows = reference.join(rows, reference.rows(rows))
         out = self.transform(rows)
         if not isinstance(out, DataFrame):
-            raise StartError(f"transform {self.name}: returned {type(out).__name__}, not a DataFrame")
+            raise StartError(
+                f"transform {self.name} must return a DataFrame, but returned {type(out).__name__}"
+            )
         carries = ("_position", DELETED) if self.latest_by else self.carries
         lost = [c for c in carries if c not in out.columns]
         if lost:
             whole = ", ".join(carries) if self.latest_by else "millrace.etl.record.envelope.CARRIED"
             raise StartError(
-                f"transform {self.name}: its result lacks {', '.join(lost)}; keep {whole} in its select"
+                f"transform {self.name}: its result lacks the columns {', '.join(lost)}; keep {whole} in "
+                "its select"
             )
         kinds = {f.name: f.dataType for f in out.schema.fields}
         retyped = [c for c in carries if c in _TYPES and kinds[c].simpleString() != _TYPES[c].simpleString()]
         if retyped:
             told = ", ".join(f"{c} {_TYPES[c].simpleString()}" for c in retyped)
-            raise StartError(f"transform {self.name}: its result must have {told}; do not change their types")
+            raise StartError(
+                f"transform {self.name}: its result must have the columns {told}; do not change their types"
+            )
         reserved = RESERVED if self.latest_by else (*RESERVED, DELETED)
         if taken := [c for c in reserved if c in kinds]:
             raise StartError(
                 f"transform {self.name}: column {', '.join(taken)} is reserved for the sink; rename it"
             )
-        if wrong := "; ".join(misfits(out.schema)):
-            raise StartError(f"transform {self.name}: no sink can hold its result: {wrong}")
+        if wrong := "; ".join(reasons_against_type(out.schema)):
+            raise StartError(f"transform {self.name}: no sink can store its result: {wrong}")
         if self.latest_by:
             last = (
                 versions(out, self.latest_by, self.name)
                 if self.history
-                else newest(out, self.latest_by, self.name, self.latest_order)
+                else newest_of_each_key(out, self.latest_by, self.name, self.latest_order)
             )
             # The lanes of changes are no partitions.
             out = observe(last.withColumn("_lanes", F.lit(False)) if changes else last).drop("_lanes")

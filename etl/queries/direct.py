@@ -30,10 +30,10 @@ from ..record.batch_accounts import Accounts, Reporter, row_count
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
 from ..sinks.base import STAGE, BatchPlace, Reread, Sink, WriteCounts, batch_place, refuse_nothing
-from ..sinks.delivery.python_tasks import CountedRows
+from ..sinks.delivery.python_task_writes import CountedRows
 from ..sources.base import ReplayedLeg
+from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, in_few_tasks
 from ..sources.leg_guards import offsets_of
-from ..sources.offsets import MOST_PARTITIONS, BatchOffsets, in_few_tasks
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import Overlap, overlap_with_derived_table, overlap_with_landing_table
 
@@ -195,7 +195,7 @@ class DirectBatchWriter:
         """Write a batch of several routes, decoded once and cached for its readers."""
         decoded = self.decoder.decode(with_hash_and_landing_time(letters.batch)).persist()
         try:
-            figures, with_good_records = _counted(decoded, self.rules)
+            figures, with_good_records = _count_batch(decoded, self.rules)
             good = decoded.where("_error IS NULL")
             done = []
             for route, place in zip(self.routes, places, strict=True):
@@ -225,7 +225,7 @@ class _DeadLetterWriter:
         self.append(lambda: in_landing_shape(self.batch, letters, self.decoder))
 
 
-def _counted(decoded: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
+def _count_batch(decoded: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
     """Count a batch, and return its routes with good records; the counting action also fills the cache."""
     bad = F.col("_error").isNotNull()
     aggregates = (F.count(F.lit(1)).alias("n"), F.expr("min(unix_micros(_arrived_at))").alias("oldest"))
@@ -275,8 +275,9 @@ def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> 
     stray = reasons.join(batch, [*envelope.IDENTITY], "left_anti").first()
     if stray is not None:
         raise AccountsError(
-            f"the sink refused row {stray['_id']} ({stray['_why']}), but the batch has no record with this _id: keep "
-            "_id in the transform, and append / and a number to it where the transform makes several rows of a record"
+            f"the sink refused row {stray['_id']} ({stray['_why']}), but the batch has no record with this "
+            "_id: keep _id in the transform, and append / and a number to it where the transform returns "
+            "several rows for a record"
         )
     chosen = with_hash_and_landing_time(batch).join(reasons, [*envelope.IDENTITY])
     bare = redact.redacted_payload(decoder, F.col("payload"))

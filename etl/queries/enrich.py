@@ -68,7 +68,7 @@ class ReferenceTable:
             The message lists all that is missing.
         """
         if not self.table.exists(spark):
-            raise StartError(f"enrichment: there is no table {self.table}")
+            raise StartError(f"enrichment: table {self.table} does not exist")
         columns = spark.table(str(self.table)).columns
         missing = sorted({*self.settings.on.values(), *self.settings.columns.values()} - set(columns))
         if missing:
@@ -88,12 +88,12 @@ class ReferenceTable:
         ours = tuple(kinds.get(column) for column in self.settings.on)
         loaded = self._loaded
         if loaded is None or self.clock() - loaded.read_at >= self.settings.refresh_seconds:
-            loaded = self._loaded = self._reloaded(stream.sparkSession, ours, loaded)
+            loaded = self._loaded = self._reload_if_changed(stream.sparkSession, ours, loaded)
             if loaded.ambiguous:
                 self.on_ambiguous(self.table, loaded.ambiguous)
         return loaded.rows.drop("_rows")
 
-    def _reloaded(
+    def _reload_if_changed(
         self, spark: SparkSession, ours: tuple[DataType | None, ...], loaded: Reference | None
     ) -> Reference:
         current = self.table.metadata(spark).currentSnapshot()
@@ -106,7 +106,9 @@ class ReferenceTable:
             loaded.rows.unpersist()
         return fresh
 
-    def _compared(self, table: DataFrame, ours: Sequence[DataType | None]) -> Iterator[Column]:
+    def _join_columns_as_compared(
+        self, table: DataFrame, ours: Sequence[DataType | None]
+    ) -> Iterator[Column]:
         """Yield the table's join columns in the type of Spark's comparison; keys that differ in their own type may be equal.
 
         Spark compares an INT of the stream with a text as INT: then ``7`` and ``007`` are one key.
@@ -122,8 +124,8 @@ class ReferenceTable:
                     same: Any = pairs.where(F.col("ours") == F.col("theirs"))
                 except CapturedException as error:
                     raise StartError(
-                        f"enrichment with {self.table}: {here} is {our.simpleString()}, which cannot be compared with "
-                        f"{there}, {kind.simpleString()}"
+                        f"enrichment with {self.table}: column {here} has type {our.simpleString()}, which "
+                        f"cannot be compared with {there}, of type {kind.simpleString()}"
                     ) from error
                 column = column.cast(
                     same._jdf.queryExecution().analyzed().condition().right().dataType().sql()
@@ -134,8 +136,10 @@ class ReferenceTable:
         self, spark: SparkSession, ours: tuple[DataType | None, ...], snapshot: int | None
     ) -> Reference:
         """Load the table; of several rows with one key the smallest is used, so records never double and runs agree."""
-        table, values = self._pinned(spark, snapshot), self.settings.columns
-        keys = [column.alias(f"_key_{i}") for i, column in enumerate(self._compared(table, ours))]
+        table, values = self._read_snapshot(spark, snapshot), self.settings.columns
+        keys = [
+            column.alias(f"_key_{i}") for i, column in enumerate(self._join_columns_as_compared(table, ours))
+        ]
         names = [f"_key_{i}" for i in range(len(keys))]
         value = F.struct(*(F.col(c).alias(new) for new, c in values.items())).alias("_value")
         grouped = (
@@ -150,7 +154,7 @@ class ReferenceTable:
         ambiguous = held.where(F.col("_rows") > 1).count()
         return Reference(held, snapshot, ambiguous, self.clock())
 
-    def _pinned(self, spark: SparkSession, snapshot: int | None) -> DataFrame:
+    def _read_snapshot(self, spark: SparkSession, snapshot: int | None) -> DataFrame:
         """Return the table at a snapshot: otherwise Spark reloads a cached table whenever the same application writes it."""
         if snapshot is None:
             return spark.table(str(self.table))

@@ -31,8 +31,8 @@ from ..record.cached_select import CachedSelect
 from ..record.errors import LossError
 from ..record.tables import nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
+from ..sources.batch_offsets import BatchOffsets, in_few_tasks
 from ..sources.leg_guards import LegGuards, Positions, offsets_of
-from ..sources.offsets import BatchOffsets, in_few_tasks
 from .offset_overlap import Overlap, overlap_with_landing_table
 
 MOST_READS = 3
@@ -211,22 +211,22 @@ class Lander:
             refused = next(filter(None, refusals), None)
             self._identified = CachedSelect(
                 lambda: [
-                    (_numbered() if refused is None else _distinct_or_failing(refused)).alias("_id"),
+                    (_repetition_number() if refused is None else _distinct_or_failing(refused)).alias("_id"),
                     *others,
                 ]
             )
         return self._identified.of(spread)
 
 
-def _alike() -> WindowSpec:
+def _is_exact_repetition() -> WindowSpec:
     # The hash comes first in the sort: texts with long common prefixes are slow to compare.
     return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", _CONTENT)
 
 
-def _numbered() -> Column:
+def _repetition_number() -> Column:
     # Records of an aggregate, for example, share its sequence number and are all in one batch. They are numbered by their
     # content, so each has the same identity in every replay.
-    place = F.row_number().over(_alike())
+    place = F.row_number().over(_is_exact_repetition())
     return F.when((place == 1) & _is_last(), F.col("_id")).otherwise(F.concat_ws("/", "_id", place))
 
 
@@ -239,4 +239,4 @@ def _distinct_or_failing(refused: str) -> Column:
 
 
 def _is_last() -> Column:
-    return F.lead("_source").over(_alike()).isNull()
+    return F.lead("_source").over(_is_exact_repetition()).isNull()

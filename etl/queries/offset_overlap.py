@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ..commits.look_ups import History, LookUp, LookUps
 from ..sinks.iceberg import may_match_files
-from ..sources.offsets import MOST_PARTITIONS, BatchOffsets, Range, any_of, offset_bound
+from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, any_of, offset_bound
 
 Ends = Mapping[str, int]
 """By partition, as in a batch's offsets (``stream/partition``): the offset from which on a table holds no records."""

@@ -12,10 +12,10 @@ from ..commits.batch_commits import source_digest
 from ..launch.settings import DirectSettings, JobSettings, LandSettings
 from ..launch.sources import Source, group_sources
 from ..record.job_run import JobRun
-from ..record.query import Reached
+from ..record.ready_query import IsEndReached
 from ..record.tables import Table
 from ..sources.base import Leg, ReplayedLeg, SourceContext, reader_of
-from ..sources.leg_guards import LegGuards, union
+from ..sources.leg_guards import LegGuards, union_of_legs
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OpenedSources:
         Opens all legs again, with the limits and secrets of that time.
     watch
         Check of a leg of which only a part is read; None for any other.
-    fix_end
+    determine_end
         Fixes the end of a bounded run in all legs; None if one of them cannot tell.
     """
 
@@ -43,13 +43,13 @@ class OpenedSources:
     guards: LegGuards
     reopen: Callable[[], DataFrame]
     watch: Callable[[], None] | None
-    fix_end: Callable[[], Reached] | None
+    determine_end: Callable[[], IsEndReached] | None
 
 
 def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
     """Return the short name by which commits of a query name its streams, topics and partitions."""
     ordered = (each for leg in group_sources(sources) for each in leg)
-    return source_digest([(each.position_source(job), each.own_name, each.part) for each in ordered])
+    return source_digest([(each.position_source(job), each.physical_name, each.part) for each in ordered])
 
 
 def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table) -> OpenedSources:
@@ -79,14 +79,14 @@ def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table
         tuple(leg.guard for leg in opened if leg.guard is not None),
     )
     watch = next((leg.watch for leg in opened if leg.watch is not None), None)
-    fixers = [leg.fix_end for leg in opened if leg.fix_end is not None]
+    fixers = [leg.determine_end for leg in opened if leg.determine_end is not None]
 
     def reopen() -> DataFrame:
-        return union([leg.open() for leg in opened])
+        return union_of_legs([leg.open() for leg in opened])
 
-    def fix_end() -> Reached:
+    def determine_end() -> IsEndReached:
         ends = [fixer() for fixer in fixers]
         return lambda batch: all(reached(batch) for reached in ends)
 
-    fixed = fix_end if len(fixers) == len(opened) else None
+    fixed = determine_end if len(fixers) == len(opened) else None
     return OpenedSources(reopen(), whole, guards, reopen, watch, fixed)

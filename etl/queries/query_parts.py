@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from ..formats.decoding.routes import rows_of_route
 from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, QuerySettings
 from ..launch.sinks import SinkSettings
-from ..metrics import ages
+from ..metrics import arrival_times
 from ..record import batch_accounts, envelope
 from ..record.errors import StartError
 from ..record.job_run import JobRun
@@ -50,7 +50,9 @@ def find_query(run: JobRun, command: str, name: str, kind: str, have: Iterable[F
     spark_settings.prepare(run.spark, run.job)
     by_name = {query.name: query for query in have}
     if name not in by_name:
-        raise StartError(f"{command}: the job has no such {kind}; it has: {', '.join(by_name) or 'none'}")
+        raise StartError(
+            f"{command}: the job has no {kind} of this name; it has: {', '.join(by_name) or 'none'}"
+        )
     return by_name[name]
 
 
@@ -86,7 +88,7 @@ def source_table(run: JobRun, query: str, name: str) -> Table:
     """
     landing = run.table(name)
     if not landing.exists(run.spark):
-        raise StartError(f"query {query}: there is no table {landing}; start the job that lands it first")
+        raise StartError(f"query {query}: table {landing} does not exist; start the job that writes it first")
     there = run.spark.table(str(landing)).columns
     lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in there]
     if lacking:
@@ -192,17 +194,17 @@ def open_derived_stream(
     StartError
         A table does not exist, or the transform does not fit.
     """
-    read = derive.read(run.spark, landing, most, deletes=bool(query.latest_by))
+    read = derive.read_landing_table(run.spark, landing, most, deletes=bool(query.latest_by))
     rows = rows_of_route(read, query.route, str(landing))
     if query.state is None:
         return rows
     join, joined = query.state.join, None
     if join is not None:
         other = source_table(run, query.name, join.source_table)
-        joined = rows_of_route(derive.read(run.spark, other, most), join.route, str(other))
+        joined = rows_of_route(derive.read_landing_table(run.spark, other, most), join.route, str(other))
     if query.state.key:
         # Results have no arrival time: the ages are those of the input records.
-        rows = ages.observe_arrivals(rows)
+        rows = arrival_times.observe_arrivals(rows)
     build = StatefulPart(query.state, compose.transform, compose.name)
     with derive.naming_failed_transform(compose.name, rows):
         return build(rows, joined)

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ..launch.settings import StateSettings, WatermarkSettings
-from ..metrics.progress import EARLY
+from ..metrics.trigger_metrics import EARLY
 from ..record.envelope import CARRIED, COLUMNS
 from ..record.errors import StartError
 from ..sinks.delivery.result_keys import result_identity
@@ -84,15 +84,18 @@ class StatefulPart:
         else:
             out = self.transform(rows)
         if not isinstance(out, DataFrame):
-            raise StartError(f"transform {self.name}: returned {type(out).__name__}, not a DataFrame")
+            raise StartError(
+                f"transform {self.name} must return a DataFrame, but returned {type(out).__name__}"
+            )
         return self._keyed(out) if self.settings.key else self._identified(out)
 
     def _identified(self, out: DataFrame) -> DataFrame:
         lost = [c for c in CARRIED if c not in out.columns]
         if lost:
             raise StartError(
-                f"transform {self.name}: its result lacks {', '.join(lost)}; keep millrace.etl.record.envelope.CARRIED in its "
-                "select, or name the columns that identify a result in state.key"
+                f"transform {self.name}: its result lacks the columns {', '.join(lost)}; keep "
+                "millrace.etl.record.envelope.CARRIED in its select, or name the columns that identify a "
+                "result in state.key"
             )
         join = self.settings.join
         if join is not None:
@@ -109,7 +112,8 @@ class StatefulPart:
         lacking = [c for c in self.settings.key if c not in out.columns]
         if lacking:
             raise StartError(
-                f"transform {self.name}: its result lacks {', '.join(lacking)}, named in state.key"
+                f"transform {self.name}: its result lacks the columns {', '.join(lacking)}, which "
+                "state.key names"
             )
         ours = sorted(c for c in out.columns if c.startswith("_"))
         if ours:

@@ -155,7 +155,9 @@ class Accounts:
         read = bad if self.read is None else self.read
         offered = self.written + refused if self.offered is None else self.offered
         if not 0 <= bad <= read or min(self.written, refused) < 0 or self.written + refused > offered:
-            raise AccountsError(f"the record counts of the batch do not add up, a defect of Millrace: {self}")
+            raise AccountsError(
+                f"internal error of Millrace: the record counts of the batch do not add up: {self}"
+            )
 
     @classmethod
     def of_landing(cls, read: int, landed: int, bad: int) -> Accounts:
@@ -218,7 +220,9 @@ class ReplayAccounts:
         settled = self.good + (self.filtered or 0)
         counts = (self.good, self.filtered or 0, self.bad, self.already)
         if self.letters != sum(counts) or min(counts) < 0 or not 0 <= self.landed - settled <= self.bad:
-            raise AccountsError(f"the record counts of the batch do not add up, a defect of Millrace: {self}")
+            raise AccountsError(
+                f"internal error of Millrace: the record counts of the batch do not add up: {self}"
+            )
 
     def fields(self) -> dict[str, int]:
         """Return the figures for the event of a replay."""

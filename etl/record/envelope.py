@@ -148,7 +148,9 @@ def with_bounded_arrival(
     ends = (planned - max(retention, DAYS_KEPT), planned + timedelta(days=1), planned)
     times = ", ".join(map(_micros, (*ends, planned)))
     # All values that differ between batches, in one call into the JVM.
-    return _within(tuple(topics or ())).of(records.withColumn(_ENDS, F.expr(f"array({times})")))
+    return _bounded_arrival_columns(tuple(topics or ())).of(
+        records.withColumn(_ENDS, F.expr(f"array({times})"))
+    )
 
 
 _ENDS = "_ends"
@@ -156,7 +158,7 @@ _ENDS = "_ends"
 
 
 @cache
-def _within(topics: tuple[str, ...]) -> CachedSelect:
+def _bounded_arrival_columns(topics: tuple[str, ...]) -> CachedSelect:
     # No identity is empty. The optimizer knows that none is null; with that condition it would inline the array's elements.
     low, high, at = (f"{_ENDS}[CASE WHEN _id = '' THEN 3 ELSE {n} END]" for n in range(3))
     own = f"(unix_micros(_arrived_at) BETWEEN {low} AND {high})"

@@ -37,7 +37,7 @@ def read_text(spark: SparkSession, url: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise DamagedFileError(f"{url}: not UTF-8: byte {error.start}") from error
+        raise DamagedFileError(f"{url} is not UTF-8 text (byte {error.start})") from error
 
 
 def read_bytes(spark: SparkSession, url: str) -> bytes:
@@ -58,7 +58,7 @@ def read_bytes(spark: SparkSession, url: str) -> bytes:
         It cannot be read.
     """
     jvm: Any = spark._jvm
-    with _at(spark, url) as (path, files), closing(files.open(path)) as stream:
+    with _path_and_file_system(spark, url) as (path, files), closing(files.open(path)) as stream:
         return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
 
 
@@ -72,15 +72,15 @@ def write_text(spark: SparkSession, url: str, text: str) -> None:
     OSError
         It cannot be written; an old file is unchanged.
     """
-    with _at(spark, url) as (path, files):
+    with _path_and_file_system(spark, url) as (path, files):
         if files.getScheme() == "file":
-            _replace(Path(str(path.toUri().getPath())), text)
+            _write_and_rename(Path(str(path.toUri().getPath())), text)
             return
         with closing(files.create(path, True)) as stream:
             stream.write(bytearray(text.encode()))
 
 
-def _replace(path: Path, text: str) -> None:
+def _write_and_rename(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f".{path.name}.half")
     half.write_text(text, encoding="utf-8", newline="")
@@ -97,7 +97,7 @@ def delete(spark: SparkSession, url: str) -> None:
     OSError
         It cannot be deleted.
     """
-    with _at(spark, url) as (path, files):
+    with _path_and_file_system(spark, url) as (path, files):
         files.delete(path, True)
 
 
@@ -110,7 +110,7 @@ def list_names(spark: SparkSession, url: str) -> list[str]:
         It cannot be read.
     """
     try:
-        with _at(spark, url) as (path, files):
+        with _path_and_file_system(spark, url) as (path, files):
             return sorted(str(status.getPath().getName()) for status in files.listStatus(path))
     except FileNotFoundError:
         return []
@@ -126,12 +126,12 @@ def modified_at(spark: SparkSession, url: str) -> datetime:
     OSError
         It cannot be read.
     """
-    with _at(spark, url) as (path, files):
+    with _path_and_file_system(spark, url) as (path, files):
         return datetime.fromtimestamp(files.getFileStatus(path).getModificationTime() / 1000, tz=UTC)
 
 
 @contextmanager
-def _at(spark: SparkSession, url: str) -> Iterator[tuple[Any, Any]]:
+def _path_and_file_system(spark: SparkSession, url: str) -> Iterator[tuple[Any, Any]]:
     """Yield a URL as the JVM's path, and its file system, whose errors become Python's."""
     jvm: Any = spark._jvm
     try:

@@ -35,7 +35,7 @@ class Change:
     says: str
 
 
-def changes(current: StructType, target: StructType) -> list[Change]:
+def column_changes(current: StructType, target: StructType) -> list[Change]:
     """Return the changes that make a table's columns those that will be written.
 
     Parameters
@@ -43,13 +43,13 @@ def changes(current: StructType, target: StructType) -> list[Change]:
     target
         Columns that will be written.
     """
-    return list(_fields(current, target, ()))
+    return list(_field_changes(current, target, ()))
 
 
 def stored_type(kind: DataType) -> str:
     """Return a type as Iceberg stores it, in SQL: Iceberg has no integers below 32 bits and no text lengths."""
     if isinstance(kind, StructType):
-        return f"struct<{','.join(f'{_name(f.name)}:{stored_type(f.dataType)}' for f in kind.fields)}>"
+        return f"struct<{','.join(f'{_sql_name(f.name)}:{stored_type(f.dataType)}' for f in kind.fields)}>"
     if isinstance(kind, ArrayType):
         return f"array<{stored_type(kind.elementType)}>"
     if isinstance(kind, MapType):
@@ -59,42 +59,42 @@ def stored_type(kind: DataType) -> str:
     return re.sub(r"^(varchar|char)\(\d+\)$", "string", kind.simpleString())
 
 
-def _name(name: str) -> str:
+def _sql_name(name: str) -> str:
     """Return the name of a field, quoted if SQL requires it."""
-    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else _quoted((name,))
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else _sql_path((name,))
 
 
-def _fields(current: StructType, target: StructType, path: tuple[str, ...]) -> Iterator[Change]:
+def _field_changes(current: StructType, target: StructType, path: tuple[str, ...]) -> Iterator[Change]:
     columns = {f.name: f for f in current.fields}
     for field in target.fields:
         here = (*path, field.name)
         if field.name not in columns:
             kind = stored_type(field.dataType)
             yield Change(
-                ".".join(here), f"ADD COLUMN {_quoted(here)} {kind}", f"lacks {'.'.join(here)} {kind}"
+                ".".join(here), f"ADD COLUMN {_sql_path(here)} {kind}", f"lacks {'.'.join(here)} {kind}"
             )
         else:
-            yield from _type(columns[field.name].dataType, field.dataType, here)
+            yield from _type_changes(columns[field.name].dataType, field.dataType, here)
     for name in columns.keys() - {f.name for f in target.fields}:
         gone = ".".join((*path, name))
         yield Change(gone, None, f"has column {gone}, which the schema lacks")
 
 
-def _type(current: DataType, target: DataType, path: tuple[str, ...]) -> Iterator[Change]:
+def _type_changes(current: DataType, target: DataType, path: tuple[str, ...]) -> Iterator[Change]:
     if stored_type(current) == stored_type(target):
         return
     if isinstance(current, StructType) and isinstance(target, StructType):
-        yield from _fields(current, target, path)
+        yield from _field_changes(current, target, path)
         return
     if isinstance(current, ArrayType) and isinstance(target, ArrayType):
-        yield from _type(current.elementType, target.elementType, (*path, "element"))
+        yield from _type_changes(current.elementType, target.elementType, (*path, "element"))
         return
     if (
         isinstance(current, MapType)
         and isinstance(target, MapType)
         and stored_type(current.keyType) == stored_type(target.keyType)
     ):
-        yield from _type(current.valueType, target.valueType, (*path, "value"))
+        yield from _type_changes(current.valueType, target.valueType, (*path, "value"))
         return
     name, old, new = ".".join(path), stored_type(current), stored_type(target)
     wider = (old, new) in _WIDER or (
@@ -103,9 +103,9 @@ def _type(current: DataType, target: DataType, path: tuple[str, ...]) -> Iterato
         and current.scale == target.scale
         and current.precision < target.precision
     )
-    statement = f"ALTER COLUMN {_quoted(path)} TYPE {new}" if wider else None
+    statement = f"ALTER COLUMN {_sql_path(path)} TYPE {new}" if wider else None
     yield Change(name, statement, f"has {name} as {old}, not {new}")
 
 
-def _quoted(path: tuple[str, ...]) -> str:
+def _sql_path(path: tuple[str, ...]) -> str:
     return ".".join(f"`{name.replace('`', '``')}`" for name in path)

@@ -80,7 +80,10 @@ class Table:
         """
         parts = [catalog, *name.split(".")]
         if len(parts) != 3 or not all(_NAME.fullmatch(p) for p in parts):
-            raise StartError(f"table {name!r} in catalog {catalog!r}: write database.table, plain names")
+            raise StartError(
+                f"table {name!r} in catalog {catalog!r}: write the name as database.table, each part with "
+                "letters, digits and _ only"
+            )
         return cls(*parts)
 
     def __str__(self) -> str:
@@ -108,7 +111,7 @@ def load_table(spark: SparkSession, table: str) -> Any:
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
 
 
-def ensure(
+def create_or_evolve(
     spark: SparkSession,
     table: Table,
     schema: StructType,
@@ -137,7 +140,7 @@ def ensure(
         The table exists with other columns or types; it was not altered.
     """
     if table.exists(spark):
-        _fit(spark, table, schema, report)
+        _evolve_or_refuse(spark, table, schema, report)
         return
     # Spark first asks whether the database exists, so a role needs no right to create one.
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.catalog}.{table.database}")
@@ -158,17 +161,19 @@ def ensure(
     except JVM_ERRORS as error:
         if not _UNSUPPORTED & {cause.getClass().getSimpleName() for cause in causes(error)}:
             raise
-        raise StartError(f"table {table} cannot have the columns {ddl}: {describe(error)}") from error
+        raise StartError(
+            f"table {table} cannot be altered to have the columns {ddl}: {describe(error)}"
+        ) from error
 
 
-def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter | None) -> None:
-    changes = schema_evolution.changes(spark.table(str(table)).schema, schema)
+def _evolve_or_refuse(spark: SparkSession, table: Table, schema: StructType, report: Reporter | None) -> None:
+    changes = schema_evolution.column_changes(spark.table(str(table)).schema, schema)
     refused = [change.says for change in changes if change.statement is None]
     if refused:
         raise StartError(
-            f"table {table}: {'; '.join(refused)}. A field may be added, and a number made wider (INT to BIGINT, "
-            "FLOAT to DOUBLE, DECIMAL of more digits). Revert any other change, or add a field beside the old one, "
-            "or name another table and replay into it"
+            f"table {table}: {'; '.join(refused)}. A field can be added, and a number made wider (INT to "
+            "BIGINT, FLOAT to DOUBLE, DECIMAL of more digits). Revert any other change, add a field beside "
+            "the old one, or name another table and replay into it"
         )
     # Names and types come from a schema that Spark has parsed, and names are quoted.
     statements = [str(change.statement) for change in changes]
@@ -180,7 +185,7 @@ def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter
         )
 
 
-def check(spark: SparkSession, table: Table, schema: StructType) -> None:
+def refuse_other_columns(spark: SparkSession, table: Table, schema: StructType) -> None:
     """Refuse a table whose columns differ from those that will be written.
 
     Raises
@@ -188,10 +193,12 @@ def check(spark: SparkSession, table: Table, schema: StructType) -> None:
     StartError
         The message lists columns that are missing, of another type, or unknown.
     """
-    problems = [change.says for change in schema_evolution.changes(spark.table(str(table)).schema, schema)]
+    problems = [
+        change.says for change in schema_evolution.column_changes(spark.table(str(table)).schema, schema)
+    ]
     if problems:
         raise StartError(
-            f"table {table}: {'; '.join(problems)}. Start the job, which makes it fit where that is safe"
+            f"table {table}: {'; '.join(problems)}. Start the job: it alters the table where that is safe"
         )
 
 

@@ -86,7 +86,9 @@ class Backfiller:
         assert request.until is not None, "a landing table is read by time"
         if landed is not None:
             for since, until in backfill_steps(request, STEP, whole=True):
-                for name, count in self._step(landed, since, until, replace=request.replace).items():
+                for name, count in self._backfill_range(
+                    landed, since, until, replace=request.replace
+                ).items():
                     totals[name] += count
         self.report.emit(
             "backfilled",
@@ -99,7 +101,9 @@ class Backfiller:
         )
         return 0
 
-    def _step(self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool) -> dict[str, int]:
+    def _backfill_range(
+        self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool
+    ) -> dict[str, int]:
         begun = batch_accounts.now()
         within = arrived_between(since, until)
         rows = rows_of_route(good_records(landed.where(within)), self.route, str(self.landing))
@@ -110,7 +114,7 @@ class Backfiller:
         out = self.compose(read.observe(rows))
         replaced = 0
         if replace:
-            offered, replaced = self._replace(out, since, until)
+            offered, replaced = self._replace_range(out, since, until)
             written = offered
         else:
             appended = self.sink.append(out, LookUp(within))
@@ -126,7 +130,7 @@ class Backfiller:
         )
         return counts
 
-    def _replace(self, rows: DataFrame, since: datetime, until: datetime) -> tuple[int, int]:
+    def _replace_range(self, rows: DataFrame, since: datetime, until: datetime) -> tuple[int, int]:
         """Replace the table's rows of a range, in one transaction.
 
         Row by row: a file may also hold records of other hours, and Iceberg overwrites only complete files. So old

@@ -45,7 +45,7 @@ def of_files(name: str) -> Parts:
             raise StartError(
                 f"--from {request.origin}: "
                 + (
-                    f"{large[0]} is above {LARGEST_BYTES >> 20} MiB: cut it"
+                    f"file {large[0]} is larger than {LARGEST_BYTES >> 20} MiB, the limit: split it"
                     if large
                     else "there are no files"
                 )
@@ -54,7 +54,7 @@ def of_files(name: str) -> Parts:
             # A name may hold characters of a glob pattern.
             file = spark.read.format("binaryFile").load(re.sub(r"([\[\]{}*?\\])", r"\\\1", path))
             lines = spark.createDataFrame(
-                file.select("path", "modificationTime", "content").rdd.flatMap(_lines), _LINES
+                file.select("path", "modificationTime", "content").rdd.flatMap(_lines_of_file), _LINES
             )
             number = F.col("line").cast("string")
             records = lines.select(
@@ -72,7 +72,7 @@ def of_files(name: str) -> Parts:
     return parts
 
 
-def _lines(file: Any) -> Iterator[tuple[str, int, datetime, bytearray]]:
+def _lines_of_file(file: Any) -> Iterator[tuple[str, int, datetime, bytearray]]:
     path, modified, content = file
     lines = (gzip.decompress(content) if path.endswith(".gz") else bytes(content)).split(b"\n")
     # The last line ends with the file; an empty line between others is a record, and a bad one.

@@ -72,7 +72,7 @@ class LandingBackfiller:
         totals = {"read": 0, "written": 0, "bad": 0}
         for part in self.parts(spark, request):
             at = batch_accounts.now()
-            appended = self._landed(part)
+            appended = self._land_part(part)
             counts = {
                 "read": appended.offered,
                 "written": appended.written,
@@ -99,7 +99,7 @@ class LandingBackfiller:
         )
         return 0
 
-    def _landed(self, part: BackfillPart) -> AppendResult:
+    def _land_part(self, part: BackfillPart) -> AppendResult:
         try:
             return self._append(part.records, self.decoder, part.bound)
         except Exception as error:
@@ -132,16 +132,18 @@ def landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBackfill
     asked = f"--backfill {request.query} --from {request.origin}"
     query = find_query(run, asked, request.query, "land query", have)
     [route] = query.routes
-    parts = _parts(run, query.name, route, request)
+    parts = _parts_of_source(run, query.name, route, request)
     table = run.table(query.table)
     if not table.exists(spark):
-        raise StartError(f"--backfill {query.name}: there is no table {table}: start the job, which makes it")
+        raise StartError(
+            f"--backfill {query.name}: table {table} does not exist; start the job, which creates it"
+        )
     decoder = decoder_of(spark, route)
-    tables.check(spark, table, land.table_schema(decoder.schema))
+    tables.refuse_other_columns(spark, table, land.table_schema(decoder.schema))
     return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), run.report)
 
 
-def _parts(run: JobRun, query: str, route: RouteSettings, request: BackfillRequest) -> Parts:
+def _parts_of_source(run: JobRun, query: str, route: RouteSettings, request: BackfillRequest) -> Parts:
     source = route.source
     if request.origin != "stream":
         if not route.format.in_lines:

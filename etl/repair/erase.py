@@ -85,7 +85,7 @@ class Erasure:
 
     @property
     def name(self) -> str:
-        """See :class:`etl.maintenance.table_services.TableTask`."""
+        """See :class:`etl.maintenance.table_maintenance.TableTask`."""
         return "erase"
 
     @property
@@ -108,11 +108,11 @@ class Erasure:
             return
         except ValueError as error:
             raise OSError(f"{self.folder}/request.json: {error}") from error
-        answer = self._answer(spark, request)
+        answer = self._read_answer(spark, request)
         if answer["state"] in ("previewed", "refused"):
             if not request.apply:
                 return
-            answer = _new(request)
+            answer = _new_answer(request)
         if answer["state"] != "done":
             condition = Condition(spark, request.where)
             result, left_out, problems = erasure_targets(spark, self.job, condition)
@@ -123,26 +123,26 @@ class Erasure:
                 self._erase(spark, condition, result, answer)
             else:
                 # Whoever can write a request can leave out the command's preview.
-                answer = _preview(spark, condition, result, answer, self.job.erase_share)
+                answer = _count_matches(spark, condition, result, answer, self.job.erase_share)
                 if request.apply and answer["wide"]:
                     answer |= {"state": "refused", "problems": answer["wide"]}
                 elif request.apply and answer["state"] == "previewed":
-                    answer = _new(request)
+                    answer = _new_answer(request)
                     self._erase(spark, condition, result, answer)
             self._write(spark, answer)
         if answer["state"] == "done":
             # The record first: the request is deleted only when everything is done.
-            self._keep(spark, request, answer)
+            self._write_history_record(spark, request, answer)
             hadoop_files.delete(spark, f"{self.folder}/request.json")
 
-    def _answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
+    def _read_answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
         """Return the progress of an erasure, from the last answer written."""
         try:
             content: dict[str, Any] = json.loads(
                 hadoop_files.read_text(spark, f"{self.folder}/{request.id}.json")
             )
         except (FileNotFoundError, ValueError):
-            return _new(request)
+            return _new_answer(request)
         return content
 
     def _write(self, spark: SparkSession, answer: Mapping[str, Any]) -> None:
@@ -174,7 +174,9 @@ class Erasure:
             self.report.emit("erasure_waits", erasure=answer["id"], why=waiting, at=at)
         self._waiting = waiting
 
-    def _keep(self, spark: SparkSession, request: EraseRequest, answer: Mapping[str, Any]) -> None:
+    def _write_history_record(
+        self, spark: SparkSession, request: EraseRequest, answer: Mapping[str, Any]
+    ) -> None:
         """Write the record of the erasure to the lake; the content is the same if a killed job repeats it."""
         record = {
             **{key: answer[key] for key in ("id", "begun_at", "tables")},
@@ -186,7 +188,7 @@ class Erasure:
         }
         if request.keep_condition:
             record["condition"] = request.where
-        for place in {self._place(spark, name) for name in answer["tables"]}:
+        for place in {self._parent_folder(spark, name) for name in answer["tables"]}:
             url = f"{place}/{RECORDS}/{self.job.job}/{request.id}.json"
             hadoop_files.write_text(spark, url, json.dumps(record, indent=2))
         rows = {name: state["rows"] for name, state in answer["tables"].items()}
@@ -195,14 +197,14 @@ class Erasure:
         # The whole record again: a job can write to its log, but not change what stands in it.
         self.report.emit("erased", erasure=request.id, rows=rows, record=record, **times)
 
-    def _place(self, spark: SparkSession, name: str) -> str:
+    def _parent_folder(self, spark: SparkSession, name: str) -> str:
         """Return the parent folder of a table's folder."""
         catalog, rest = name.split(".", 1)
         location = str(Table.of(catalog, rest).metadata(spark).location())
         return location.rstrip("/").rpartition("/")[0]
 
 
-def _new(request: EraseRequest) -> dict[str, Any]:
+def _new_answer(request: EraseRequest) -> dict[str, Any]:
     return {
         "id": request.id,
         "state": "new",
@@ -219,14 +221,14 @@ class _TooManyError(Exception):
     """A condition matches more of a table than an erasure may."""
 
 
-def _wide(name: str, matching: int, total: int, share: float) -> str | None:
+def _too_many_matches(name: str, matching: int, total: int, share: float) -> str | None:
     """Return what is wrong if so many rows of a table match: a person has few, and a wrong condition often matches many."""
     if matching <= share * total:
         return None
     return f"{name}: {matching:,} of {total:,} rows, more than {100 * share:.4g}%"
 
 
-def _preview(
+def _count_matches(
     spark: SparkSession,
     condition: Condition,
     targets: tuple[Target, ...],
@@ -250,7 +252,9 @@ def _preview(
         # Such as a text that is no number, which shows only when rows are read.
         return {**answer, "state": "refused", "problems": [f"{target.table}: {first_line(error)}"]}
     counts = {name: (each["rows"] + each["dead_letters"], each["of"]) for name, each in tables.items()}
-    wide = [line for name, each in counts.items() if (line := _wide(name, *each, share)) is not None]
+    wide = [
+        line for name, each in counts.items() if (line := _too_many_matches(name, *each, share)) is not None
+    ]
     return {**answer, "state": "previewed", "tables": tables, "wide": wide}
 
 
@@ -268,10 +272,10 @@ class _Step:
     def advance(self) -> str | None:
         """Do the step, and return the reason to wait; None if the next step is possible at once."""
         if self.state["step"] == "erase":
-            reason = self._behind(self.target.sources)
+            reason = self._unerased_source(self.target.sources)
             if reason is not None:
                 return reason
-            self._remove()
+            self._erase_matches()
             planned = {url: Checkpoint(url).planned_batch(self.spark) for url in self.target.writers}
             # A batch that had read the old records may still commit them; the next batch has none of them.
             self.state["in_flight"] = {url: n for url, n in planned.items() if n is not None}
@@ -281,7 +285,7 @@ class _Step:
                 done = Checkpoint(url).last_committed_batch(self.spark)
                 if done is None or done < number:
                     return f"{url} has yet to commit batch {number}"
-            self._remove()
+            self._erase_matches()
             self.state["mark"] = mark_erasure(self.spark, self.target.table, self.answer["id"])
             self.state["step"] = "past" if self.target.kept else "done"
         elif self.state["step"] == "past":
@@ -294,7 +298,7 @@ class _Step:
             self.state["step"] = "done"
         return None
 
-    def _behind(self, sources: tuple[tuple[Table, str], ...]) -> str | None:
+    def _unerased_source(self, sources: tuple[tuple[Table, str], ...]) -> str | None:
         """Return the landing table that is not erased yet, or that may still bring erased records to this one; None for none."""
         for landing, checkpoint in sources:
             # The answer also has the mark of this job's own table: after a long stop it may have expired in the table.
@@ -306,7 +310,7 @@ class _Step:
                 return f"{checkpoint} has yet to read past snapshot {result} of {landing}"
         return None
 
-    def _remove(self) -> None:
+    def _erase_matches(self) -> None:
         """Erase the rows that match now; count them before, in case the job is killed between the commit and its note.
 
         Raises
@@ -316,7 +320,7 @@ class _Step:
         """
         matches = self.target.matches(self.spark, self.condition)
         count = matches.matching_rows
-        wide = _wide(str(self.target.table), count, matches.total, self.erasure.job.erase_share)
+        wide = _too_many_matches(str(self.target.table), count, matches.total, self.erasure.job.erase_share)
         if wide is not None:
             raise _TooManyError(wide)
         self.state["rows"] += max(0, self.state.pop("under_way", 0) - count)

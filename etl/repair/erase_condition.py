@@ -60,16 +60,20 @@ class Condition:
         try:
             nodes = list(_nodes(self._tree))
         except (CapturedException, Py4JJavaError) as error:
-            raise ConditionError(f"not an SQL condition: {first_line(error)}") from error
-        if any("Subquery" in _kind(node) or _kind(node) == "Exists" for node in nodes):
-            raise ConditionError("it has a subquery; write the values into the condition")
+            raise ConditionError(f"the condition is not valid in Spark SQL: {first_line(error)}") from error
+        if any("Subquery" in _node_type(node) or _node_type(node) == "Exists" for node in nodes):
+            raise ConditionError(
+                "the condition has a subquery; write the values themselves into the condition"
+            )
         if not self.columns:
-            raise ConditionError("it names no column, so it is true of every record or of none")
+            raise ConditionError("the condition names no column, so it is true for every record or for none")
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns of a table that it names; for a field in a struct, the struct."""
-        names = [str(n.nameParts().head()) for n in _nodes(self._tree) if _kind(n) == "UnresolvedAttribute"]
+        names = [
+            str(n.nameParts().head()) for n in _nodes(self._tree) if _node_type(n) == "UnresolvedAttribute"
+        ]
         return tuple(dict.fromkeys(names))
 
     def missing_columns(self, schema: StructType) -> tuple[str, ...]:
@@ -87,12 +91,12 @@ class Condition:
                 return f"the condition has type {kind.simpleString()}; it must be BOOLEAN"
             checked = rows.where(F.expr(self.where))
             expression = checked._jdf.queryExecution().analyzed().expressions().head()
-            unsteady = [k for k in map(_kind, _nodes(expression)) if _CHANGES_WITH_TIME.fullmatch(k)]
+            unsteady = [k for k in map(_node_type, _nodes(expression)) if _CHANGES_WITH_TIME.fullmatch(k)]
             if unsteady or not expression.deterministic():
                 return "the condition may change its value between statements; write the value in place of the function"
-            if _none(rows.where(~F.coalesce(F.expr(self.where), F.lit(False)))):
+            if _is_known_empty(rows.where(~F.coalesce(F.expr(self.where), F.lit(False)))):
                 return "the condition is true of every record"
-            if _none(checked):
+            if _is_known_empty(checked):
                 return "the condition is true of no record"
         except (CapturedException, Py4JJavaError) as error:
             return first_line(error)
@@ -120,34 +124,34 @@ class Condition:
             SQL, never null; None if there is no value to search: other comparisons than ``=`` and ``IN`` cannot be
             checked by text. If such a comparison is combined with an equality by ``AND``, the equality alone decides.
         """
-        return _text(self._tree, columns, words)
+        return _text_search(self._tree, columns, words)
 
 
-def _text(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
-    kind, children = _kind(node), _children(node)
+def _text_search(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
+    kind, children = _node_type(node), _children(node)
     if kind in ("And", "Or"):
-        sides = [result for child in children if (result := _text(child, columns, words)) is not None]
+        sides = [result for child in children if (result := _text_search(child, columns, words)) is not None]
         # In `a OR b` a side that cannot be checked is ignored; in `a AND b` the other side decides.
         return f"({f' {kind.upper()} '.join(sides)})" if sides else None
     if kind in ("EqualTo", "EqualNullSafe", "In"):
-        values = [value for child in children if (value := _value(child)) is not None]
-        places = [_holds(column, value, words) for value in values for column in columns]
+        values = [value for child in children if (value := _literal_text(child)) is not None]
+        places = [_contains_text(column, value, words) for value in values for column in columns]
         return f"({' OR '.join(places)})" if places else None
     return None
 
 
-def _value(node: Any) -> str | None:
+def _literal_text(node: Any) -> str | None:
     """Return a literal's text; None for any other node, and for a text of less than two characters."""
-    if _kind(node) != "Literal" or node.value() is None:
+    if _node_type(node) != "Literal" or node.value() is None:
         return None
     # A timestamp is stored as a number, and true or a single character is in every payload.
     text = str(node.value()) if node.dataType().typeName() in _TOLD else ""
     return text if len(text) > 1 else None
 
 
-def _holds(column: str, value: str, words: bool) -> str:
+def _contains_text(column: str, value: str, words: bool) -> str:
     # Bytes are compared as Latin-1, which has a character for each byte.
-    pattern = "".join(map(_spellings, value))
+    pattern = "".join(map(_json_spellings_pattern, value))
     if words:
         pattern = f"(?<![.{_WORD}])(?:{pattern})(?![{_WORD}]|[.][{_WORD}])"
     # In digits, because the meaning of a backslash in SQL depends on the session (spark.sql.parser.escapedStringLiterals).
@@ -155,7 +159,7 @@ def _holds(column: str, value: str, words: bool) -> str:
     return f"coalesce(decode({column}, 'ISO-8859-1') RLIKE decode(unhex('{digits}'), 'UTF-8'), false)"
 
 
-def _spellings(character: str) -> str:
+def _json_spellings_pattern(character: str) -> str:
     """Return a pattern of a character in all forms that JSON allows: writers differ in what they escape, and in the case of digits."""
     units = character.encode("utf-16-be").hex()
     coded = "".join(rf"\\u(?i:{units[at : at + 4]})" for at in range(0, len(units), 4))
@@ -163,7 +167,7 @@ def _spellings(character: str) -> str:
     return f"(?:{re.escape(character.encode().decode('latin-1'))}|{coded}|{short})"
 
 
-def _none(rows: DataFrame) -> bool:
+def _is_known_empty(rows: DataFrame) -> bool:
     """Check that Spark knows, without an action, that no row is left."""
     most = rows._jdf.queryExecution().optimizedPlan().maxRows()
     return bool(most.isDefined()) and int(most.get()) == 0
@@ -180,7 +184,7 @@ def _children(node: Any) -> list[Any]:
     return [children.apply(i) for i in range(children.size())]
 
 
-def _kind(node: Any) -> str:
+def _node_type(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 

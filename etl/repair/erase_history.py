@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import read_states
 from ..commits.snapshots import commit_time, history_of
-from ..maintenance.table_services import call, first_row, sql_timestamp
+from ..maintenance.table_maintenance import call, first_row, sql_timestamp
 from ..record.tables import Table
 
 MARK = "millrace.erasure"

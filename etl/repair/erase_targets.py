@@ -123,11 +123,11 @@ class Target:
         _without_conflicts(spark, self.table)
         for sql, _ in self._conditions(spark, condition):
             if self.kind == "landing":
-                spark.sql(f"UPDATE {self.table} AS t SET {self._emptied(spark, erasure)} WHERE {sql}")  # noqa: S608 - as above
+                spark.sql(f"UPDATE {self.table} AS t SET {self._set_clause(spark, erasure)} WHERE {sql}")  # noqa: S608 - as above
             else:
                 spark.sql(f"DELETE FROM {self.table} AS t WHERE {sql}")  # noqa: S608 - as above
 
-    def _emptied(self, spark: SparkSession, erasure: str) -> str:
+    def _set_clause(self, spark: SparkSession, erasure: str) -> str:
         known = {"_stage": f"'{ERASED}'", "_error": f"'erased: {erasure}'"}
         fields = spark.table(str(self.table)).schema.fields
         return ", ".join(
@@ -204,7 +204,7 @@ def erasure_targets(
     except ConditionError as error:
         return (), [], [str(error)]
     result, left_out, problems = [], [], []
-    for target in _written(job):
+    for target in _tables_of_job(job):
         if not target.table.exists(spark):
             continue
         schema = spark.table(str(target.table)).schema
@@ -245,7 +245,7 @@ def has_record_identity(schema: StructType) -> bool:
     return {"_id", "_source", "_arrived_at"} <= set(schema.fieldNames())
 
 
-def _written(job: JobSettings) -> tuple[Target, ...]:
+def _tables_of_job(job: JobSettings) -> tuple[Target, ...]:
     """Return the tables of a job's queries, each once."""
     readers_by_table = {one.table: one.readers for one in job.upkeep.tables} if job.upkeep is not None else {}
     targets: dict[str, Target] = {}

@@ -68,7 +68,8 @@ def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[s
             raise StartError(f"--corrected {url}: line {number}: {error}") from error
         if root_identity(identity, mark) in roots:
             raise StartError(
-                f"--corrected {url}: line {number}: {identity} occurs a second time; keep one of the lines"
+                f"--corrected {url}: line {number}: identity {identity} occurs a second time; keep one "
+                "of the lines"
             )
         roots.add(root_identity(identity, mark))
         payloads[identity] = payload
@@ -86,14 +87,14 @@ def _corrected(line: Any) -> tuple[str, bytes]:
             return line["id"], line["payload"].encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"payload cannot be encoded as UTF-8, because it has half a surrogate pair: {error.reason}"
+                f"payload cannot be encoded as UTF-8, because it has half of a surrogate pair: {error.reason}"
             ) from error
     if set(line) == {"id", "payload_base64"}:
         try:
             return line["id"], base64.b64decode(line["payload_base64"], validate=True)
         except binascii.Error as error:
             raise ValueError(f"payload_base64: {error}") from error
-    raise ValueError(f"it has the keys {', '.join(sorted(line))}; {allowed}")
+    raise ValueError(f"the line has the keys {', '.join(sorted(line))}; {allowed}")
 
 
 def root_identity(identity: str, mark: str = MARK) -> str:
@@ -238,7 +239,7 @@ class Replayer(LetterReplay):
 
     def replay(self, rows: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
         """See :meth:`LetterReplay.replay`."""
-        rows = rows.where(self._mine())
+        rows = rows.where(self._is_from_own_streams())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
         letters = with_root_and_attempt(rows.where(F.col("_error").isNotNull() & ~erased))
         selected, missing = None, list[str]()
@@ -255,10 +256,10 @@ class Replayer(LetterReplay):
             return self.NOTHING, missing
         # A replay has its record's arrival time, so a family is between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
-        within = self._mine() & F.col("_arrived_at").between(first, last)
-        return self._land(self._tries(letters, rows.where(within), selected), within), missing
+        within = self._is_from_own_streams() & F.col("_arrived_at").between(first, last)
+        return self._land(self._next_attempts(letters, rows.where(within), selected), within), missing
 
-    def _mine(self) -> Column:
+    def _is_from_own_streams(self) -> Column:
         """Return the condition for rows of the query's streams: other queries may land into the same table."""
         return F.col("_source").isin([self.source] if isinstance(self.source, str) else [*self.source])
 
@@ -279,14 +280,15 @@ class Replayer(LetterReplay):
                 written = IcebergSink(self.table).append(rows, LookUp(within)).written
                 if written != balance.landed:
                     raise AccountsError(
-                        f"the replay counted {balance}, but {written} of its rows were new in {self.table}; another "
-                        "replay may have run at the same time, so replay again"
+                        f"the record counts of the replay do not match table {self.table}: it counted "
+                        f"{balance}, but {written} of its rows are new in the table. Another replay may have "
+                        "run at the same time, so replay again"
                     )
             return balance
         finally:
             tries.unpersist()
 
-    def _tries(self, letters: DataFrame, rows: DataFrame, selected: DataFrame | None) -> DataFrame:
+    def _next_attempts(self, letters: DataFrame, rows: DataFrame, selected: DataFrame | None) -> DataFrame:
         """Return the next row of each family, decoded, with ``_done`` (it has a good row) and ``_last`` (bytes of the last)."""
         replays = with_root_and_attempt(rows.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
         done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])

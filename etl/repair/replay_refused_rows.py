@@ -102,7 +102,7 @@ class RefusedRowReplayer(LetterReplay):
     def _send(self, still: DataFrame) -> Mapping[str, int]:
         spark = still.sparkSession
         as_it_was = self.landing is None or still.where("_corrected IS NOT NULL").limit(1).count() > 0
-        rows, failed = self._from_text(still) if as_it_was else self._derived(still)
+        rows, failed = self._from_text(still) if as_it_was else self._derive_again(still)
         rows = rows.persist()
         try:
             refused: list[tuple[str, str, str]] = []
@@ -119,9 +119,9 @@ class RefusedRowReplayer(LetterReplay):
             bad = sendable.unionByName(failed).persist()
             try:
                 count, again = still.count(), bad.count()
-                self._settle(still, bad)
+                self._append_settled(still, bad)
                 figures = {"good": offered - sendable.count(), "bad": again, "filtered": count - again}
-                changed = still.join(bad, [*FAMILY], "left_semi").where(_changed()).count()
+                changed = still.join(bad, [*FAMILY], "left_semi").where(_has_corrected_bytes()).count()
             finally:
                 bad.unpersist()
             figures["filtered"] -= figures["good"]
@@ -129,9 +129,9 @@ class RefusedRowReplayer(LetterReplay):
         finally:
             rows.unpersist()
 
-    def _settle(self, still: DataFrame, bad: DataFrame) -> None:
+    def _append_settled(self, still: DataFrame, bad: DataFrame) -> None:
         """Append a row for each settled letter, and for each corrected one that is refused again."""
-        result = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _changed())
+        result = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _has_corrected_bytes())
         again = F.col(_ERROR).isNotNull()
         known = {
             "_id": next_identity(F.col("_root"), F.col("_attempt"), MARK),
@@ -160,7 +160,7 @@ class RefusedRowReplayer(LetterReplay):
         why = F.lit("millrace: no row of this sink's columns, in JSON").alias(_ERROR)
         return read.where(~broken).select(*fields), read.where(broken).select(*FAMILY, why)
 
-    def _derived(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
+    def _derive_again(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows that the current transform makes from their records, and letters without a record."""
         assert self.landing is not None, f"{self.query}: keeps state"
         spark = still.sparkSession
@@ -188,6 +188,6 @@ class RefusedRowReplayer(LetterReplay):
         return rows.select(*(F.col(f"`{c}`") for c in self.schema.fieldNames())), lost.select(*FAMILY, why)
 
 
-def _changed() -> Column:
+def _has_corrected_bytes() -> Column:
     """Return a condition: a letter was corrected, with other bytes."""
     return F.col("_corrected").isNotNull() & ~F.col("_corrected").eqNullSafe(F.col("_bytes"))

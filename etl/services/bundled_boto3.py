@@ -40,7 +40,9 @@ def boto3(what: str) -> Any:
     except ImportError as error:
         archive = next((place for place in Path(__file__).parents if zipfile.is_zipfile(place)), None)
         if archive is None:
-            raise StartError(f"boto3 is needed {what}, and this Python has none: {sys.executable}") from error
+            raise StartError(
+                f"boto3 is needed {what}, but the Python at {sys.executable} does not have it"
+            ) from error
     sys.path.append(str(_unpacked(archive)))
     importlib.invalidate_caches()
     return importlib.import_module("boto3")
@@ -54,7 +56,10 @@ def _unpacked(archive: Path) -> Path:
         home = Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}"
         home.mkdir(mode=0o700, exist_ok=True)
         if home.stat().st_uid != os.getuid():
-            raise StartError(f"{home} belongs to somebody else")
+            raise StartError(
+                f"the folder {home}, into which the job's boto3 is unpacked, belongs to another user; have "
+                "it removed"
+            )
         whole = home / f"{digest:08x}"
         if not whole.exists():
             part = Path(tempfile.mkdtemp(dir=home))

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ..record.errors import SinkError
-from . import aws
+from . import aws_clients
 from .backoff import START_SECONDS, Backoff
 
 _DENIED = ("AccessDeniedException", "AccessDenied", "DecryptionFailure")
 
 
-def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, str]:
+def read_secret(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, str]:
     """Return the texts of a secret that is a JSON object.
 
     A busy or unreachable service is called again within limits.
@@ -35,28 +35,30 @@ def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, 
 
     region = arn.split(":")[3]
     try:
-        client = aws.client("secretsmanager", region, endpoint)
+        client = aws_clients.client("secretsmanager", region, endpoint)
         waits = Backoff("at the start", patience=START_SECONDS)
-        answer = aws.call_until_answered(lambda: client.get_secret_value(SecretId=arn), waits)
+        answer = aws_clients.call_until_answered(lambda: client.get_secret_value(SecretId=arn), waits)
         secret = json.loads(answer["SecretString"])
         values = {str(key): value for key, value in secret.items() if isinstance(value, str) and value}
     except (BotoCoreError, ClientError) as error:
-        raise SinkError(f"secret {arn}: {_reason(error, region)}") from error
+        raise SinkError(f"secret {arn}: {_describe_error(error, region)}") from error
     except (ValueError, KeyError, AttributeError):
         # Without its cause, whose text might contain the secret.
-        raise SinkError(f"secret {arn}: not a JSON object with {_all(needed)}") from None
+        raise SinkError(f"the value of secret {arn} must be a JSON object with {_key_list(needed)}") from None
     missing = [key for key in needed if key not in values]
     if missing:
-        raise SinkError(f"secret {arn}: lacks {_all(missing)}; it is a JSON object with {_all(needed)}")
+        raise SinkError(
+            f"secret {arn} lacks {_key_list(missing)}; its value must be a JSON object with {_key_list(needed)}"
+        )
     return values
 
 
-def _all(keys: Sequence[str]) -> str:
+def _key_list(keys: Sequence[str]) -> str:
     return " and ".join(keys)
 
 
-def _reason(error: Exception, region: str) -> str:
-    code = aws.error_code(error) if hasattr(error, "response") else ""
+def _describe_error(error: Exception, region: str) -> str:
+    code = aws_clients.error_code(error) if hasattr(error, "response") else ""
     if code == "ResourceNotFoundException":
         return (
             f"there is none in {region}, or it has no value yet: `aws secretsmanager create-secret` makes it"

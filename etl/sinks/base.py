@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.batch_commits import BatchId
 from ..commits.look_ups import LookUps
-from ..formats.decoding.rows import holds_for_all
+from ..formats.decoding.decoded_rows import holds_for_all
 from ..launch import typed_json
 from ..launch.sinks import SinkSettings
 from ..record.envelope import CARRIED, IDENTITY
@@ -88,7 +88,7 @@ BATCHES = 2**30
 
 
 @runtime_checkable
-class ListsOrders(Protocol):
+class ListsRowOrder(Protocol):
     """Sink that can list its rows, for a truncate of the table from which they come."""
 
     def orders(self, spark: SparkSession) -> DataFrame:
@@ -248,7 +248,8 @@ def version_of(rows: DataFrame, place: BatchPlace | None) -> int | None:
         return None
     if place is None:
         raise SinkError(
-            "results can be written only in batches, whose number tells which of two results is the later one"
+            "these rows belong to no batch, such as those of a replay; without a batch number it is "
+            "unknown which of two results with one identity is later, so nothing was written"
         )
     return place.version
 
@@ -288,8 +289,8 @@ def check_map_keys(kind: DataType, what: str) -> None:
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType | BooleanType | NumericType):
             raise StartError(
-                f"{what}: a map's keys are {kind.keyType.simpleString()}, which have no form as names in JSON: "
-                "cast them to STRING in the transform"
+                f"{what}: a map has keys of type {kind.keyType.simpleString()}, which JSON cannot represent "
+                "as names: cast them to STRING in the transform"
             )
         check_map_keys(kind.valueType, what)
     elif isinstance(kind, ArrayType):
@@ -304,7 +305,7 @@ FIRST_DAY, LAST_DAY = date.min, date.max
 Spark's range is 290,308 BC to 294,247, which PostgreSQL, the clocks of most languages and JSON readers do not support."""
 
 
-def unstorable(rows: DataFrame) -> Column:
+def reason_not_storable(rows: DataFrame) -> Column:
     """Return the reason why a sink outside the lake cannot store a row: no identity, or a time; null if it can.
 
     Parameters
@@ -315,10 +316,10 @@ def unstorable(rows: DataFrame) -> Column:
     names = [name for name in IDENTITY if name in rows.columns]
     lacking = reduce(or_, (F.col(name).isNull() for name in names))
     why = f"the transform returned a row without {' or without '.join(names)}"
-    return F.when(lacking, F.lit(why)).otherwise(unstorable_time(rows))
+    return F.when(lacking, F.lit(why)).otherwise(reason_time_not_storable(rows))
 
 
-def unstorable_time(rows: DataFrame) -> Column:
+def reason_time_not_storable(rows: DataFrame) -> Column:
     """Return the reason why a sink outside the lake cannot store one of a row's times, at any depth; null if it can.
 
     Parameters
@@ -328,14 +329,14 @@ def unstorable_time(rows: DataFrame) -> Column:
     """
     reason = F.lit(None).cast("string")
     for each in rows.schema.fields:
-        within = holds_for_all(each.dataType, F.col(f"`{each.name}`"), _within)
+        within = holds_for_all(each.dataType, F.col(f"`{each.name}`"), _is_storable_time)
         if within is not None:
             text = f"{each.name} holds a time outside the years {FIRST_DAY.year} to {LAST_DAY.year}"
             reason = F.when(~within, F.lit(text)).otherwise(reason)
     return reason
 
 
-def _within(kind: DataType, value: Column) -> Column | None:
+def _is_storable_time(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a time is in those years. None for a type that is no time."""
     if isinstance(kind, DateType):
         first, last = (F.expr(f"date'{day}'") for day in (FIRST_DAY, LAST_DAY))
@@ -372,7 +373,10 @@ def refuse_nothing(letters: DataFrame) -> None:
     SinkError
         It refused some: its settings name no table for them.
     """
-    raise SinkError(f"the sink refused {letters.count()} rows, but the query has no table of dead letters")
+    raise SinkError(
+        f"internal error of Millrace: the sink refused {letters.count()} rows, but this query has no table "
+        "for dead letters"
+    )
 
 
 def open_sink(
@@ -385,7 +389,7 @@ def open_sink(
     key
         Columns that identify a row, which a later one replaces; empty where rows are records. A sink of the lake needs it.
     history
-        True for rows that are versions of those with the key (:mod:`etl.sinks.delivery.versions`); in a table of the lake alone.
+        True for rows that are versions of those with the key (:mod:`etl.sinks.delivery.row_versions`); in a table of the lake alone.
 
     Raises
     ------

@@ -54,9 +54,9 @@ class DeadLetters:
         place
             Identity of the batch.
         """
-        return partial(self._keep, replace(place, look_ups=self._look_ups))
+        return partial(self._store_letters, replace(place, look_ups=self._look_ups))
 
-    def _keep(self, place: BatchPlace, letters: DataFrame) -> None:
+    def _store_letters(self, place: BatchPlace, letters: DataFrame) -> None:
         # Of a transform that loses an identity: null equals nothing, so a repeated batch would store it again.
         result = F.col("_source").isNull() | F.col("_id").isNull()
         # Without the time of the write, which is another one in a repeated batch.

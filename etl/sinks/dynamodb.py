@@ -15,12 +15,12 @@ from pyspark.sql.types import StructType
 from ..launch.sinks import DynamoDbSinkSettings
 from ..record.errors import SinkError, StartError
 from ..record.job_run import JobRun
-from ..services import aws
+from ..services import aws_clients
 from ..services.backoff import Backoff
 from .base import ORDER, BatchPlace, Refuse, Reread, WriteCounts, check_map_keys, version_of
-from .delivery import python_tasks
+from .delivery import python_task_writes
 from .delivery.dynamodb_items import ItemForm
-from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
+from .delivery.python_task_writes import Entry, Record, Refused, RequestWriter
 from .delivery.record_order import lane_and_place, only_by_arrival_text, order_kept_text
 
 MOST_ITEMS = 25
@@ -74,20 +74,20 @@ class ItemWriter(RequestWriter):
         waiting = [item for _, item in taken]
         try:
             while waiting:
-                waiting = self._put(waiting)
+                waiting = self._put_items(waiting)
             self.written += len(taken)
         except ClientError as error:
-            if aws.error_code(error) not in _OF_AN_ITEM:
+            if aws_clients.error_code(error) not in _OF_AN_ITEM:
                 raise SinkError(f"DynamoDB table {self.table}: {error}") from error
             # One item can fail a request of many; single requests show which one. Items that the table
             # already has are put again, unchanged.
             for record, item in taken:
                 yield from self._put_alone(record, item)
 
-    def _put(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _put_items(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Write items in one request; return those that were not processed."""
         puts = {self.table: [{"PutRequest": {"Item": item}} for item in items]}
-        answer = aws.call_until_answered(
+        answer = aws_clients.call_until_answered(
             lambda: self.client.batch_write_item(RequestItems=puts), self.backoff
         )
         left = [put["PutRequest"]["Item"] for put in answer.get("UnprocessedItems", {}).get(self.table, [])]
@@ -98,11 +98,11 @@ class ItemWriter(RequestWriter):
         from botocore.exceptions import ClientError
 
         try:
-            aws.call_until_answered(
+            aws_clients.call_until_answered(
                 lambda: self.client.put_item(TableName=self.table, Item=item), self.backoff
             )
         except ClientError as error:
-            if aws.error_code(error) not in _OF_AN_ITEM:
+            if aws_clients.error_code(error) not in _OF_AN_ITEM:
                 raise SinkError(f"DynamoDB table {self.table}: {error}") from error
             yield record, str(error)
         else:
@@ -136,7 +136,7 @@ class ResultWriter(ItemWriter):
             answers = self._pool.map(self._put_result, waiting)
             left, why = [], ""
             for entry, answer in zip(waiting, answers, strict=True):
-                if isinstance(answer, aws.RetryableError):
+                if isinstance(answer, aws_clients.RetryableError):
                     left.append(entry)
                     why = str(answer)
                 elif isinstance(answer, Exception):
@@ -164,7 +164,7 @@ class ResultWriter(ItemWriter):
             put = partial(self.client.put_item, TableName=self.table, ReturnValues="ALL_OLD")
             ask = partial(put, Item=item, **request)
         try:
-            old = aws.call_once(ask).get("Attributes", {}).get(ORDER)
+            old = aws_clients.call_once(ask).get("Attributes", {}).get(ORDER)
             if old is not None and only_by_arrival_text(str(record.order), old["S"]):
                 self.unordered += 1
             if old is not None and (order := order_kept_text(str(record.order), old["S"])) != record.order:
@@ -172,13 +172,15 @@ class ResultWriter(ItemWriter):
                 with_time = {**item, ORDER: {"S": order}}
                 same = {":order": item[ORDER]}
                 request = {"ExpressionAttributeNames": {"#order": ORDER}, "ExpressionAttributeValues": same}
-                aws.call_once(partial(put, Item=with_time, ConditionExpression="#order = :order", **request))
-        except aws.RetryableError as busy:
+                aws_clients.call_once(
+                    partial(put, Item=with_time, ConditionExpression="#order = :order", **request)
+                )
+        except aws_clients.RetryableError as busy:
             return busy
         except ClientError as error:
-            if aws.error_code(error) == "ConditionalCheckFailedException":
+            if aws_clients.error_code(error) == "ConditionalCheckFailedException":
                 return False
-            if aws.error_code(error) not in _OF_AN_ITEM:
+            if aws_clients.error_code(error) not in _OF_AN_ITEM:
                 raise SinkError(f"DynamoDB table {self.table}: {error}") from error
             return error
         return True
@@ -194,7 +196,7 @@ def open_sink(settings: DynamoDbSinkSettings, run: JobRun, _key: tuple[str, ...]
     return DynamoDbSink(settings, run.binds.get("dynamodb.endpoint"))
 
 
-def _writer(
+def _open_writer(
     settings: DynamoDbSinkSettings,
     endpoint: str | None,
     form: ItemForm,
@@ -204,7 +206,7 @@ def _writer(
 ) -> ItemWriter:
     """Make a writer in the task of a partition."""
     client, waits = (
-        aws.client("dynamodb", settings.region, endpoint),
+        aws_clients.client("dynamodb", settings.region, endpoint),
         Backoff(f"DynamoDB table {settings.table}"),
     )
     if not replaces:
@@ -239,8 +241,8 @@ class DynamoDbSink:
         """
         name, wanted = self.settings.table, ItemForm.of(schema).key
         check_map_keys(schema, f"DynamoDB table {name}")
-        client = aws.client("dynamodb", self.settings.region, self.endpoint)
-        description = aws.ask_at_start(
+        client = aws_clients.client("dynamodb", self.settings.region, self.endpoint)
+        description = aws_clients.ask_at_start(
             f"DynamoDB table {name}", client, lambda asked: asked.describe_table(TableName=name)
         )["Table"]
         kinds = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
@@ -273,5 +275,5 @@ class DynamoDbSink:
         """
         form, version = ItemForm.of(rows.schema), version_of(rows, place)
         replaces = version is not None or ORDER in rows.columns
-        opening = partial(_writer, self.settings, self.endpoint, form, version, replaces=replaces)
-        return python_tasks.send(rows, F.lit(None), opening, refuse)
+        opening = partial(_open_writer, self.settings, self.endpoint, form, version, replaces=replaces)
+        return python_task_writes.send(rows, F.lit(None), opening, refuse)

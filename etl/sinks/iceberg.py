@@ -67,7 +67,7 @@ class IcebergSink:
     Parameters
     ----------
     table
-        Its name; the table is made or checked by :func:`etl.record.tables.ensure`.
+        Its name; the table is made or checked by :func:`etl.record.tables.create_or_evolve`.
     report
         Gets an event for each alteration.
     """
@@ -88,7 +88,7 @@ class IcebergSink:
         StartError
             The table has another schema.
         """
-        tables.ensure(spark, self.table, schema, report=self.report)
+        tables.create_or_evolve(spark, self.table, schema, report=self.report)
 
     def write(
         self,
@@ -125,7 +125,7 @@ class IcebergSink:
         done = self._commits.write(rows.sparkSession, place.batch_id, look_ups, attempt, place.properties)
         return WriteCounts(done.offered, done.written, None)
 
-    def _commit(self, rows: DataFrame, fence: CommitFence | None) -> None:
+    def _append_files(self, rows: DataFrame, fence: CommitFence | None) -> None:
         # Overrides the table's property, which another owner may have set (docs/design/tables.md#sorted-writes).
         writer = rows.writeTo(str(self.table)).option("fanout-enabled", "false")
         for name, value in (fence.properties if fence else {}).items():
@@ -142,8 +142,8 @@ class IcebergSink:
         except JVM_ERRORS as error:
             if any(cause.getClass().getSimpleName() == "ValidationException" for cause in causes(error)):
                 raise ConflictError(
-                    f"table {self.table}: another writer added rows after the look-up for duplicates, so nothing was "
-                    "committed"
+                    f"table {self.table}: another writer added rows while this batch was compared with the "
+                    "table, so the batch was not committed"
                 ) from error
             raise
 
@@ -210,11 +210,11 @@ class IcebergSink:
             observed = [ObservedFigures(row_count("written"), *figures, *of_offered)]
             new = observed[0].observe(batch)
         else:
-            new, observed = _without(
+            new, observed = _without_known_rows(
                 batch, looked.observe(existing) if looked else existing, figures, of_offered, distinct, tasks
             )
         with separating_own_errors(str(self.table)):
-            self._commit(look_up.fail_outside(new), fence)
+            self._append_files(look_up.fail_outside(new), fence)
         found = values_of(*(one for one in (*observed, looked, *observed_elsewhere) if one is not None))
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")
@@ -246,7 +246,7 @@ def may_match_files(rows: DataFrame) -> bool:
     return bool(plan._jdf.queryExecution().toRdd().getNumPartitions())
 
 
-def _without(
+def _without_known_rows(
     batch: DataFrame,
     existing: DataFrame,
     figures: Sequence[Column],

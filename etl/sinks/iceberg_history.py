@@ -14,19 +14,19 @@ from ..record.errors import StartError
 from ..record.tables import Table
 from .base import ORDER, BatchPlace, Refuse, Reread, WriteCounts
 from .delivery.merge_source import temporary_view
-from .delivery.versions import NEW, VALID_FROM, VALID_TO, changed
+from .delivery.row_versions import NEW, VALID_FROM, VALID_TO, changed
 
 _VIEW = "millrace_versions"
 
 
 @dataclass(frozen=True)
 class IcebergHistorySink:
-    """Table with one row for each version of :mod:`etl.sinks.delivery.versions`.
+    """Table with one row for each version of :mod:`etl.sinks.delivery.row_versions`.
 
     Parameters
     ----------
     table
-        Table, made or checked by :func:`etl.record.tables.ensure`.
+        Table, made or checked by :func:`etl.record.tables.create_or_evolve`.
     report
         Gets an event for each alteration.
     """
@@ -45,9 +45,10 @@ class IcebergHistorySink:
         """
         if self.table.exists(spark) and VALID_FROM not in spark.table(str(self.table)).columns:
             raise StartError(
-                f"table {self.table}: it has no history, as it lacks {VALID_FROM}: name another table"
+                f"table {self.table} keeps no history, because it lacks the column {VALID_FROM}: name "
+                "another table"
             )
-        tables.ensure(spark, self.table, schema, time=None, report=self.report)
+        tables.create_or_evolve(spark, self.table, schema, time=None, report=self.report)
 
     def write(
         self,

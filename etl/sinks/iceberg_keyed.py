@@ -31,7 +31,7 @@ class KeyedIcebergSink:
     Parameters
     ----------
     table
-        Table, made or checked by :func:`etl.record.tables.ensure`.
+        Table, made or checked by :func:`etl.record.tables.create_or_evolve`.
     time
         A timestamp column of the identity; None for none. Only the part of the
         table within the batch's range of this column is read.
@@ -58,10 +58,10 @@ class KeyedIcebergSink:
         """
         self.time = time_of(schema, self.key)
         shape = StructType([f for f in schema.fields if f.name != DELETED])
-        tables.ensure(spark, self.table, shape, time=self.time, report=self.report)
+        tables.create_or_evolve(spark, self.table, shape, time=self.time, report=self.report)
 
     def orders(self, spark: SparkSession) -> DataFrame:
-        """See :class:`~etl.sinks.base.ListsOrders`."""
+        """See :class:`~etl.sinks.base.ListsRowOrder`."""
         return spark.table(str(self.table)).select("_id", ORDER)
 
     def write(
@@ -109,14 +109,14 @@ class KeyedIcebergSink:
                 unordered = self._unordered(rows, span)
                 try:
                     rows.sparkSession.sql(
-                        f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._within(span)} {_actions(rows)}"
+                        f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._time_range_condition(span)} {_merge_actions(rows)}"
                     )
                 except JVM_ERRORS as error:
                     if "MERGE_CARDINALITY_VIOLATION" not in whole_text(error):
                         raise
                     raise SinkError(
-                        f"table {self.table}: two results of one batch have the same {', '.join(self.key)}: the key must "
-                        "name every column by which the transform groups"
+                        f"table {self.table}: two results of one batch have the same values of "
+                        f"{', '.join(self.key)}: the key must name every column by which the transform groups"
                     ) from error
             return WriteCounts(None, span["rows"], None, unordered)
 
@@ -128,17 +128,17 @@ class KeyedIcebergSink:
         self._compared_at = clock.monotonic()
         apart = only_by_arrival(f"s.{ORDER}", f"t.{ORDER}")
         return rows.sparkSession.sql(
-            f"SELECT 1 FROM {_VIEW} s JOIN {self.table} t ON t._id = s._id{self._within(span)} AND {apart}"  # noqa: S608 - plain names
+            f"SELECT 1 FROM {_VIEW} s JOIN {self.table} t ON t._id = s._id{self._time_range_condition(span)} AND {apart}"  # noqa: S608 - plain names
         ).count()
 
-    def _within(self, span: Row) -> str:
+    def _time_range_condition(self, span: Row) -> str:
         """Return the condition for the batch's range of time; empty if some rows have no time."""
         if self.time is None or span["timed"] < span["rows"]:
             return ""
         return f" AND t.`{self.time}` BETWEEN timestamp_micros({span['first']}) AND timestamp_micros({span['last']})"
 
 
-def _actions(rows: DataFrame) -> str:
+def _merge_actions(rows: DataFrame) -> str:
     """Return the actions of the ``MERGE``, by the columns that say whether a row deletes and which record is the later one."""
     deletes, ordered = DELETED in rows.columns, ORDER in rows.columns
     new, old = f"s.{ORDER}", f"t.{ORDER}"

@@ -24,12 +24,12 @@ from .base import (
     WriteCounts,
     check_map_keys,
     dead_letters_of,
-    unstorable,
+    reason_not_storable,
     version_of,
 )
 from .delivery.postgres_merge import TableShape
 from .delivery.postgres_session import Session, connect, is_tls_refusal, sql_state, tls
-from .delivery.python_tasks import RowsCountedInPlan, through_rdd
+from .delivery.python_task_writes import RowsCountedInPlan, through_rdd
 
 ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600
@@ -152,30 +152,30 @@ class JdbcSink:
         counted = RowsCountedInPlan(
             (F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
         )
-        marked = counted.observe(rows.withColumn("_refused", _unfit(rows)))
+        marked = counted.observe(rows.withColumn("_refused", _reason_not_stageable(rows)))
         fit = marked.where(F.col("_refused").isNull()).drop("_refused")
-        self._stage(through_rdd(fit), shape, login, attempt)
+        self._stage_rows(through_rdd(fit), shape, login, attempt)
         figures = counted.values(fit)
         offered, refused = figures["offered"], figures["refused"]
         with self._session(rows.sparkSession, login) as session:
             unordered = shape.count_unordered(session, attempt)
             written, spoilt = shape.merge(session, attempt, least=offered - refused, version=version)
         if refused:
-            refuse(dead_letters_of(rows, _unfit(rows)).where(F.col("_error").isNotNull()))
+            refuse(dead_letters_of(rows, _reason_not_stageable(rows)).where(F.col("_error").isNotNull()))
         if spoilt:
-            refuse(self._spoilt(rows, shape, login))
+            refuse(self._refused_rows(rows, shape, login))
         return WriteCounts(offered, written, refused + spoilt, unordered, fit)
 
-    def _stage(self, rows: DataFrame, shape: TableShape, login: tuple[str, str], attempt: str) -> None:
+    def _stage_rows(self, rows: DataFrame, shape: TableShape, login: tuple[str, str], attempt: str) -> None:
         # Spark commits each partition in its own transaction; a repeated task may stage its
         # rows twice, which the merge handles.
         rows.select(*shape.staging_columns(rows, attempt)).write.format("jdbc").mode("append").options(
-            **self._reading(rows.sparkSession, login),
+            **self._read_options(rows.sparkSession, login),
             dbtable=shape.staging,
             numPartitions=str(self.settings.connections),
         ).save()
 
-    def _reading(self, spark: SparkSession, login: tuple[str, str]) -> Mapping[str, str]:
+    def _read_options(self, spark: SparkSession, login: tuple[str, str]) -> Mapping[str, str]:
         user, password = login
         return {
             **self._tls(spark),
@@ -191,11 +191,11 @@ class JdbcSink:
             "ApplicationName": "millrace",
         }
 
-    def _spoilt(self, rows: DataFrame, shape: TableShape, login: tuple[str, str]) -> DataFrame:
+    def _refused_rows(self, rows: DataFrame, shape: TableShape, login: tuple[str, str]) -> DataFrame:
         """Return the rows that the table refused, with its message."""
         said = (
             rows.sparkSession.read.format("jdbc")
-            .options(**self._reading(rows.sparkSession, login), dbtable=shape.refused_table)
+            .options(**self._read_options(rows.sparkSession, login), dbtable=shape.refused_table)
             .load()
         )
         refusals = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))
@@ -205,10 +205,10 @@ class JdbcSink:
         )
 
 
-def _unfit(rows: DataFrame) -> Any:
+def _reason_not_stageable(rows: DataFrame) -> Any:
     """Return the reason why a row cannot be staged: PostgreSQL's text allows no NUL, and its times no year before 4714 BC."""
     texts = [f.name for f in rows.schema.fields if isinstance(f.dataType, StringType)]
-    reason = unstorable(rows)
+    reason = reason_not_storable(rows)
     for name in texts:
         reason = F.when(F.col(f"`{name}`").contains("\x00"), f"{name} holds a NUL character").otherwise(
             reason
@@ -226,7 +226,7 @@ def login(arn: str, endpoint: str | None) -> tuple[str, str]:
     Raises
     ------
     SinkError
-        As in :func:`etl.services.secret.read`.
+        As in :func:`etl.services.secret.read_secret`.
     """
-    credentials = secret.read(arn, endpoint, ("username", "password"))
+    credentials = secret.read_secret(arn, endpoint, ("username", "password"))
     return credentials["username"], credentials["password"]

@@ -28,11 +28,11 @@ from .base import (
     check_map_keys,
     dead_letters_of,
     is_delete,
+    reason_not_storable,
     text_of,
-    unstorable,
 )
-from .delivery.end_positions import TASK_RETRIED, EndPositions
 from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, ORDER_HEADER, SOURCE_HEADER, TopicTail
+from .delivery.stream_end_marks import TASK_RETRIED, EndPositions
 
 OVERHEAD_BYTES = 256
 """Bytes of a message beside key, value and header values: the record batch header (61), lengths, names of headers."""
@@ -73,18 +73,18 @@ class KafkaSink:
     acts_on_rdd: bool = False
 
     @cached_property
-    def _entry(self) -> CachedOptions:
+    def _login_options(self) -> CachedOptions:
         """Options of the login to the brokers, cached until a batch fails."""
         return CachedOptions(self.connection)
 
     @cached_property
-    def _marks(self) -> EndPositions:
+    def _end_marks(self) -> EndPositions:
         return EndPositions(self.settings.topic)
 
     def options(self) -> Mapping[str, str]:
         """Return the options of Spark's Kafka sink."""
         return {
-            **self._entry.options(),
+            **self._login_options.options(),
             "topic": self.settings.topic,
             "includeHeaders": "true",
             "kafka.acks": "all",
@@ -107,14 +107,16 @@ class KafkaSink:
         key, topic = self.settings.key, self.settings.topic
         check_map_keys(schema, f"Kafka topic {topic}")
         if key is not None and key not in schema.fieldNames():
-            raise StartError(f"Kafka topic {topic}: rows have no column {key} for its key")
+            raise StartError(
+                f"Kafka topic {topic}: the sink's key is column {key}, which the rows do not have"
+            )
         topics = self._topics(spark)
         if topic not in topics:
-            raise StartError(f"there is no Kafka topic {topic} on {bootstrap_servers(self.connection)}")
+            raise StartError(f"Kafka topic {topic} does not exist on {bootstrap_servers(self.connection)}")
 
     def _topics(self, spark: SparkSession) -> set[str]:
         try:
-            with admin(spark, self._entry.options(), _START_SECONDS) as (client, answer):
+            with admin(spark, self._login_options.options(), _START_SECONDS) as (client, answer):
                 return {str(name) for name in answer(client.listTopics().names())}
         except NoAnswerError as error:
             said = login.login_advice(error.__cause__, self.connection) or str(error)
@@ -135,14 +137,14 @@ class KafkaSink:
         formed = rows.select(
             *_identity(rows),
             self._key.cast("binary").alias("key"),
-            _value(rows).cast("binary").alias("value"),
+            _message_value(rows).cast("binary").alias("value"),
             headers.alias("headers"),
-            unstorable(rows).alias("_unstorable"),
+            reason_not_storable(rows).alias("_unstorable"),
         )
         size = _bytes_of(
             F.col("key"), F.col("value"), *(F.col("headers")[i]["value"] for i in range(len(names)))
         )
-        return formed.withColumn("_refused", F.coalesce("_unstorable", self._reason(size))).drop(
+        return formed.withColumn("_refused", F.coalesce("_unstorable", self._refusal_reason(size))).drop(
             "_unstorable"
         )
 
@@ -150,13 +152,13 @@ class KafkaSink:
     def _key(self) -> Column:
         return (F.col(f"`{self.settings.key}`") if self.settings.key else F.col("_id")).cast("string")
 
-    def _reason(self, size: Column) -> Column:
+    def _refusal_reason(self, size: Column) -> Column:
         most = self.settings.max_record_bytes
         return F.when(size > most, F.format_string(f"the message has %d bytes; the limit is {most}", size))
 
     def _dead_letters(self, rows: DataFrame, batch: str) -> DataFrame:
-        size = _bytes_of(self._key, _value(rows), *_headers(rows, batch).values())
-        why = F.coalesce(unstorable(rows), self._reason(size))
+        size = _bytes_of(self._key, _message_value(rows), *_headers(rows, batch).values())
+        why = F.coalesce(reason_not_storable(rows), self._refusal_reason(size))
         return dead_letters_of(rows, why).where(F.col("_error").isNotNull())
 
     def write(
@@ -170,7 +172,7 @@ class KafkaSink:
 
         Guarantee: a repeated batch writes only the messages that the topic lacks, after a kill of the driver, a failure
         of the batch, or a repeated task. Every message has the name of its batch, and the topic
-        is read from its end before the batch (:mod:`etl.sinks.delivery.end_positions`). Nothing is lost: the batch
+        is read from its end before the batch (:mod:`etl.sinks.delivery.stream_end_marks`). Nothing is lost: the batch
         is complete when all in-sync brokers have every message. Duplicates remain possible if no read of the topic can
         detect them: from an executor that was cut off and still writes after that read, and from a batch after a reset
         of the checkpoint. A reader recognises them by the headers ``millrace-source`` and ``millrace-id``, which are the
@@ -179,13 +181,15 @@ class KafkaSink:
         """
         try:
             # With the cached secret of the last batch; it is read again after a failed batch.
-            self._entry.options()
+            self._login_options.options()
             return self._write(rows, place, refuse, reread)
         except (StartError, NoAnswerError) as error:
-            self._entry.forget()
-            raise SinkError(f"Kafka topic {self.settings.topic} cannot be written: {error}") from error
+            self._login_options.forget()
+            raise SinkError(
+                f"records cannot be written to Kafka topic {self.settings.topic}: {error}"
+            ) from error
         except BaseException:
-            self._entry.forget()
+            self._login_options.forget()
             raise
 
     def _write(
@@ -194,7 +198,7 @@ class KafkaSink:
         spark = rows.sparkSession
         if place is None or not place.name:
             return self._send_missing(rows, "", None, refuse)
-        tail, name = TopicTail(self.settings.topic, self._entry.options()), place.name
+        tail, name = TopicTail(self.settings.topic, self._login_options.options()), place.name
 
         def send(offered: DataFrame, since: Mapping[str, int] | None) -> WriteCounts:
             known = None if since is None else tail.held_identities(spark, since, name)
@@ -205,7 +209,7 @@ class KafkaSink:
                     known.unpersist()
 
         waits = Backoff(f"Kafka topic {self.settings.topic}")
-        return self._marks.write(rows, place, reread, waits, lambda: tail.end(spark), send)
+        return self._end_marks.write(rows, place, reread, waits, lambda: tail.end(spark), send)
 
     def _send_missing(
         self, rows: DataFrame, batch: str, existing: DataFrame | None, refuse: Refuse
@@ -232,7 +236,7 @@ class KafkaSink:
         return WriteCounts(figures["offered"], written, refused)
 
 
-def _value(rows: DataFrame) -> Column:
+def _message_value(rows: DataFrame) -> Column:
     """Return a row as JSON; null for a delete, as in a compacted topic."""
     return F.when(~is_delete(rows), text_of(rows.drop(DELETED, ORDER)))
 

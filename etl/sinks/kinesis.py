@@ -18,14 +18,13 @@ from pyspark.sql.types import StructType
 from ..launch.sinks import KinesisSinkSettings
 from ..record.errors import SinkError, StartError
 from ..record.job_run import JobRun
-from ..services import aws
-from ..services.aws import UnknownOutcomeError
+from ..services import aws_clients
+from ..services.aws_clients import UnknownOutcomeError
 from ..services.backoff import Backoff
 from .base import BatchPlace, Refuse, Reread, WriteCounts, check_map_keys
-from .delivery import python_tasks
-from .delivery.end_positions import TASK_RETRIED, EndPositions
+from .delivery import python_task_writes
 from .delivery.kinesis_tail import QUIET_SECONDS, StreamTail
-from .delivery.python_tasks import (
+from .delivery.python_task_writes import (
     Entry,
     Record,
     Refused,
@@ -33,6 +32,7 @@ from .delivery.python_tasks import (
     RowsCountedInPlan,
     UnsupportedRowError,
 )
+from .delivery.stream_end_marks import TASK_RETRIED, EndPositions
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 1024 * 1024
@@ -70,7 +70,7 @@ class RecordWriter(RequestWriter):
         size = len(data) + len(key.encode())
         if size > self.max_record_bytes:
             raise UnsupportedRowError(
-                f"the record has {size} bytes with its key; the limit is {self.max_record_bytes}"
+                f"the record has {size} bytes with its partition key; the limit is {self.max_record_bytes}"
             )
         return {"Data": data, "PartitionKey": key}, size
 
@@ -81,17 +81,17 @@ class RecordWriter(RequestWriter):
         waiting = self.take_waiting()
         try:
             while waiting:
-                waiting = self._put(waiting)
+                waiting = self._put_records(waiting)
         except ClientError as error:
             raise SinkError(f"Kinesis stream {self.tail.stream}: {error}") from error
         yield from ()
 
-    def _put(self, waiting: list[Entry]) -> list[Entry]:
+    def _put_records(self, waiting: list[Entry]) -> list[Entry]:
         """Write records in one request; return those that were refused."""
         began = time.monotonic()
         entries = [entry for _, entry in waiting]
         try:
-            answer = aws.call_until_answered(
+            answer = aws_clients.call_until_answered(
                 lambda: self.client.put_records(StreamName=self.tail.stream, Records=entries),
                 self.backoff,
                 once=self.once,
@@ -153,7 +153,7 @@ class KinesisSink:
     acts_on_rdd: bool = True
 
     @cached_property
-    def _marks(self) -> EndPositions:
+    def _end_marks(self) -> EndPositions:
         return EndPositions(self.settings.stream)
 
     @property
@@ -171,8 +171,8 @@ class KinesisSink:
         key, what = self.settings.key, f"Kinesis stream {self.settings.stream}"
         check_map_keys(schema, what)
         if key is not None and key not in schema.fieldNames():
-            raise StartError(f"{what}: rows have no column {key} for its key")
-        aws.ask_at_start(
+            raise StartError(f"{what}: the sink's key is column {key}, which the rows do not have")
+        aws_clients.ask_at_start(
             what,
             self._tail.client(),
             lambda asked: asked.describe_stream_summary(StreamName=self.settings.stream),
@@ -189,7 +189,7 @@ class KinesisSink:
 
         Guarantee, for records: a repeated batch puts only the records that the stream lacks, after a kill of the driver,
         a failure of the batch or a task, or a lost answer to a request. Every record has its
-        identity, and the stream is read from the time before the batch (:mod:`etl.sinks.delivery.end_positions`). Nothing is
+        identity, and the stream is read from the time before the batch (:mod:`etl.sinks.delivery.stream_end_marks`). Nothing is
         lost: records that a shard refuses are put again until it accepts them. Duplicates remain possible if no read of
         the stream can detect them: from a task that Spark repeats after its end (a lost executor), from a batch after a
         reset of the checkpoint, and for results with state, whose identities are in the stream from earlier batches. A
@@ -201,9 +201,9 @@ class KinesisSink:
             return self._send(rows, refuse)
         assert place is not None
         waits, send = Backoff(f"Kinesis stream {self.settings.stream}"), partial(self._send_lacking, refuse)
-        return self._marks.write(rows, place, reread, waits, self._now, send)
+        return self._end_marks.write(rows, place, reread, waits, self._stream_time, send)
 
-    def _now(self) -> str:
+    def _stream_time(self) -> str:
         with closing(self._tail.client()) as client:
             return self._tail.now(client).isoformat()
 
@@ -224,6 +224,6 @@ class KinesisSink:
 
     def _send(self, rows: DataFrame, refuse: Refuse, *, once: bool = False) -> WriteCounts:
         key = F.col(f"`{self.settings.key}`") if self.settings.key else F.lit(None)
-        return python_tasks.send(
+        return python_task_writes.send(
             rows, key, partial(_writer, self._tail, self.settings.max_record_bytes, once), refuse
         )

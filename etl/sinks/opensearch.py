@@ -29,8 +29,8 @@ from .base import (
     check_map_keys,
     version_of,
 )
-from .delivery import python_tasks
-from .delivery.python_tasks import Entry, Record, Refused, RequestWriter, UnsupportedRowError
+from .delivery import python_task_writes
+from .delivery.python_task_writes import Entry, Record, Refused, RequestWriter, UnsupportedRowError
 from .delivery.record_order import only_by_arrival_text, order_kept_text, replaces_text
 
 MOST_DOCUMENTS = 1000
@@ -72,7 +72,7 @@ class Http:
         self._session = URLLib3Session(timeout=_SECONDS, verify=trusted)
         self._credentials = get_session().get_credentials()
         if self._credentials is None:
-            raise SinkError(f"{self.endpoint}: there are no credentials to sign requests with")
+            raise SinkError(f"{self.endpoint}: the job has no AWS credentials with which to sign requests")
 
     def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """Send a request, signed by the job's role (AWS Signature Version 4); return its status and answer.
@@ -119,7 +119,7 @@ class Http:
         self._session.close()
 
 
-def action(identity: str, version: int | None, *, deletes: bool = False) -> bytes:
+def bulk_action_line(identity: str, version: int | None, *, deletes: bool = False) -> bytes:
     """Return the line before a document.
 
     ``create`` leaves an existing document unchanged. ``index`` with a version replaces a document of the same or an earlier
@@ -158,16 +158,16 @@ class DocumentWriter(RequestWriter):
         identity = self.document_id(record)
         length = len(identity.encode())
         if not 0 < length <= ID_BYTES:
-            raise UnsupportedRowError(f"the id has {length} bytes; OpenSearch allows 1 to {ID_BYTES}")
-        entry = action(identity, self.version, deletes=record.deleted) + b"\n"
+            raise UnsupportedRowError(f"the id has {length} bytes; OpenSearch allows 1 to {ID_BYTES} bytes")
+        entry = bulk_action_line(identity, self.version, deletes=record.deleted) + b"\n"
         entry += b"" if record.deleted else document(record.text) + b"\n"
         return entry, len(entry)
 
     def finish(self) -> Iterator[Refused]:
         """Write the waiting rows, and repeat those for which the domain was busy."""
-        yield from self._finish(self.take_waiting())
+        yield from self._send_waiting(self.take_waiting())
 
-    def _finish(self, waiting: list[Entry]) -> Iterator[Refused]:
+    def _send_waiting(self, waiting: list[Entry]) -> Iterator[Refused]:
         while waiting:
             body = b"".join(entry for _, entry in waiting)
             status, answer = self.client.send_until_answered(
@@ -182,10 +182,10 @@ class DocumentWriter(RequestWriter):
                     return
                 # The domain's limit is lower than this code's: send halves.
                 half = len(waiting) // 2
-                yield from self._finish(waiting[:half])
-                yield from self._finish(waiting[half:])
+                yield from self._send_waiting(waiting[:half])
+                yield from self._send_waiting(waiting[half:])
                 return
-            results = self._results(status, answer, len(waiting))
+            results = self._results_in_order(status, answer, len(waiting))
             left: list[Entry] = []
             for (record, entry), result in zip(waiting, results, strict=True):
                 code = result["status"]
@@ -202,7 +202,7 @@ class DocumentWriter(RequestWriter):
             self.backoff.wait_for_rest(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
 
-    def _results(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
+    def _results_in_order(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
         """Return the domain's result for each document, in order.
 
         Raises
@@ -216,11 +216,9 @@ class DocumentWriter(RequestWriter):
         try:
             results = [next(iter(item.values())) for item in json.loads(answer)["items"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise SinkError(f"{what}: not the answer of a bulk request: {answer[:200]!r}") from error
+            raise SinkError(f"{what}: unexpected response to a bulk request: {answer[:200]!r}") from error
         if len(results) != count:
-            raise SinkError(
-                f"{what}: {count} documents were sent, but the domain answered for {len(results)}"
-            )
+            raise SinkError(f"{what}: {count} documents were sent, but the response lists {len(results)}")
         return results
 
 
@@ -237,7 +235,7 @@ class LatestWriter(DocumentWriter):
         waiting = self.take_waiting()
         while waiting:
             self._conflicts.clear()
-            yield from self._finish(self._later_ones(waiting))
+            yield from self._send_waiting(self._later_ones(waiting))
             again = {id(record) for record in self._conflicts}
             waiting = [entry for entry in waiting if id(entry[0]) in again]
             self.backoff.wait_for_rest(len(again) + 1, len(again), "documents: others write them")
@@ -253,11 +251,12 @@ class LatestWriter(DocumentWriter):
             there = json.loads(answer)["docs"] if status == 200 else None
         except (ValueError, KeyError) as error:
             raise SinkError(
-                f"OpenSearch index {self.index}: not the answer of _mget: {answer[:200]!r}"
+                f"OpenSearch index {self.index}: unexpected response to a request of _mget: {answer[:200]!r}"
             ) from error
         if there is None or len(there) != len(waiting):
             raise SinkError(
-                f"OpenSearch index {self.index}: status {status}: {answer[:500].decode(errors='replace')}"
+                f"OpenSearch index {self.index}: the domain responded with status {status}: "
+                f"{answer[:500].decode(errors='replace')}"
             )
         later: list[Entry] = []
         for (record, _), identity, result in zip(waiting, ids, there, strict=True):
@@ -304,7 +303,7 @@ def document(text: str, order: str | None = None) -> bytes:
     b'{"flight":7,"millrace":{"id":"t/0/1"}}'
     """
     theirs, ours = [], []
-    for name, value in _members(text):
+    for name, value in _object_members(text):
         if name == DELETED:
             continue
         if name == ORDER and order is not None:
@@ -317,7 +316,7 @@ def document(text: str, order: str | None = None) -> bytes:
     return ("{" + ",".join(theirs) + "}").encode()
 
 
-def _members(text: str) -> Iterator[tuple[str, str]]:
+def _object_members(text: str) -> Iterator[tuple[str, str]]:
     """Yield names and values of an object as Spark writes it: without spaces in between."""
     at = 1
     while text[at] != "}":
@@ -363,7 +362,8 @@ class OpenSearchSink:
         """
         if "millrace" in schema.fieldNames():
             raise StartError(
-                "OpenSearch: column millrace is reserved for identity and times; rename it in the transform"
+                "OpenSearch: the column name `millrace` is reserved for identity and times; rename the "
+                "column in the transform"
             )
         where = f"{self.settings.endpoint}/{self.settings.index}"
         check_map_keys(schema, where)
@@ -374,7 +374,10 @@ class OpenSearchSink:
         except SinkError as error:
             raise StartError(f"{where}: {error}") from error
         if status != 200:
-            raise StartError(f"{where}: status {status}; the index must be there, with its mapping")
+            raise StartError(
+                f"{where}: the domain responded with status {status}; create the index with its mapping "
+                "before the job starts"
+            )
 
     def write(
         self,
@@ -393,4 +396,4 @@ class OpenSearchSink:
         """
         kind = LatestWriter if ORDER in rows.columns else DocumentWriter
         opening = partial(_writer, kind, self.settings, version_of(rows, place))
-        return python_tasks.send(rows, F.lit(None), opening, refuse)
+        return python_task_writes.send(rows, F.lit(None), opening, refuse)

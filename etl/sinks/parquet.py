@@ -65,10 +65,11 @@ class ParquetSink:
                     raise StartError(
                         f"{path}: the folder holds files that Millrace did not write; name another folder"
                     )
-                hadoop_files.write_text(spark, f"{path}/{FOLDER}/{_SHAPE}", _text(shape))
-            elif (text := hadoop_files.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _text(shape):
+                hadoop_files.write_text(spark, f"{path}/{FOLDER}/{_SHAPE}", _schema_text(shape))
+            elif (text := hadoop_files.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _schema_text(shape):
                 raise StartError(
-                    f"{path}: it holds rows of {text}, not of {_text(shape)}; name another folder"
+                    f"{path}: the folder holds rows with {text}, but this query writes rows with "
+                    f"{_schema_text(shape)}; name another folder"
                 )
         except OSError as error:
             raise StartError(f"{path}: {error}") from error
@@ -97,7 +98,7 @@ class ParquetSink:
             counted = ObservedFigures(F.count(F.lit(1)).alias("offered"))
             counted.observe(rows).agg(F.count(F.lit(1))).collect()
             return WriteCounts(counted.values()["offered"], 0)
-        horizon = self._horizon(spark, whose.run) if place else _EVER
+        horizon = self._newest_arrival_of_others(spark, whose.run) if place else _EVER
         if horizon is None:
             return self._write(rows, whose, LookUp())
         if horizon is not _EVER:
@@ -112,7 +113,7 @@ class ParquetSink:
             rows, whose, LookUp(), existing=self._existing_identities(rows, whose.run if place else "")
         )
 
-    def _horizon(self, spark: SparkSession, run: str) -> datetime | None:
+    def _newest_arrival_of_others(self, spark: SparkSession, run: str) -> datetime | None:
         """Return the arrival of the youngest row that another checkpoint wrote; None if there is none."""
         if run not in self._horizons:
             others = self._manifests.written_by_others(spark, run)
@@ -133,7 +134,7 @@ class ParquetSink:
         if span is None or span["first"] is None or not others:
             return None
         within = (F.col("first") <= span["last"]) & (F.col("last") >= span["first"])
-        files = _files(spark, self._manifests, others, within)
+        files = _files_in_manifests(spark, self._manifests, others, within)
         return spark.read.parquet(*files).select(*IDENTITY) if files else None
 
     def _write(
@@ -178,11 +179,13 @@ class ParquetSink:
         return WriteCounts(offered.values()["offered"], figures["rows"])
 
 
-def _text(shape: dict[str, str]) -> str:
+def _schema_text(shape: dict[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in shape.items())
 
 
-def _files(spark: SparkSession, manifests: FolderManifests, urls: list[str], within: Column) -> list[str]:
+def _files_in_manifests(
+    spark: SparkSession, manifests: FolderManifests, urls: list[str], within: Column
+) -> list[str]:
     """Return the files that manifests name, for manifests that meet a condition."""
     named = F.collect_list(F.when(within, F.struct("folder", "files"))).alias("named")
     batches = manifests.aggregate(spark, urls, named)["named"]
@@ -203,4 +206,4 @@ def committed_files(spark: SparkSession, path: str) -> list[str]:
     """
     manifests = FolderManifests(path)
     urls = manifests.written_by_others(spark, "")
-    return sorted(_files(spark, manifests, urls, F.lit(True))) if urls else []
+    return sorted(_files_in_manifests(spark, manifests, urls, F.lit(True))) if urls else []

@@ -20,7 +20,7 @@ from ..launch.sources import Source
 from ..metrics.background_writer import BackgroundWriter
 from ..record.errors import LossError
 from ..record.job_run import JobRun
-from ..record.query import Query, Reached
+from ..record.ready_query import IsEndReached, ReadyQuery
 from ..record.tables import Table
 from .identity_check import Identity as Identity
 
@@ -62,8 +62,9 @@ def missing_records_error(positions: Mapping[str, str], tables: Sequence[Table])
     listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
     names = ", ".join(dict.fromkeys(map(str, tables)))
     return LossError(
-        f"this batch continues at {listed}, but some of these positions are not in {names}: the last records that a "
-        "connector read were not landed. A new checkpoint reads the streams again, and lands what is missing once"
+        f"this batch continues at {listed}, but some of these positions are not in {names}: the last records "
+        "that the connector read were not landed. Give the query a new checkpoint (`millrace checkpoint "
+        "reset`): it reads the streams again, and lands what is missing once"
     )
 
 
@@ -79,15 +80,15 @@ class Leg:
     guard
         Guard of a leg whose batches do not replay; None if they are fixed ranges.
     watch
-        Checks at intervals that the complete leg is read; see :class:`etl.record.query.Query`.
-    fix_end
-        Fixes the end of a bounded run; see :class:`etl.record.query.Query`.
+        Checks at intervals that the complete leg is read; see :class:`etl.record.ready_query.ReadyQuery`.
+    determine_end
+        Fixes the end of a bounded run; see :class:`etl.record.ready_query.ReadyQuery`.
     """
 
     open: Callable[[], DataFrame]
     guard: LegGuard | None = None
     watch: Callable[[], None] | None = None
-    fix_end: Callable[[], Reached] | None = None
+    determine_end: Callable[[], IsEndReached] | None = None
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,7 @@ class SourceReader(ABC, Generic[Kind]):
     def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the ids that distinguish its leg from others of the same names."""
 
-    def with_batch_handlers(self, run: JobRun, query: Query, settings: QuerySettings) -> Query:
+    def with_batch_handlers(self, run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
         """Add the handlers that sources of this kind need around each batch."""
         return query
 

@@ -139,13 +139,13 @@ class StreamIdentities:
         if self._stored_file() is None:
             return
         try:
-            identities = self._ask()
+            identities = self._ask_ids()
         except NoAnswerError as error:
             # Spark reads from the same brokers, and a query that they do not answer is retried: so is this check, before anything
             # is written.
             self.report.emit("unchecked", query=self.name, error=str(error))
             return
-        if wrong := self._wrong(identities):
+        if wrong := self._describe_change(identities):
             raise StartError(wrong)
         self._found = identities
 
@@ -159,19 +159,19 @@ class StreamIdentities:
         NoAnswerError
             A service does not answer at present.
         """
-        self._compare(self._ask() if self._found is None else self._found)
+        self._compare(self._ask_ids() if self._found is None else self._found)
 
     def __call__(self, before: Callable[[], None] | None = None) -> None:
         """Compare while the query runs, after another check; errors as in :meth:`check_before_first_batch`."""
         if before is not None:
             before()
         if self._file is not None:  # otherwise nothing was written yet
-            self._compare(self._ask(running=True))
+            self._compare(self._ask_ids(running=True))
 
     def _compare(self, current: list[Ids]) -> None:
-        if wrong := self._wrong(current):
+        if wrong := self._describe_change(current):
             raise LossError(wrong)
-        self._adopt(current)
+        self._store_ids(current)
 
     def _stored_file(self) -> IdentityFile | None:
         if self._file is None and (text := self.load()) is not None:
@@ -179,30 +179,34 @@ class StreamIdentities:
                 self._file = IdentityFile.parse(text)
             except ValueError as error:
                 raise StartError(
-                    f"query {self.name}: the file {self.name}.sources.json beside the checkpoint cannot be read: "
-                    f"{error}; restore it, or delete it if no topic or stream of the query was deleted and created "
-                    "again since its last run"
+                    f"query {self.name}: the file {self.name}.sources.json beside the checkpoint cannot be "
+                    f"read: {error}. Restore it, or delete it if no topic or stream of the query was deleted "
+                    "and created again since its last run"
                 ) from error
         return self._file
 
-    def _ask(self, *, running: bool = False) -> list[Ids]:
+    def _ask_ids(self, *, running: bool = False) -> list[Ids]:
         return [leg.ask() if leg.while_running or not running else {} for leg in self.legs]
 
-    def _wrong(self, current: list[Ids]) -> str:
+    def _describe_change(self, current: list[Ids]) -> str:
         """Return the changed object and the advice; empty if nothing has changed."""
         file = self._stored_file() or IdentityFile()
-        if self.begun and (changed := _changes(file.checkpoint, self._whole(current))):
+        if self.begun and (changed := _describe_changes(file.checkpoint, self._ids_by_unique_name(current))):
             topics = any(leg.streams for leg in self.legs)
             out = f"{manifest.ANOTHER_NAME}; then {self.way_out}" if topics else self.way_out
             return f"query {self.name}: {changed}: the checkpoint's positions belong to the old one; {out}"
         for name, now in self._streams(current):
             known = file.streams.get(name)
-            if known is not None and known.into == now.into and (changed := _changes(known.ids, now.ids)):
+            if (
+                known is not None
+                and known.into == now.into
+                and (changed := _describe_changes(known.ids, now.ids))
+            ):
                 there = f"{now.into} has records of the old one under the same name"
                 return f"query {self.name}: stream {name}: {changed}: {there}; {manifest.ANOTHER_NAME}"
         return ""
 
-    def _adopt(self, current: list[Ids]) -> None:
+    def _store_ids(self, current: list[Ids]) -> None:
         old = self._file or IdentityFile()
         streams = dict(old.streams)
         for name, now in self._streams(current):
@@ -210,7 +214,7 @@ class StreamIdentities:
             before = held.ids if held is not None and held.into == now.into else {}
             streams[name] = KnownStream(now.into, {**before, **now.ids})
         before = old.checkpoint if self.begun else {}
-        new = IdentityFile({**before, **self._whole(current)}, streams)
+        new = IdentityFile({**before, **self._ids_by_unique_name(current)}, streams)
         if new != old:
             self.save(new.text())
         added = {what: known for what, known in new.checkpoint.items() if what not in before}
@@ -218,7 +222,7 @@ class StreamIdentities:
             self.report.emit("adopted_sources", query=self.name, ids=added)
         self._file, self.begun = new, True
 
-    def _whole(self, current: list[Ids]) -> Ids:
+    def _ids_by_unique_name(self, current: list[Ids]) -> Ids:
         legs = zip(self.legs, current, strict=True)
         return {what: known for leg, ids_of_leg in legs for what, known in leg.unique_ids(ids_of_leg).items()}
 
@@ -257,7 +261,7 @@ def stream_identities(run: JobRun, query: QuerySettings, url: str, *, begun: boo
     return StreamIdentities(query.name, legs, load, save, again, run.report, begun)
 
 
-def _changes(before: Ids, now: Ids) -> str:
+def _describe_changes(before: Ids, now: Ids) -> str:
     """Describe the changed ids; empty if all common ids are equal."""
     return "; ".join(
         f"{what} was deleted and created again, or is another one of the same name: its id was {before[what]} and is "

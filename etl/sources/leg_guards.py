@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from ..commits.look_ups import LookUp
 from .base import LegGuard, ReplayedLeg, missing_records_error
-from .offsets import BatchOffsets, any_of
+from .batch_offsets import BatchOffsets, any_of
 
 Positions = Sequence[Mapping[str, str]]
 """For each stream, by shard: the position that the look-up of a batch must find."""
@@ -126,6 +126,6 @@ def _with_rows_of(look_up: LookUp, more: Sequence[Column | None]) -> LookUp:
     return replace(look_up, rows=any_of([rows for rows in (*more, look_up.rows) if rows is not None]))
 
 
-def union(frames: Sequence[DataFrame]) -> DataFrame:
+def union_of_legs(frames: Sequence[DataFrame]) -> DataFrame:
     """Return the rows of all legs; Spark numbers its sources in this order."""
     return reduce(DataFrame.unionByName, frames)

@@ -9,7 +9,7 @@ from constructs import Construct
 
 from millrace.config.aws.regions import domain
 from millrace.config.model import Environment
-from millrace.sizing.costs.network import created_keys
+from millrace.sizing.costs.network_plan import created_keys
 
 from ..data_removal import removal_policy
 

@@ -13,7 +13,7 @@ from millrace.config.aws.grants import Grant
 from ..accepted_findings import acknowledge
 from ..errors import InfrastructureError
 from ..grants import statement
-from ..permissions.policies import ATTACHED, INLINE, characters, length, split_into_policies
+from ..permissions.split_policies import ATTACHED, INLINE, characters, length, split_into_policies
 
 
 class JobRole(iam.Role):
@@ -86,8 +86,8 @@ class JobRole(iam.Role):
         parts = split_into_policies(grants, size)
         if len(parts) > ATTACHED:
             raise InfrastructureError(
-                f"{description}: its permissions take {len(parts)} policies, and IAM gives a role {ATTACHED}: "
-                "give some of its queries to another job, or name a `role` that exists"
+                f"{description}: its permissions need {len(parts)} policies, but IAM allows a role "
+                f"{ATTACHED}: move some of its queries to another job, or name an existing role in `role`"
             )
         policies = []
         for number, part in enumerate(parts, start=1):

@@ -11,7 +11,7 @@ from typing import Any
 
 from aws_cdk import aws_lakeformation as lake
 
-from ..permissions.job import JobPermissions
+from ..permissions.job_permissions import JobPermissions
 from ..stacks.job_base import JobStack
 
 _READ = ("DESCRIBE", "SELECT")

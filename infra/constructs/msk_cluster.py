@@ -17,7 +17,7 @@ from constructs import Construct
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment, MskCluster
 from millrace.sizing.model import ClusterPlan
-from millrace.sizing.msk_clusters import replication, zones
+from millrace.sizing.msk_clusters import replication_factor, zones_with_brokers
 
 from ..accepted_findings import acknowledge
 from ..data_removal import removal_policy
@@ -59,7 +59,7 @@ class ProvisionedCluster(Construct):
         assert plan.broker_type is not None, f"{cluster}: no broker type in the plan"
         environment = names.environment
         brokers = plan.brokers.value
-        self.replicas = replication(environment, cluster)
+        self.replicas = replication_factor(environment, cluster)
         configuration = msk.CfnConfiguration(
             self,
             "Configuration",
@@ -77,7 +77,7 @@ class ProvisionedCluster(Construct):
             number_of_broker_nodes=brokers,
             broker_node_group_info=msk.CfnCluster.BrokerNodeGroupInfoProperty(
                 instance_type=plan.broker_type.value,
-                client_subnets=[subnet.subnet_id for subnet in subnets[: zones(environment)]],
+                client_subnets=[subnet.subnet_id for subnet in subnets[: zones_with_brokers(environment)]],
                 security_groups=[group.security_group_id],
                 storage_info=None
                 if plan.storage_gib_per_broker is None

@@ -14,7 +14,7 @@ from millrace.config.aws.grants import allow
 from millrace.sizing.model import RUNBOOK, JobPlan
 
 from ..accepted_findings import acknowledge
-from ..stacks.job_base import JobStack, Runs
+from ..stacks.job_base import EngineRunCalls, JobStack
 from .state_machine_base import RecordedStateMachine
 from .state_machine_definition import definition
 from .state_machine_engines import planned_grace_seconds
@@ -44,7 +44,7 @@ class JobStateMachine(RecordedStateMachine):
     def __init__(
         self,
         stack: JobStack,
-        runs: Runs,
+        runs: EngineRunCalls,
         *,
         plan: JobPlan,
         silenced: Sequence[str],

@@ -121,7 +121,7 @@ class RecordedStateMachine(Construct):
             grants=[
                 allow("StartExecution", ["states:StartExecution"], [self.machine.attr_arn]),
                 # Whoever starts an encrypted machine needs its key (developer guide, "Data at rest encryption").
-                _use(self._key),
+                _key_use_grant(self._key),
             ],
         )
 
@@ -153,13 +153,13 @@ def _in_partition(definition: Mapping[str, Any], partition: str) -> Any:
     return json.loads(json.dumps(definition).replace('"arn:aws:states:', f'"arn:{partition}:states:'))
 
 
-def _use(key: kms.IKey) -> Grant:
+def _key_use_grant(key: kms.IKey) -> Grant:
     return allow("Encrypt", ["kms:Decrypt", "kms:GenerateDataKey"], [key.key_arn])
 
 
 def _own_grants(key: kms.IKey) -> list[Grant]:
     return [
-        _use(key),
+        _key_use_grant(key),
         # Step Functions developer guide, "Using CloudWatch Logs to log execution history".
         allow(
             "DeliverLogs",

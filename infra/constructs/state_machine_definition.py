@@ -1,6 +1,6 @@
 """State machine of a job, in Amazon States Language with JSONata.
 
-One skeleton for both engines: it writes down the desired state (``wish``), lists the engine's
+One skeleton for both engines: it writes down the desired state (``desired_state``), lists the engine's
 runs, and decides in one place what to do. An engine provides the four calls that
 differ (list, start, look, stop). Nothing here uses CDK: the result is a plain
 ``dict`` that a test can run. The reasons for this design:
@@ -17,12 +17,12 @@ from typing import Any, Literal
 from .state_machine_outcomes import (
     State,
     choice_state,
-    expr,
-    failures,
+    fail_state,
+    failure_states,
     input_key_expression,
     input_key_value,
+    jsonata,
     jsonata_array,
-    problem,
     success_states,
 )
 
@@ -85,7 +85,7 @@ class EngineCalls:
         Errors that no retry fixes.
     measure
         States that find the slowest recent batch, from ``Measure`` to ``StopRun`` or, where a batch is too long for a
-        drain, to ``KeepWish``; they set ``$grace``. Empty where an engine has no grace period.
+        drain, to ``KeepDesiredState``; they set ``$grace``. Empty where an engine has no grace period.
     """
 
     list_runs: State
@@ -119,7 +119,7 @@ def definition(
     "poll_seconds": ..., "arguments": ...}``, of which only ``verb`` (of :data:`VERBS`) is needed; ``ended`` is the state
     of a bounded run whose end is the reason of a ``restart``; ``once`` starts one run of
     a stopped job with ``arguments``, a list of ``{"name": ..., "value": ...}`` with names of :data:`ONCE`. It succeeds
-    with ``{"job", "outcome", "message", "wish", "run", "state", "starts_last_hour", "alarms",
+    with ``{"job", "outcome", "message", "desired_state", "run", "state", "starts_last_hour", "alarms",
     "grace_seconds", "reason"}``, or fails with an error named ``Millrace...`` or the service's own.
 
     Parameters
@@ -144,8 +144,8 @@ def definition(
     every_seconds
         Time from the start of one bounded run to the next; None for a job that runs all the time.
     """
-    newest, due, started = _turns(engine, every_seconds)
-    write = _Writer(engine, parameter)
+    newest, due, started = _bounded_run_states(engine, every_seconds)
+    write = _StateWriter(engine, parameter)
     states: dict[str, State] = {
         "Begin": {
             "Comment": "Read the input, with a value for whatever was left out",
@@ -158,11 +158,11 @@ def definition(
                 "longestPoll": input_key_value("poll_seconds", str(_POLL_SECONDS)),
                 "settle": input_key_value("poll_seconds", str(_SETTLE_SECONDS)),
                 "patience": input_key_value("patience_seconds", str(_PATIENCE_SECONDS)),
-                "deadline": expr(
+                "deadline": jsonata(
                     f"$millis() + 1000 * ({input_key_expression('patience_seconds', str(_PATIENCE_SECONDS))})"
                 ),
                 # 0: not given, must be measured.
-                "grace": expr(
+                "grace": jsonata(
                     f"$exists($states.input.grace_seconds) ? $max([{SHORTEST_GRACE_SECONDS}, "
                     f"$min([{LONGEST_GRACE_SECONDS}, $states.input.grace_seconds])]) : 0"
                 ),
@@ -173,7 +173,7 @@ def definition(
                 "run": "",
                 "state": "",
                 "detail": "",
-                "wish": "stopped",
+                "desired_state": "stopped",
                 "error": "",
                 "cause": "",
             },
@@ -190,9 +190,11 @@ def definition(
         "UnknownVerb": {
             "Type": "Fail",
             "Error": "Millrace.UnknownVerb",
-            "Cause": expr(f"'verb is ' & $verb & '; allowed: {', '.join(VERBS)}'"),
+            "Cause": jsonata(f"'verb is ' & $verb & '; allowed: {', '.join(VERBS)}'"),
         },
-        "CheckArguments": choice_state((_allowed(own_files), "ReadWish"), default="WrongArguments"),
+        "CheckArguments": choice_state(
+            (_allowed_arguments_condition(own_files), "ReadWish"), default="WrongArguments"
+        ),
         "WrongArguments": {
             "Type": "Fail",
             "Error": "Millrace.WrongArguments",
@@ -201,13 +203,13 @@ def definition(
                 f"does not begin with a dash; a URL of {' or '.join(_OWN_FILES)} begins with {own_files}"
             ),
         },
-        "WantRunning": write.wish("running", "Look"),
-        "WantStopped": write.wish("stopped", "SwitchOffAlarms"),
+        "WantRunning": write.write_desired_state("running", "Look"),
+        "WantStopped": write.write_desired_state("stopped", "SwitchOffAlarms"),
         "SwitchOffAlarms": alarm_actions("off", silenced, "Look"),
         # Some engines restart a failed run by themselves: they get the time to do so.
         "Settle": {"Type": "Wait", "Seconds": "{% $settle %}", "Next": "ReadWish"},
-        "ReadWish": write.read_wish("Look"),
-        "NeverAsked": {"Type": "Pass", "Assign": {"wish": "stopped"}, "Next": "Look"},
+        "ReadWish": write.read_desired_state("Look"),
+        "NeverAsked": {"Type": "Pass", "Assign": {"desired_state": "stopped"}, "Next": "Look"},
         "Look": {"Type": "Pass", "Assign": {"runs": [], "newest": [], "token": ""}, "Next": "ListRuns"},
         "ListRuns": write.task(engine.list_runs, "MorePages"),
         "MorePages": choice_state(("$token != ''", "ListRuns"), default="Judge"),
@@ -215,17 +217,17 @@ def definition(
             "Comment": "A state that nobody knows counts as running",
             "Type": "Pass",
             "Assign": {
-                "live": expr(f"[$runs[$not(state in {jsonata_array(engine.ended)})]]"),
-                "going": expr(f"[$runs[$not(state in {jsonata_array(engine.ended + engine.ending)})]]"),
-                "recent": expr(f"$count($runs[$toMillis(at) > $millis() - {_HOUR_MS}])"),
+                "live": jsonata(f"[$runs[$not(state in {jsonata_array(engine.ended)})]]"),
+                "going": jsonata(f"[$runs[$not(state in {jsonata_array(engine.ended + engine.ending)})]]"),
+                "recent": jsonata(f"$count($runs[$toMillis(at) > $millis() - {_HOUR_MS}])"),
                 **newest,
             },
             "Next": "Decide",
         },
         "Decide": choice_state(
             ("$verb = 'status'", "Status"),
-            ("$verb = 'once' and ($wish = 'running' or $count($going) > 0)", "NotStopped"),
-            ("$verb = 'restart' and $wish != 'running'", "KeepAlarmsOff"),
+            ("$verb = 'once' and ($desired_state = 'running' or $count($going) > 0)", "NotStopped"),
+            ("$verb = 'restart' and $desired_state != 'running'", "KeepAlarmsOff"),
             ("$verb in ['start', 'restart'] and $count($going) > 0", "KeepAlarmsOn"),
             *due,
             ("$verb in ['stop', 'drain'] and $count($live) = 0", "Stopped"),
@@ -240,16 +242,16 @@ def definition(
         # A deployment that changes an alarm switches its actions on: every look corrects that.
         "KeepAlarmsOff": alarm_actions("off", silenced, "NotWanted"),
         "KeepAlarmsOn": alarm_actions("on", silenced, "AlreadyRunning"),
-        "WaitForEnd": _wait("Look"),
+        "WaitForEnd": _wait_state("Look"),
         "StartRun": write.task(
             engine.start_run, "Begun", catch=[{"ErrorEquals": list(engine.busy), "Next": "WaitForEnd"}]
         ),
         "Begun": choice_state(("$verb = 'once'", "Once"), default="Confirm"),
         # Somebody who stopped the job during its start saw no run: read the desired state again.
-        "Confirm": write.read_wish("StillWanted"),
-        "StillWanted": choice_state(("$wish = 'running'", "WaitForStart"), default="Revoked"),
+        "Confirm": write.read_desired_state("StillWanted"),
+        "StillWanted": choice_state(("$desired_state = 'running'", "WaitForStart"), default="Revoked"),
         "Revoked": {"Type": "Pass", "Assign": {"verb": "stop"}, "Next": "Look"},
-        "WaitForStart": _wait("LookAtRun"),
+        "WaitForStart": _wait_state("LookAtRun"),
         "LookAtRun": write.task(engine.look_at_run, "Started"),
         "Started": choice_state(
             (started, "SwitchOnAlarms"),
@@ -258,12 +260,12 @@ def definition(
             default="WaitForStart",
         ),
         "SwitchOnAlarms": alarm_actions("on", silenced, "Running"),
-        **_measuring(engine, write, silenced),
+        **_measuring_states(engine, write, silenced),
         "StopRun": write.task(
             engine.stop_run, "WaitForEnd", catch=[{"ErrorEquals": list(engine.gone), "Next": "WaitForEnd"}]
         ),
         **success_states(job, every_seconds),
-        **failures(job, topic, starts_per_hour),
+        **failure_states(job, topic, starts_per_hour),
     }
     return {
         "Comment": f"Starts, stops and watches {job}",
@@ -274,7 +276,9 @@ def definition(
     }
 
 
-def _turns(engine: EngineCalls, every_seconds: int | None) -> tuple[State, list[tuple[str, str]], str]:
+def _bounded_run_states(
+    engine: EngineCalls, every_seconds: int | None
+) -> tuple[State, list[tuple[str, str]], str]:
     """Return what a job of bounded runs differs in.
 
     Returns
@@ -293,7 +297,7 @@ def _turns(engine: EngineCalls, every_seconds: int | None) -> tuple[State, list[
     recent = f"$millis() - $began < {1000 * (every_seconds - _SETTLE_SECONDS)}"
     due = f"$verb = 'restart' and $ended = '{engine.succeeded}' and {recent}"
     started = f"$state in {jsonata_array(('RUNNING', engine.succeeded))}"
-    return {"began": expr(began)}, [(due, "NotDue")], started
+    return {"began": jsonata(began)}, [(due, "NotDue")], started
 
 
 def alarm_actions(switch: Literal["on", "off"], names: Sequence[str], following: str) -> State:
@@ -321,7 +325,7 @@ def alarm_actions(switch: Literal["on", "off"], names: Sequence[str], following:
     }
 
 
-def _wait(following: str) -> State:
+def _wait_state(following: str) -> State:
     return {
         "Type": "Wait",
         "Seconds": "{% $poll %}",
@@ -330,24 +334,24 @@ def _wait(following: str) -> State:
     }
 
 
-def _measuring(engine: EngineCalls, write: _Writer, silenced: Sequence[str]) -> dict[str, State]:
+def _measuring_states(engine: EngineCalls, write: _StateWriter, silenced: Sequence[str]) -> dict[str, State]:
     if not engine.measure:
         return {}
     return {
         **engine.measure,
         # Nothing was stopped: the desired state and the alarms return to their values before the drain.
-        "KeepWish": write.wish("running", "KeepAlarmsAfterAll"),
+        "KeepDesiredState": write.write_desired_state("running", "KeepAlarmsAfterAll"),
         "KeepAlarmsAfterAll": alarm_actions("on", silenced, "CannotDrain"),
-        "CannotDrain": problem(
+        "CannotDrain": fail_state(
             "CannotDrain",
-            "'a batch took ' & $string($slowest) & ' s within the last hours, and EMR Serverless waits for "
-            f"{LONGEST_GRACE_SECONDS} s at most: nothing was stopped; stop cuts the batch, and the next start "
-            "runs it again'",
+            "'the slowest batch of the last hours took ' & $string($slowest) & ' s, but EMR Serverless waits at "
+            f"most {LONGEST_GRACE_SECONDS} s for a batch to end, so nothing was stopped; `millrace stop` cuts the "
+            "batch off, and the next start runs it again'",
         ),
     }
 
 
-def _allowed(own_files: str) -> str:
+def _allowed_arguments_condition(own_files: str) -> str:
     """Write the condition that all arguments of a run of its own are allowed: nothing else reaches the entry script."""
     own, length = json.dumps(own_files), len(own_files)
     wrong = (
@@ -358,7 +362,7 @@ def _allowed(own_files: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Writer:
+class _StateWriter:
     """Writer of the states that call a service: each retries temporary errors and reports the others."""
 
     engine: EngineCalls
@@ -383,31 +387,31 @@ class _Writer:
             "ErrorEquals": ["States.ALL"],
             "Assign": {
                 # A machine's own errors may not have names that begin with `States.`.
-                "error": expr("$replace($states.errorOutput.Error, /^States[.]/, 'Millrace.')"),
-                "cause": expr("$states.errorOutput.Cause"),
+                "error": jsonata("$replace($states.errorOutput.Error, /^States[.]/, 'Millrace.')"),
+                "cause": jsonata("$states.errorOutput.Cause"),
             },
             "Next": "Report",
         }
         return {**state, "Retry": self.retry, "Catch": [*catch, broken], "Next": following}
 
-    def wish(self, value: str, following: str) -> State:
+    def write_desired_state(self, value: str, following: str) -> State:
         return self.task(
             {
                 "Type": "Task",
                 "Resource": "arn:aws:states:::aws-sdk:ssm:putParameter",
                 "Arguments": {"Name": self.parameter, "Type": "String", "Overwrite": True, "Value": value},
-                "Assign": {"wish": value},
+                "Assign": {"desired_state": value},
             },
             following,
         )
 
-    def read_wish(self, following: str) -> State:
+    def read_desired_state(self, following: str) -> State:
         return self.task(
             {
                 "Type": "Task",
                 "Resource": "arn:aws:states:::aws-sdk:ssm:getParameter",
                 "Arguments": {"Name": self.parameter},
-                "Assign": {"wish": expr("$states.result.Parameter.Value")},
+                "Assign": {"desired_state": jsonata("$states.result.Parameter.Value")},
             },
             following,
             catch=[{"ErrorEquals": list(_NO_PARAMETER), "Next": "NeverAsked"}],

@@ -72,7 +72,7 @@ def glue_engine(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
         Most starts in an hour, all of which are listed.
     """
     return EngineCalls(
-        list_runs=_call(
+        list_runs=_api_call_state(
             "glue:getJobRuns",
             {"JobName": job_name, "MaxResults": max(_GLUE_PAGE, starts_per_hour)},
             {
@@ -80,13 +80,13 @@ def glue_engine(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
                 "token": "",
             },
         ),
-        start_run=_call(
+        start_run=_api_call_state(
             "glue:startJobRun",
             f"{{% $merge([{{'JobName': '{job_name}'}}, "
             "$count($once) = 0 ? {} : {'Arguments': $merge($once.{name: value})}]) %}",
             {"run": "{% $states.result.JobRunId %}"},
         ),
-        look_at_run=_call(
+        look_at_run=_api_call_state(
             "glue:getJobRun",
             {"JobName": job_name, "RunId": "{% $run %}"},
             {
@@ -97,7 +97,7 @@ def glue_engine(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
                 ),
             },
         ),
-        stop_run=_call(
+        stop_run=_api_call_state(
             "glue:batchStopJobRun",
             {"JobName": job_name, "JobRunIds": "{% [$going.id] %}"},
             {"run": "{% $going[0].id %}"},
@@ -141,7 +141,7 @@ def emr_engine(
         Names of the job's queries, whose batches are measured; ``name`` is the job in their metrics.
     """
     return EngineCalls(
-        list_runs=_call(
+        list_runs=_api_call_state(
             "emrserverless:listJobRuns",
             "{% $merge([{'ApplicationId': '" + application_id + f"', 'MaxResults': {_EMR_PAGE}}}, "
             "$token = '' ? {} : {'NextToken': $token}]) %}",
@@ -159,7 +159,7 @@ def emr_engine(
                 "token": "{% $exists($states.result.NextToken) ? $states.result.NextToken : '' %}",
             },
         ),
-        start_run=_call(
+        start_run=_api_call_state(
             "emrserverless:startJobRun",
             start_job_run(
                 application_id=application_id,
@@ -170,7 +170,7 @@ def emr_engine(
             ),
             {"run": "{% $states.result.JobRunId %}"},
         ),
-        look_at_run=_call(
+        look_at_run=_api_call_state(
             "emrserverless:getJobRun",
             {"ApplicationId": application_id, "JobRunId": "{% $run %}"},
             {
@@ -182,7 +182,7 @@ def emr_engine(
             },
         ),
         # One at a time: there is never more than one run, and if there were, the next look would find it.
-        stop_run=_call(
+        stop_run=_api_call_state(
             "emrserverless:cancelJobRun",
             {
                 "ApplicationId": application_id,
@@ -202,7 +202,7 @@ def emr_engine(
             "EmrServerless.ServiceQuotaExceededException",
             "EmrServerless.ValidationException",
         ),
-        measure=_measure(name, queries),
+        measure=_metric_states(name, queries),
     )
 
 
@@ -271,10 +271,10 @@ def _spark_settings(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[s
     return {key: settings[key] for key in sorted(settings.keys() - quoted.keys())}, quoted
 
 
-def _measure(job: str, queries: Sequence[str]) -> dict[str, State]:
+def _metric_states(job: str, queries: Sequence[str]) -> dict[str, State]:
     """Return the states that ask the job's own metric for the slowest recent batch (``docs/metrics.md``)."""
     metric = BY_NAME["BatchDuration"]
-    ask = _call(
+    ask = _api_call_state(
         "cloudwatch:getMetricData",
         {
             "StartTime": f"{{% $fromMillis($millis() - {_RECENT_HOURS * _HOUR_SECONDS * 1000}) %}}",
@@ -320,7 +320,8 @@ def _measure(job: str, queries: Sequence[str]) -> dict[str, State]:
             "Next": "Measured",
         },
         "Measured": choice_state(
-            (f"$verb = 'drain' and $slowest > {LONGEST_GRACE_SECONDS}", "KeepWish"), default="SetGrace"
+            (f"$verb = 'drain' and $slowest > {LONGEST_GRACE_SECONDS}", "KeepDesiredState"),
+            default="SetGrace",
         ),
         "SetGrace": {
             "Type": "Pass",
@@ -335,7 +336,7 @@ def _measure(job: str, queries: Sequence[str]) -> dict[str, State]:
     }
 
 
-def _call(action: str, arguments: dict[str, Any] | str, assign: dict[str, Any]) -> State:
+def _api_call_state(action: str, arguments: dict[str, Any] | str, assign: dict[str, Any]) -> State:
     return {
         "Type": "Task",
         "Resource": f"arn:aws:states:::aws-sdk:{action}",

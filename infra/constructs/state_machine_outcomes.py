@@ -25,10 +25,10 @@ def success_states(job: str, every_seconds: int | None) -> dict[str, State]:
             "Output": {
                 "job": job,
                 "outcome": outcome,
-                "message": expr(message),
-                "wish": "{% $wish %}",
-                "run": expr(run),
-                "state": expr(state),
+                "message": jsonata(message),
+                "desired_state": "{% $desired_state %}",
+                "run": jsonata(run),
+                "state": jsonata(state),
                 "starts_last_hour": "{% $recent %}",
                 "alarms": "{% $alarms %}",
                 "grace_seconds": "{% $grace %}",
@@ -48,7 +48,7 @@ def success_states(job: str, every_seconds: int | None) -> dict[str, State]:
         **turns,
         "Status": success(
             "status",
-            "'desired state: ' & $wish & '; ' & ($count($live) > 0 ? "
+            "'desired state: ' & $desired_state & '; ' & ($count($live) > 0 ? "
             "'run ' & $live[0].id & ' is ' & $live[0].state : 'no run')" + last,
             run="$count($live) > 0 ? $live[0].id : ''",
             state=going_state,
@@ -66,16 +66,16 @@ def success_states(job: str, every_seconds: int | None) -> dict[str, State]:
     }
 
 
-def problem(error: str, cause: str) -> State:
+def fail_state(error: str, cause: str) -> State:
     """Write a state that names a failure, for ``Report``; ``cause`` is a JSONata expression."""
     return {
         "Type": "Pass",
-        "Assign": {"error": f"Millrace.{error}", "cause": expr(cause)},
+        "Assign": {"error": f"Millrace.{error}", "cause": jsonata(cause)},
         "Next": "Report",
     }
 
 
-def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
+def failure_states(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
     """Write the states that end with failure, from the error to the notification.
 
     Parameters
@@ -86,24 +86,24 @@ def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
         Limit, for the message about a job that keeps ending.
     """
     return {
-        "NoEnd": problem(
+        "NoEnd": fail_state(
             "NoEnd",
             "($count($live) > 0 ? 'run ' & $live[0].id & ' is still ' & $live[0].state "
             ": 'no run is listed, and yet no other can be started') & ' after ' & $patience & ' s; gave up'",
         ),
-        "NotStopped": problem(
+        "NotStopped": fail_state(
             "NotStopped",
-            "'a run with arguments replaces the job: stop the job first; desired state: ' & $wish",
+            "'a run with arguments replaces the job: stop the job first; desired state: ' & $desired_state",
         ),
-        "TooOften": problem(
+        "TooOften": fail_state(
             "TooOften",
             f"'started ' & $recent & ' times within an hour (limit {starts_per_hour}); "
             "restarts resume when the oldest start is an hour old'",
         ),
-        "EndedAtOnce": problem(
+        "EndedAtOnce": fail_state(
             "EndedAtOnce", "'run ' & $run & ' ended as ' & $state & ($detail = '' ? '' : ': ' & $detail)"
         ),
-        "NoStart": problem(
+        "NoStart": fail_state(
             "NoStart", "'run ' & $run & ' is still ' & $state & ' after ' & $patience & ' s; gave up'"
         ),
         "Report": choice_state(("$verb = 'restart'", "Alert"), default="Failed"),
@@ -114,7 +114,7 @@ def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
             "Arguments": {
                 "TopicArn": topic,
                 "Subject": f"{job[:60]} could not be started again",
-                "Message": expr(
+                "Message": jsonata(
                     f"'{job} should run but does not. ' & $error & ': ' & $cause & "
                     "'. Reason of the start: ' & $reason & '. Execution: ' & $states.context.Execution.Id"
                 ),
@@ -131,12 +131,12 @@ def choice_state(*rules: tuple[str, str], default: str) -> State:
     """Write a choice: conditions in JSONata, in order, each with the state that follows."""
     return {
         "Type": "Choice",
-        "Choices": [{"Condition": expr(condition), "Next": following} for condition, following in rules],
+        "Choices": [{"Condition": jsonata(condition), "Next": following} for condition, following in rules],
         "Default": default,
     }
 
 
-def expr(text: str) -> str:
+def jsonata(text: str) -> str:
     """Write a JSONata expression as a field's value."""
     return "{% " + text + " %}"
 
@@ -148,7 +148,7 @@ def input_key_expression(key: str, default: str) -> str:
 
 def input_key_value(key: str, default: str) -> str:
     """Write a field's value that is a key of the input, or a default value."""
-    return expr(input_key_expression(key, default))
+    return jsonata(input_key_expression(key, default))
 
 
 def jsonata_array(values: Sequence[str]) -> str:

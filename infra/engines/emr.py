@@ -10,7 +10,7 @@ from millrace.config.engines import Job
 from millrace.config.engines.base import GIB
 from millrace.config.engines.emr import EmrJob
 from millrace.sizing.model import JobPlan
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 
 from .base import DeployedEngine
 
@@ -23,7 +23,7 @@ _RUNS = "The id of a run is known when it has begun"
 _EMR_ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
 """A jar that a release ships without putting it on the class path (EMR Serverless user guide)."""
 
-_BACKLOG = f"{limits()['scaling.emr.backlog_timeout_seconds']:g}s"
+_BACKLOG = f"{service_limits()['scaling.emr.backlog_timeout_seconds']:g}s"
 """Time that tasks wait before Spark asks for executors, which the simulator takes, too."""
 
 _OVERHEAD_SHARE = 0.10

@@ -14,8 +14,8 @@ from millrace.etl.launch import typed_json
 from millrace.sizing.model import JobPlan
 
 from .. import engines
+from .job_spark_settings import spark_settings
 from .launch_settings import job_settings
-from .spark import spark_settings
 
 VERSION = 1
 

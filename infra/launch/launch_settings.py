@@ -31,7 +31,7 @@ from millrace.sizing.jobs.files_per_batch import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import a_second
 
-from ..sinks import written_clusters
+from ..sink_permissions import written_clusters
 
 _SHORTEST_TRIGGER = 2.0
 """Seconds for which a shard is read at least in two batches of a bounded run."""
@@ -61,17 +61,17 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
         batch_retries=job.batch_retries,
         dead_letters_kept_seconds=None if retention is None else int(retention.total_seconds()),
         erase_share=environment.storage.erase_share,
-        upkeep=_upkeep(environment, job_plan.name, names),
-        connections={cluster: _connection(environment, cluster, names) for cluster in clusters},
+        upkeep=_upkeep_settings(environment, job_plan.name, names),
+        connections={cluster: _connection_settings(environment, cluster, names) for cluster in clusters},
         queries=tuple(
-            _query(environment, job_plan.name, query, job_plan.queries[name], names)
+            _query_settings(environment, job_plan.name, query, job_plan.queries[name], names)
             for name, query in job.queries.items()
         ),
         run_every_seconds=None if job_plan.run is None else float(job_plan.run.every_seconds.value),
     )
 
 
-def _upkeep(environment: Environment, job: str, names: Names) -> launch.UpkeepSettings | None:
+def _upkeep_settings(environment: Environment, job: str, names: Names) -> launch.UpkeepSettings | None:
     upkeep = environment.storage.upkeep
     if upkeep is None:
         return None
@@ -100,7 +100,7 @@ def kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names_of_clusters if name is not None))
 
 
-def _connection(environment: Environment, cluster: str, names: Names) -> launch.Connection:
+def _connection_settings(environment: Environment, cluster: str, names: Names) -> launch.Connection:
     kafka = environment.kafka[cluster]
     external = kafka if isinstance(kafka, ExternalCluster) else None
     login = kafka.authentication
@@ -114,7 +114,7 @@ def _connection(environment: Environment, cluster: str, names: Names) -> launch.
     )
 
 
-def _query(
+def _query_settings(
     environment: Environment, job: str, query: Query, plan: QueryPlan, names: Names
 ) -> launch.QuerySettings:
     trigger = float(plan.trigger_seconds.value)
@@ -126,22 +126,24 @@ def _query(
             source_table=names.table(query.source),
             route=query.route,
             dead_letters=None if query.dead_letters is None else names.table(query.dead_letters),
-            state=None if query.state is None else _state(query.state, names),
+            state=None if query.state is None else _state_settings(query.state, names),
             latest_by=() if latest is None else latest.key,
             latest_order=None if latest is None else latest.order,
             history=latest is not None and latest.history,
-            **_written(environment, query, plan, names),
+            **_sink_settings(environment, query, plan, names),
         )
     repartition = None if plan.repartition is None else plan.repartition.value
     routes = {
-        place: _route(environment, job, query, place[-1] if place else None, reading, plan, names)
+        place: _route_settings(environment, job, query, place[-1] if place else None, reading, plan, names)
         for place, reading in query.readings.items()
     }
     if isinstance(query, DirectQuery | DirectRouteQuery):
         return launch.DirectSettings(
             name=plan.name,
             routes=tuple(
-                launch.DirectRouteSettings(**vars(routes[place]), **_written(environment, end, plan, names))
+                launch.DirectRouteSettings(
+                    **vars(routes[place]), **_sink_settings(environment, end, plan, names)
+                )
                 for place, end in query.ends.items()
             ),
             kind=query.kind,
@@ -154,7 +156,7 @@ def _query(
     )
 
 
-def _route(
+def _route_settings(
     environment: Environment,
     job: str,
     query: SourceQuery,
@@ -166,45 +168,46 @@ def _route(
     return launch.RouteSettings(
         name,
         origin=route.topic or names.stream(route.source) if isinstance(route, Route) else None,
-        source=_source(environment, job, query, route.source, plan, names),
+        source=_source_settings(environment, job, query, route.source, plan, names),
         format=route.format.settings(),
         schema=route.schema_,
         decompress_up_to=route.decompress_up_to,
         redact=route.redact,
         changes_of=route.changes_of if isinstance(route, Route) else None,
         rules=tuple(
-            _rule(rule, asked, name) for rule, asked in route.all_rules(environment.places.root).items()
+            _rule_settings(rule, asked, name)
+            for rule, asked in route.all_rules(environment.places.root).items()
         ),
     )
 
 
-def _written(environment: Environment, end: Any, plan: QueryPlan, names: Names) -> dict[str, Any]:
+def _sink_settings(environment: Environment, end: Any, plan: QueryPlan, names: Names) -> dict[str, Any]:
     return {
-        "enrich": tuple(_enrichment(item, names) for item in end.enrich),
+        "enrich": tuple(_enrichment_settings(item, names) for item in end.enrich),
         "transform": end.transform,
         "sink": end.sink.settings(SinkContext(names, batch_bytes(environment, end, plan))),
     }
 
 
-def _state(state: State, names: Names) -> launch.StateSettings:
+def _state_settings(state: State, names: Names) -> launch.StateSettings:
     return launch.StateSettings(
-        watermark=_watermark(state.watermark),
+        watermark=_watermark_settings(state.watermark),
         distinct=state.distinct,
         key=state.key,
         output_mode=state.output_mode,
         join=None
         if state.join is None
         else launch.JoinSettings(
-            names.table(state.join.source), _watermark(state.join.watermark), state.join.route
+            names.table(state.join.source), _watermark_settings(state.join.watermark), state.join.route
         ),
     )
 
 
-def _watermark(mark: Watermark) -> launch.WatermarkSettings:
+def _watermark_settings(mark: Watermark) -> launch.WatermarkSettings:
     return launch.WatermarkSettings(mark.time, mark.delay.total_seconds(), mark.ahead.total_seconds())
 
 
-def _source(
+def _source_settings(
     environment: Environment,
     job: str,
     query: SourceQuery,
@@ -223,20 +226,20 @@ def _source(
         plan.trigger_seconds.value
         if not environment.jobs[job].in_turns
         else max(_SHORTEST_TRIGGER, 2 * plan.batch_seconds.value),
-        _part(environment, query, name, plan.records_per_batch.value),
+        _share_of_batch(environment, query, name, plan.records_per_batch.value),
         None if each is None else each.value,
-        0.0 if each is None else _handed_over(environment.streams[name], each.value),
+        0.0 if each is None else _delivery_seconds(environment.streams[name], each.value),
     )
     return environment.streams[name].settings(name, context)
 
 
-def _handed_over(stream: Stream, records: int) -> float:
+def _delivery_seconds(stream: Stream, records: int) -> float:
     """Return the seconds that a partition needs to deliver so many records of average size to one reader."""
     out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
     return sum(records * stream.traffic.record_size / each for each in out)
 
 
-def _part(environment: Environment, query: SourceQuery, name: str, records: int) -> int:
+def _share_of_batch(environment: Environment, query: SourceQuery, name: str, records: int) -> int:
     """Return a stream's share of a batch's records, in proportion to its peak arrivals; rounded up."""
     peaks = {
         each: environment.streams[each].traffic.records_per_second
@@ -246,7 +249,7 @@ def _part(environment: Environment, query: SourceQuery, name: str, records: int)
     return records if len(peaks) == 1 else math.ceil(records * peaks[name] / sum(peaks.values()))
 
 
-def _rule(name: str, rule: Rule, route: str | None) -> launch.RuleSettings:
+def _rule_settings(name: str, rule: Rule, route: str | None) -> launch.RuleSettings:
     landed = rule.where
     if route is not None:
         from millrace.config.conditions import parse_condition  # its parser takes half a second to import
@@ -255,7 +258,7 @@ def _rule(name: str, rule: Rule, route: str | None) -> launch.RuleSettings:
     return launch.RuleSettings(name, rule.where, landed, rule.action)
 
 
-def _enrichment(item: Enrichment, names: Names) -> launch.EnrichmentSettings:
+def _enrichment_settings(item: Enrichment, names: Names) -> launch.EnrichmentSettings:
     return launch.EnrichmentSettings(
         names.table(item.table), item.on, item.columns, item.refresh.total_seconds()
     )

@@ -18,7 +18,7 @@ _NAMES = ("credentials.json", "service-account.json", "id_rsa", "id_dsa", "id_ec
 
 def packed_files(package: Path) -> list[Path]:
     """Return the files of a package that travel: without compiled Python and hidden files."""
-    return [file for file in _visible(package) if file.is_file() and file.suffix != ".pyc"]
+    return [file for file in _files_without_hidden(package) if file.is_file() and file.suffix != ".pyc"]
 
 
 def project_files(root: Path) -> list[Path]:
@@ -32,12 +32,14 @@ def project_files(root: Path) -> list[Path]:
     package = root / "pipelines"
     files = packed_files(package)
     # Followed by nobody: what a job imports through it would be missing there.
-    links = [each for each in _visible(package) if each.is_symlink() and not each.is_file()]
+    links = [each for each in _files_without_hidden(package) if each.is_symlink() and not each.is_file()]
     faults = [
         f"{each.relative_to(root)}: a link to a folder or to nothing; allowed: files, and links to files of the project"
         for each in links
     ]
-    faults += [f"{file.relative_to(root)}: {fault}" for file in files for fault in _faults(file, root)]
+    faults += [
+        f"{file.relative_to(root)}: {fault}" for file in files for fault in _reasons_not_packable(file, root)
+    ]
     if not faults and (size := sum(file.stat().st_size for file in files)) > MOST_BYTES:
         largest = sorted(files, key=lambda file: file.stat().st_size, reverse=True)[:3]
         faults.append(
@@ -46,17 +48,17 @@ def project_files(root: Path) -> list[Path]:
             + ", ".join(f"{file.relative_to(root)} ({file.stat().st_size:,})" for file in largest)
         )
     if faults:
-        raise InfrastructureError("not packed for the jobs:\n" + "\n".join(sorted(faults)))
+        raise InfrastructureError("these files cannot be packed for the jobs:\n" + "\n".join(sorted(faults)))
     return files
 
 
-def _visible(package: Path) -> Iterator[Path]:
+def _files_without_hidden(package: Path) -> Iterator[Path]:
     for path in package.rglob("*"):
         if not any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(package).parts):
             yield path
 
 
-def _faults(file: Path, root: Path) -> Iterator[str]:
+def _reasons_not_packable(file: Path, root: Path) -> Iterator[str]:
     if not file.resolve().is_relative_to(root.resolve()):
         yield "a link that leads out of the project; allowed: files of the project"
     elif file.suffix.lower() in _KEY_FILES or file.name.lower() in _NAMES:

@@ -16,7 +16,7 @@ from millrace.config.aws.grants import Grant
 from ..permission_scope import PermissionScope
 from . import data_commands as read
 from . import run_commands as run
-from .policies import characters, split_into_policies
+from .split_policies import characters, split_into_policies
 
 _Part = Callable[[PermissionScope], list[Grant]]
 _ASK: tuple[_Part, ...] = (run.state_machines,)
@@ -71,7 +71,7 @@ def statement(grant: Grant) -> dict[str, Any]:
     return document | ({"Condition": dict(grant.conditions)} if grant.conditions else {})
 
 
-def _granted(scope: PermissionScope, parts: Iterable[_Part]) -> list[Grant]:
+def _grants_of_parts(scope: PermissionScope, parts: Iterable[_Part]) -> list[Grant]:
     """Return the grants of some parts, without those that would be for no resource."""
     return [grant for part in parts for grant in part(scope) if grant.resources]
 
@@ -84,7 +84,7 @@ def grants(scope: PermissionScope, command: str) -> list[Grant]:
     KeyError
         No policy contains that command.
     """
-    return _granted(scope, _PARTS[command])
+    return _grants_of_parts(scope, _PARTS[command])
 
 
 def policies(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
@@ -97,6 +97,6 @@ def policies(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
     """
     parts = dict.fromkeys(part for command in ROLES[role] for part in _PARTS[command])
     # Several parts may hold the same statement, such as that of a key.
-    statements = {json.dumps(statement(grant)): grant for grant in _granted(scope, parts)}
+    statements = {json.dumps(statement(grant)): grant for grant in _grants_of_parts(scope, parts)}
     shared = split_into_policies(list(statements.values()), lambda grant: characters(statement(grant)))
     return [{"Version": "2012-10-17", "Statement": [statement(grant) for grant in each]} for each in shared]

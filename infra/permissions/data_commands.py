@@ -7,15 +7,15 @@ from typing import get_args
 from aws_cdk import DefaultStackSynthesizer
 
 from millrace.config.aws.grants import FILES, FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow, list_prefixes
+from millrace.config.infrastructure_sections import Bucket
 from millrace.config.job_networks import vpc_reason
 from millrace.config.model import ExternalCluster, MskCluster
-from millrace.config.platform import Bucket
 from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
 from ..constructs.log_flattener import FLAT_PREFIX
-from ..launch.spark import database_location
+from ..launch.job_spark_settings import database_location
 from ..permission_scope import PermissionScope
-from .job import deny_versions
+from .job_permissions import deny_versions
 
 _AUDIT_GROUP = "millrace-audit"
 _ALL_ALARMS = "The quota counts all alarms of the account"

@@ -16,7 +16,7 @@ from millrace.sizing.model import JobPlan
 
 from ..constructs.state_machine_engines import emr_engine
 from ..engines.emr import gigabytes
-from .job_base import JobStack, Runs, SharedStacks
+from .job_base import EngineRunCalls, JobStack, SharedStacks
 
 
 class EmrJobStack(JobStack):
@@ -52,7 +52,7 @@ class EmrJobStack(JobStack):
             ),
             # Workers that are ready are billed between bounded runs, too.
             initial_capacity=_preinitialized_workers(plan)
-            if plan.scaling.held and plan.run is None
+            if plan.scaling.fixed and plan.run is None
             else None,
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
@@ -84,7 +84,7 @@ class EmrJobStack(JobStack):
             ),
         )
         self.application_id = application.attr_application_id
-        self.role = self._take_role(
+        self.role = self._own_or_existing_role(
             names,
             plan.name,
             service="emr-serverless.amazonaws.com",
@@ -97,12 +97,12 @@ class EmrJobStack(JobStack):
         CfnOutput(self, "ApplicationId", value=application.attr_application_id)
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
 
-    def runs(self) -> Runs:
+    def runs(self) -> EngineRunCalls:
         """Return the calls, grants and events of the application's runs."""
         application = self.names.arn("emr-serverless", f"/applications/{self.application_id}")
         # Only CloudFormation knows the application's id; the rule pack writes it like this.
         written = self.names.arn("emr-serverless", "/applications/<Application.ApplicationId>")
-        return Runs(
+        return EngineRunCalls(
             emr_engine(
                 application_id=self.application_id,
                 role_arn=self.role.role_arn,

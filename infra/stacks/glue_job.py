@@ -25,8 +25,8 @@ from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_engines import glue_engine
 from ..engines.glue import glue_conf
 from ..launch.launch_document import event_log_prefix
-from ..permissions.job import Grant, glue_network_grants
-from .job_base import JobStack, Runs, SharedStacks
+from ..permissions.job_permissions import Grant, glue_network_grants
+from .job_base import EngineRunCalls, JobStack, SharedStacks
 
 _LONGEST = 2048
 """Most characters of a job's description (botocore's model of Glue, ``CreateJob``)."""
@@ -57,13 +57,13 @@ class GlueJobStack(JobStack):
             description=shorten(f"Queries {', '.join(plan.queries)}", _LONGEST, placeholder=" ..."),
             # All permissions are in one place; the construct would add wider ones.
             role=self.role.without_policy_updates() if isinstance(self.role, JobRole) else self.role,
-            script=_published(self, "Script", self.document["entry_script"]),
+            script=_code_from_url(self, "Script", self.document["entry_script"]),
             extra_jars=[
-                _published(self, f"Jar{number}", url)
+                _code_from_url(self, f"Jar{number}", url)
                 for number, url in enumerate(self.document["jars"], start=1)
             ]
             or None,
-            extra_python_files=[_published(self, "PythonFiles", self.document["archive"])],
+            extra_python_files=[_code_from_url(self, "PythonFiles", self.document["archive"])],
             glue_version=glue.GlueVersion[f"V{settings.listed_version(settings.version).replace('.', '_')}"],
             worker_configuration=glue.WorkerConfiguration(
                 worker_type=glue.WorkerType[workers["type"].replace(".", "_")],
@@ -73,7 +73,7 @@ class GlueJobStack(JobStack):
             max_concurrent_runs=1,
             max_retries=settings.retries,
             connections=list(connections) or None,
-            security_configuration=self._security(names, plan),
+            security_configuration=self._security_configuration(names, plan),
             continuous_logging=glue.ContinuousLoggingProps(
                 enabled=True, log_group=self.log_group, quiet=True
             ),
@@ -84,7 +84,7 @@ class GlueJobStack(JobStack):
                 "--launch-document": self.document_url,
                 "--conf": glue_conf(self.document["spark"]),
                 "--datalake-formats": "iceberg",
-                **({"--enable-auto-scaling": "true"} if not plan.scaling.held else {}),
+                **({"--enable-auto-scaling": "true"} if not plan.scaling.fixed else {}),
                 # The layout that a self-hosted history server reads.
                 "--enable-spark-ui-legacy-path": "true",
                 # Standard output, which holds the metrics: from Glue 5.0 on it goes to PREFIX/…/output; by default it goes
@@ -112,11 +112,11 @@ class GlueJobStack(JobStack):
         CfnOutput(self, "JobName", value=names.job(plan.name))
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
 
-    def runs(self) -> Runs:
+    def runs(self) -> EngineRunCalls:
         """Return the calls, grants and events of the job's runs; one runs at a time."""
         name = self.names.job(self.plan.name)
         restarts = self.names.environment.jobs[self.plan.name].restarts_per_hour
-        return Runs(
+        return EngineRunCalls(
             glue_engine(name, self.plan.scheduled_starts + restarts),
             [
                 allow(
@@ -153,7 +153,7 @@ class GlueJobStack(JobStack):
             )
         return connections
 
-    def _security(self, names: Names, plan: JobPlan) -> glue.SecurityConfiguration:
+    def _security_configuration(self, names: Names, plan: JobPlan) -> glue.SecurityConfiguration:
         """Make the job's security configuration, and the log groups whose names contain its name.
 
         It cannot be changed: CloudFormation creates a new one before it removes the old one. So the name
@@ -186,7 +186,7 @@ class GlueJobStack(JobStack):
         return made
 
     def _role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> iam.IRole:
-        return self._take_role(
+        return self._own_or_existing_role(
             names,
             plan.name,
             service="glue.amazonaws.com",
@@ -213,6 +213,6 @@ class GlueJobStack(JobStack):
         return [connect, *made]
 
 
-def _published(scope: Construct, construct_id: str, url: str) -> glue.Code:
+def _code_from_url(scope: Construct, construct_id: str, url: str) -> glue.Code:
     bucket, key = url.removeprefix("s3://").split("/", 1)
     return glue.Code.from_bucket(s3.Bucket.from_bucket_name(scope, f"{construct_id}Bucket", bucket), key)

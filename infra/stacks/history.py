@@ -10,7 +10,7 @@ from constructs import Construct
 
 from millrace.config.aws.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
 from millrace.config.aws.names import Names
-from millrace.config.platform import HistoryServer, SignIn
+from millrace.config.infrastructure_sections import HistoryServer, SignIn
 
 from ..accepted_findings import acknowledge
 from ..constructs.history_image import PUBLIC_URI, CachedImage
@@ -75,7 +75,7 @@ class HistoryStack(EnvironmentStack):
         self._cached = cached
         LogFlattener(self, "EventLogs", names=names, key=storage.logs_key)
         service = self._service()
-        balancer = self._balancer(service)
+        balancer = self._load_balancer(service)
         scheme = "http" if settings.certificate is None else "https"
         CfnOutput(self, "Url", value=f"{scheme}://{balancer.load_balancer_dns_name}")
 
@@ -253,7 +253,7 @@ class HistoryStack(EnvironmentStack):
         self._tasks = group
         return group
 
-    def _balancer(self, service: ecs.FargateService) -> elb.ApplicationLoadBalancer:
+    def _load_balancer(self, service: ecs.FargateService) -> elb.ApplicationLoadBalancer:
         names, settings = self.names, self._settings
         certificate = settings.certificate
         group = ec2.SecurityGroup(
@@ -305,12 +305,12 @@ class HistoryStack(EnvironmentStack):
         )
         forward = elb.ListenerAction.forward([target])
         listener.add_action(
-            "Open", action=forward if settings.sign_in is None else _signed_in(settings.sign_in, forward)
+            "Open", action=forward if settings.sign_in is None else _with_sign_in(settings.sign_in, forward)
         )
         return balancer
 
 
-def _signed_in(settings: SignIn, then: elb.ListenerAction) -> elb.ListenerAction:
+def _with_sign_in(settings: SignIn, then: elb.ListenerAction) -> elb.ListenerAction:
     """Let only signed-in users through; CloudFormation reads the secret, so no template contains it."""
     return elb.ListenerAction.authenticate_oidc(
         issuer=settings.issuer,

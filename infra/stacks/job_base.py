@@ -21,9 +21,9 @@ from millrace.sizing.model import JobPlan
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_definition import EngineCalls
-from ..launch.assets import job_files, text_asset
+from ..launch.job_assets import job_files, text_asset
 from ..launch.launch_document import launch_document
-from ..permissions.job import JobPermissions, Keys
+from ..permissions.job_permissions import JobPermissions, Keys
 from .base import EnvironmentStack
 from .network import NetworkStack
 from .observability import ObservabilityStack
@@ -41,7 +41,7 @@ class SharedStacks:
 
 
 @dataclass(frozen=True)
-class Runs:
+class EngineRunCalls:
     """An engine's way to start, stop and report runs of a job, for its state machine.
 
     Attributes
@@ -106,7 +106,7 @@ class JobStack(EnvironmentStack):
         self.network = None if plan.network.value == "none" else foundation.network
         self.groups: tuple[ec2.ISecurityGroup, ...] = ()
         if self.network is not None:
-            self.groups = (self.network.workers, self._group(self.network))
+            self.groups = (self.network.workers, self._worker_security_group(self.network))
         self.log_group_name = f"/{names.prefix}/jobs/{plan.name}"
         self.log_group = EncryptedLogGroup(
             self,
@@ -137,11 +137,11 @@ class JobStack(EnvironmentStack):
             description="What starts this job; see docs/launch-document.md",
         )
 
-    def runs(self) -> Runs | None:
+    def runs(self) -> EngineRunCalls | None:
         """Return the engine's way to run the job; None for an engine that starts no runs: the job has no state machine then."""
         return None
 
-    def _group(self, network: NetworkStack) -> ec2.SecurityGroup:
+    def _worker_security_group(self, network: NetworkStack) -> ec2.SecurityGroup:
         """Make the group inside which the job's workers reach each other; Glue requires one of a connection's groups to be so."""
         group = ec2.SecurityGroup(
             self,
@@ -154,7 +154,7 @@ class JobStack(EnvironmentStack):
         group.add_egress_rule(group, ec2.Port.all_tcp(), "Spark between driver and executors")
         return group
 
-    def _take_role(self, names: Names, job: str, **given: Any) -> iam.IRole:
+    def _own_or_existing_role(self, names: Names, job: str, **given: Any) -> iam.IRole:
         """Return the job's role: the existing one that the file names, else a new one with only its grants."""
         arn = names.environment.jobs[job].role
         if arn is not None:

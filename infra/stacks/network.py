@@ -16,7 +16,7 @@ from millrace.config.aws.grants import allow
 from millrace.config.aws.names import Names
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, ExternalCluster
-from millrace.sizing.costs.network import resolved_domains
+from millrace.sizing.costs.network_plan import resolved_domains
 from millrace.sizing.model import NetworkPlan
 
 from ..constructs.job_role import JobRole

@@ -20,10 +20,10 @@ from millrace.sizing.model import Plan
 
 from ..constructs.alarms import add_alarms, alarm_name
 from ..constructs.logs import EncryptedLogGroup
-from ..dashboards import boards, cloudwatch_body, grafana, to_text
+from ..dashboard_sections import sections
+from ..dashboards import cloudwatch_body, grafana, split_into_dashboards, to_text
 from ..data_removal import is_disposable, removal_policy
-from ..launch.assets import text_asset
-from ..panels import sections
+from ..launch.job_assets import text_asset
 from .base import EnvironmentStack
 
 _MOST_BOARDS = 2
@@ -58,12 +58,12 @@ class ObservabilityStack(EnvironmentStack):
         )
         settings = names.environment.observability
         shown = sections(names, plan)
-        parts = boards(shown, len(plan.alarms))
+        parts = split_into_dashboards(shown, len(plan.alarms))
         shares = alarm_stacks(names.environment, plan.alarms)
         apart = len(parts) > _MOST_BOARDS
         stacks: list[EnvironmentStack] = [self]
         for number in range(2, 1 + max(len(shares), len(parts) if apart else 1)):
-            stacks.append(_numbered(scope, names, number, after=stacks))
+            stacks.append(_alarm_stack(scope, names, number, after=stacks))
         for stack, alarms in zip(stacks, shares, strict=False):
             add_alarms(stack, names, alarms, topic=alerts.topic_arn)
         self.all_stacks = tuple(stacks)
@@ -72,11 +72,11 @@ class ObservabilityStack(EnvironmentStack):
                 self, f"To-{address}", topic=alerts, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=address
             )
         for channel in settings.channels:
-            self._channel(channel, alerts.topic_arn)
+            self._add_chat_channel(channel, alerts.topic_arn)
         self.remote_write_url: str | None = None
         self.workspace_arn: str | None = None
         if settings.prometheus:
-            self._workspace(logs_key)
+            self._add_prometheus_workspace(logs_key)
         region = names.environment.region
         arns = tuple(names.arn("cloudwatch", f"alarm:{alarm_name(names, alarm)}") for alarm in plan.alarms)
         for number, part in enumerate(parts, 1):
@@ -97,7 +97,7 @@ class ObservabilityStack(EnvironmentStack):
             description="JSON to import into Grafana; see docs/metrics.md",
         )
 
-    def _channel(self, channel: str, topic: str) -> None:
+    def _add_chat_channel(self, channel: str, topic: str) -> None:
         kind, place, *team, number = re.split("[:/]", channel)
         properties: dict[str, Any] = {
             "configuration_name": re.sub(r"[^\w-]", "-", f"{self.names.prefix}-{number}")[:128],
@@ -120,7 +120,7 @@ class ObservabilityStack(EnvironmentStack):
                 **properties,
             )
 
-    def _workspace(self, logs_key: kms.IKey) -> None:
+    def _add_prometheus_workspace(self, logs_key: kms.IKey) -> None:
         names = self.names
         retention = names.environment.observability.prometheus_retention
         group = EncryptedLogGroup(
@@ -154,7 +154,7 @@ class ObservabilityStack(EnvironmentStack):
         CfnOutput(self, "PrometheusWorkspace", value=workspace.attr_workspace_id)
 
 
-def _numbered(
+def _alarm_stack(
     scope: Construct, names: Names, number: int, *, after: Sequence[EnvironmentStack]
 ) -> EnvironmentStack:
     stack = EnvironmentStack(

@@ -15,8 +15,8 @@ from millrace.config.aws.names import VERSIONS, Bucket, Names
 
 from ..constructs.encryption import allow_log_groups, key_for
 from ..data_removal import is_disposable, removal_policy
-from ..launch.spark import database_location
-from ..permissions.job import WRITES
+from ..launch.job_spark_settings import database_location
+from ..permissions.job_permissions import WRITES
 from .base import EnvironmentStack
 
 _ABORT_UPLOADS = Duration.days(7)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain
 
 from millrace.advisor.findings import capacity, overhead, reads, state, tasks
-from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.findings.model import Advice, Finding, Kind
 from millrace.advisor.findings.query_view import LEAST, QueryView
 from millrace.advisor.findings.run_disturbances import describe_disturbances

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from millrace.advisor.findings import Change
 from millrace.config import ConfigurationError, Problem, environments, load
 from millrace.config.document.edit import EditError, remove, set_value
-from millrace.config.document.explain import show
+from millrace.config.document.explain import shown_value
 from millrace.config.document.problems import Path as Key
 from millrace.config.document.problems import dotted_path
 from millrace.config.document.tree import Tree
@@ -85,8 +85,12 @@ class TriedChanges:
         """
         for each in self.files:
             try:
-                if _text(each.file) != each.before:
-                    raise _problem(each.name, "changed by somebody else meanwhile", "the file as it was read")
+                if _read_text(each.file) != each.before:
+                    raise _problem(
+                        each.name,
+                        "changed by another program while this command ran",
+                        "a file that stays as this command read it; repeat the command",
+                    )
                 with tempfile.NamedTemporaryFile(
                     "w", encoding="utf-8", newline="", dir=each.file.parent, prefix=".", delete=False
                 ) as stream:
@@ -96,7 +100,7 @@ class TriedChanges:
                 new.replace(each.file)
             except OSError as error:
                 raise _problem(
-                    each.name, error.strerror or str(error), "a file that can be written"
+                    each.name, error.strerror or str(error), "a file that you have permission to write"
                 ) from error
 
 
@@ -124,15 +128,15 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     problems = []
     for change in changes:
         now = _value(tree, parse_key(change.key))
-        if not _same(now, change.old):
+        if not _mean_the_same(now, change.old):
             file_of_key, line = environment.places.of(parse_key(change.key))
             problems.append(
                 Problem(
                     file_of_key,
                     line,
                     change.key,
-                    _shown(now),
-                    f"{_shown(change.old)}, as when the advice was made",
+                    _shown_value(now),
+                    f"{_shown_value(change.old)}, the value from which the advice was made; make the advice again",
                 )
             )
     if problems:
@@ -140,16 +144,17 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     texts: dict[Path, str] = {}
     for change in changes:
         path = parse_key(change.key)
-        target = _target(tree, path, file.resolve(), root)
-        text = texts.get(target) or _text(target)
+        target = _file_to_change(tree, path, file.resolve(), root)
+        text = texts.get(target) or _read_text(target)
         try:
             removed = change.new is None
             texts[target] = remove(text, path) if removed else set_value(text, path, change.new)
         except EditError as error:
-            name, old = environment.places.name(target), _shown(change.old)
-            raise _problem(name, old, f"{error}: change it by hand", change.key) from None
+            name, old = environment.places.name(target), _shown_value(change.old)
+            raise _problem(name, old, f"{error}; change the value by hand", change.key) from None
     found = [
-        EditedFile(each, environment.places.name(each), _text(each), text) for each, text in texts.items()
+        EditedFile(each, environment.places.name(each), _read_text(each), text)
+        for each, text in texts.items()
     ]
     changed = load(str(file), root, texts)
     after = plan(changed)
@@ -177,12 +182,12 @@ def _value(tree: Tree, path: Key) -> object:
     return None if node is None else node.to_json()
 
 
-def _same(now: object, old: object) -> bool:
+def _mean_the_same(now: object, old: object) -> bool:
     """Check that two values mean the same, as ``60s`` and ``1m`` do."""
-    return str(now) == str(old) or bool(_numbers(now) & _numbers(old))
+    return str(now) == str(old) or bool(_as_numbers(now) & _as_numbers(old))
 
 
-def _numbers(value: object) -> set[float]:
+def _as_numbers(value: object) -> set[float]:
     """Return a value as seconds, bytes or a plain number, by what its text can be read as."""
     result = set()
     for parse in (lambda text: parse_duration(text).total_seconds(), _SIZE.validate_python, float):
@@ -191,17 +196,21 @@ def _numbers(value: object) -> set[float]:
     return result
 
 
-def _target(tree: Tree, path: Key, own_file: Path, root: Path) -> Path:
+def _file_to_change(tree: Tree, path: Key, own_file: Path, root: Path) -> Path:
     """Return the file to change: the one with the value, or the environment's own where others share that file."""
     node = tree.nearest(path)
     if _value(tree, path) is None or node.file == own_file:
         return own_file
     others = [root / "environments" / f"{name}.yaml" for name in environments(root)]
-    shared = [each for each in others if each != own_file and node.file in _files(_merged(each, root))]
+    shared = [
+        each
+        for each in others
+        if each != own_file and node.file in _files_of_tree(_tree_of_environment(each, root))
+    ]
     return own_file if shared else node.file
 
 
-def _merged(file: Path, root: Path) -> Tree | None:
+def _tree_of_environment(file: Path, root: Path) -> Tree | None:
     """Return another environment's tree; None for an invalid one, which counts as sharing nothing."""
     try:
         return load(str(file), root).places.tree
@@ -209,11 +218,11 @@ def _merged(file: Path, root: Path) -> Tree | None:
         return None
 
 
-def _files(tree: Tree | None) -> set[Path]:
+def _files_of_tree(tree: Tree | None) -> set[Path]:
     if tree is None:
         return set()
     children = tree.value.values() if isinstance(tree.value, dict) else tree.value
-    below = map(_files, children) if isinstance(tree.value, dict | list) else ()
+    below = map(_files_of_tree, children) if isinstance(tree.value, dict | list) else ()
     return {tree.file}.union(*below)
 
 
@@ -228,20 +237,25 @@ def _check_only_asked_changed(
     if strange:
         first = dotted_path(sorted(strange, key=str)[0])
         raise _problem(
-            edited[0].name, first, "a value that no other shares by an anchor: change it by hand", first
+            edited[0].name,
+            first,
+            "a value without a YAML anchor that other keys share; change it by hand",
+            first,
         )
     for key, value in values.items():
         if _value(after, key) != value and value is not None:
-            raise _problem(edited[0].name, _shown(_value(after, key)), _shown(value), dotted_path(key))
+            raise _problem(
+                edited[0].name, _shown_value(_value(after, key)), _shown_value(value), dotted_path(key)
+            )
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     with file.open(encoding="utf-8", newline="") as stream:
         return stream.read()
 
 
-def _shown(value: object) -> str:
-    return "not set" if value is None else show(json.loads(json.dumps(value, default=str)))
+def _shown_value(value: object) -> str:
+    return "not set" if value is None else shown_value(json.loads(json.dumps(value, default=str)))
 
 
 def _problem(file: str, value: str, allowed: str, key: str = "") -> ConfigurationError:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy import optimize, stats
 
 from millrace.benchmark.measurements import SHORTEST, Point
-from millrace.benchmark.repetitions import Disturbance, FitError, disturbances
+from millrace.benchmark.settled_batches import Disturbance, FitError, find_disturbances
 from millrace.sizing.queries.benchmark_figures import Interval
 
 Array = npt.NDArray[np.float64]
@@ -103,7 +103,7 @@ def fit_model(
     Parameters
     ----------
     points
-        From :func:`millrace.benchmark.repetitions.settled_points`; at least two limits.
+        From :func:`millrace.benchmark.settled_batches.settled_points`; at least two limits.
     warm_up
         Number of batches that were cut, for the result.
     short, left_out
@@ -116,17 +116,20 @@ def fit_model(
     """
     if len({each.limit for each in points}) < 2:
         raise FitError(
-            "the fit needs at least two limits to tell overhead from work; measure more with --levels"
+            "all runs had the same limit of records per batch, but at least two limits are needed to "
+            "tell fixed cost from work per record; measure more with --levels"
         )
     # Where every batch was one wave, the wave's cost cannot be separated from the fixed cost.
     waves = len({each.waves for each in points}) > 1
-    design, durations = _design(points, waves=waves), _measured_times(points)
+    design, durations = _design_matrix(points, waves=waves), _measured_times(points)
     plain = _solve(design, durations)
     robust = _outliers(design @ plain, durations) > _FEW_OUTLIERS
     solved = _solve(design, durations, robust=robust)
     best = _parameters(solved, waves=waves)
     spread = _bootstrap(points, waves=waves, robust=robust, seed=seed)
-    low, high = np.percentile(spread, _expanded(len({each.group for each in points}), len(solved)), axis=0)
+    low, high = np.percentile(
+        spread, _percentiles_of_interval(len({each.group for each in points}), len(solved)), axis=0
+    )
     estimates = [
         Interval(value=value, low=min(below, value), high=max(above, value))
         for value, below, above in zip(best, low, high, strict=True)
@@ -141,11 +144,11 @@ def fit_model(
         warm_up=warm_up,
         batches=len(points),
         left_out=left_out,
-        disturbed=tuple(disturbances([*points, *short])),
+        disturbed=tuple(find_disturbances([*points, *short])),
     )
 
 
-def _expanded(runs: int, parameters: int) -> tuple[float, float]:
+def _percentiles_of_interval(runs: int, parameters: int) -> tuple[float, float]:
     """Return the percentiles of the resamples that make a 95 % interval with few runs.
 
     The bootstrap of few units is too narrow; its percentiles are widened by Student's t
@@ -156,7 +159,7 @@ def _expanded(runs: int, parameters: int) -> tuple[float, float]:
     return 100 * tail, 100 * (1 - tail)
 
 
-def _design(points: Sequence[Point], *, waves: bool) -> Array:
+def _design_matrix(points: Sequence[Point], *, waves: bool) -> Array:
     """Return columns of a, of a wave's cost outside (where separable) and inside its tasks, and of b.
 
     There is a row for each D, then one for each W.
@@ -200,12 +203,12 @@ def _solve(design: Array, durations: Array, *, robust: bool = False) -> Array:
         foretold = np.maximum(design / scale @ solved, SHORTEST)
         target = durations / foretold
         weighted = design / scale / foretold[:, None]
-        roots = np.sqrt(_weights(target - 1)) if robust else np.ones(len(durations))
+        roots = np.sqrt(_biweights(target - 1)) if robust else np.ones(len(durations))
         solved, _ = optimize.nnls(weighted * roots[:, None], target * roots)
     return np.asarray(solved / scale, dtype=float)
 
 
-def _weights(errors: Array) -> Array:
+def _biweights(errors: Array) -> Array:
     """Return the biweights of relative errors, with separate scales for durations and tasks' times."""
     halves = np.split(errors, 2)
     scales = [max(float(stats.median_abs_deviation(half, scale="normal")), _LEAST_SPREAD) for half in halves]
@@ -230,7 +233,7 @@ def _bootstrap(points: Sequence[Point], *, waves: bool, robust: bool, seed: int)
     for each in points:
         by_run.setdefault(each.group, []).append(each)
     runs = [
-        (_design(run, waves=waves), _measured_times(run), run[0].limit, run[0].waves)
+        (_design_matrix(run, waves=waves), _measured_times(run), run[0].limit, run[0].waves)
         for run in by_run.values()
     ]
     rng = np.random.default_rng(seed)
@@ -259,7 +262,7 @@ def _unevenness(points: Sequence[Point], seed: int) -> Interval | None:
     resampled = sums[drawn].sum(axis=1)
     spread = np.sqrt(resampled[:, 0] / resampled[:, 1])
     value = float(np.sqrt(sums[:, 0].sum() / sums[:, 1].sum()))
-    low, high = np.percentile(spread, _expanded(len(sums), 1))
+    low, high = np.percentile(spread, _percentiles_of_interval(len(sums), 1))
     return Interval(value=value, low=min(low, value), high=max(high, value))
 
 
@@ -271,7 +274,7 @@ def _held_out_error(points: Sequence[Point], *, robust: bool) -> float | None:
     seen = [each for each in points if each.limit < sizes[-1]]
     unseen = [each for each in points if each.limit == sizes[-1]]
     known = len({each.waves for each in seen}) > 1
-    values = _solve(_design(seen, waves=known), _measured_times(seen), robust=robust)
+    values = _solve(_design_matrix(seen, waves=known), _measured_times(seen), robust=robust)
     actual = np.asarray([each.duration for each in unseen], dtype=float)
-    errors = np.abs((_design(unseen, waves=known) @ values)[: len(unseen)] - actual) / actual
+    errors = np.abs((_design_matrix(unseen, waves=known) @ values)[: len(unseen)] - actual) / actual
     return float(np.median(errors))

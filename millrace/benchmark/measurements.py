@@ -122,7 +122,7 @@ class Point:
         return math.ceil(self.partitions / self.cores)
 
 
-def point(batch: Batch, run: Run, cores: int, group: int) -> Point:
+def to_point(batch: Batch, run: Run, cores: int, group: int) -> Point:
     """Return a batch of a run as a point."""
     longest = [math.log(max(task, SHORTEST)) for task in max(batch.tasks, key=math.fsum, default=())]
     mean = math.fsum(longest) / len(longest) if longest else 0.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from millrace.benchmark.measurements import Measurements, Run
-from millrace.benchmark.repetitions import Disturbance, disturbances, settled_points
 from millrace.benchmark.schedule import WARM_UP, PlannedRun
+from millrace.benchmark.settled_batches import Disturbance, find_disturbances, settled_points
 
 _MOST = 1 / 3
 """Largest share of all settings: where more of them disagree, the machine is busy and would be so again."""
@@ -26,7 +26,7 @@ def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list
     outliers = []
     for query in queries:
         points = settled_points([measured], query)
-        outliers += disturbances([*points.points, *points.short])
+        outliers += find_disturbances([*points.points, *points.short])
     return outliers
 
 
@@ -46,12 +46,12 @@ def schedule_again(runs: Sequence[PlannedRun], disturbances: Iterable[Disturbanc
     tuple of Planned
         Empty where nothing disagreed, or more than a third of all settings.
     """
-    cells = {_cell(run) for run in runs if run.repetition != WARM_UP}
+    cells = {_cell_of_run(run) for run in runs if run.repetition != WARM_UP}
     disturbed = _cells(disturbances)
     if not disturbed or len(disturbed) > _MOST * len(cells):
         return ()
     disturbed.add(max(cells - disturbed))
-    repeated = [run for run in runs if run.repetition == WARM_UP or _cell(run) in disturbed]
+    repeated = [run for run in runs if run.repetition == WARM_UP or _cell_of_run(run) in disturbed]
     return tuple(
         PlannedRun(number, run.limit, run.partitions, run.repetition, run.batches)
         for number, run in enumerate(repeated)
@@ -76,21 +76,21 @@ def replace_disturbed_settings(
     """
     repeated = tuple(run for run in repeated_measurements.runs if run.repetition != WARM_UP)
     cells = _cells(disturbances)
-    others = tuple(run for run in measured.runs if _cell(run) not in cells)
+    others = tuple(run for run in measured.runs if _cell_of_run(run) not in cells)
     last = max((run.number for run in measured.runs), default=-1)
     further = max((run.repetition for run in measured.runs), default=-1) + 1
     moved = tuple(
         run.model_copy(
             update={
                 "number": last + 1 + run.number,
-                "repetition": run.repetition + (0 if _cell(run) in cells else further),
+                "repetition": run.repetition + (0 if _cell_of_run(run) in cells else further),
             }
         )
         for run in repeated
     )
     notes = {
-        "measured_again": _listed(cells),
-        "measured_again_beside": _listed({_cell(run) for run in repeated} - cells),
+        "measured_again": _list_cells(cells),
+        "measured_again_beside": _list_cells({_cell_of_run(run) for run in repeated} - cells),
     }
     return measured.model_copy(
         update={
@@ -101,7 +101,7 @@ def replace_disturbed_settings(
     )
 
 
-def _cell(run: PlannedRun | Run) -> _Cell:
+def _cell_of_run(run: PlannedRun | Run) -> _Cell:
     return run.limit, run.partitions
 
 
@@ -109,5 +109,5 @@ def _cells(disturbances: Iterable[Disturbance]) -> set[_Cell]:
     return {(each.limit, each.partitions) for each in disturbances}
 
 
-def _listed(cells: Iterable[_Cell]) -> str:
+def _list_cells(cells: Iterable[_Cell]) -> str:
     return ", ".join(f"{limit} over {partitions}" for limit, partitions in sorted(cells))

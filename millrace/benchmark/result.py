@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from millrace.benchmark.core_scaling import fit_scaling_curve
 from millrace.benchmark.fit import Fit, fit_model
 from millrace.benchmark.measurements import Measurements, Run
-from millrace.benchmark.repetitions import Disturbance, FitError, settled_points
-from millrace.benchmark.scaling import curve
+from millrace.benchmark.settled_batches import Disturbance, FitError, settled_points
 from millrace.benchmark.warmup import warmup_batches
 from millrace.sizing.queries.benchmark_figures import BatchRun, BenchmarkResult
 
@@ -80,8 +80,8 @@ def fit_outcome(
     chosen, first = fits[costliest], ordered[0]
     if chosen.held_out_error is None:
         raise FitError(
-            "the fit needs at least three limits, because the largest is held out to score it; measure more with "
-            "--levels"
+            "at least three limits of records per batch are needed, because the largest one only checks the "
+            "fit; measure more with --levels"
         )
     every = settled_points(ordered, costliest).points
     result = BenchmarkResult(
@@ -99,7 +99,7 @@ def fit_outcome(
         core_seconds_per_record=chosen.per_record,
         wave_seconds=chosen.wave,
         unevenness=chosen.unevenness,
-        scaling=curve(every, seed=seed),
+        scaling=fit_scaling_curve(every, seed=seed),
         held_out_error=chosen.held_out_error,
         batches=tuple(
             each

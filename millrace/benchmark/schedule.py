@@ -35,7 +35,7 @@ class PlannedRun:
     batches: int
 
 
-def limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
+def spaced_limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
     """Space limits evenly on a logarithmic scale.
 
     Parameters
@@ -47,7 +47,7 @@ def limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> limits(1000, 64000, 4)
+    >>> spaced_limits(1000, 64000, 4)
     (1000, 4000, 16000, 64000)
     """
     if levels == 1:
@@ -56,7 +56,7 @@ def limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(round(smallest * ratio**level) for level in range(levels)))
 
 
-def schedule(
+def schedule_runs(
     sizes: Sequence[int],
     partitions: Sequence[int],
     *,
@@ -95,7 +95,7 @@ def schedule(
     return tuple(runs)
 
 
-def document(
+def schedule_document(
     runs: Sequence[PlannedRun], queries: Sequence[str], topic_partitions: int, result: str
 ) -> dict[str, Any]:
     """Write the schedule that the core reads (``docs/launch-document.md``).
@@ -103,7 +103,7 @@ def document(
     Parameters
     ----------
     runs
-        From :func:`schedule`.
+        From :func:`schedule_runs`.
     topic_partitions
         Partitions of the topic that is filled.
     result

@@ -62,7 +62,7 @@ def parse_condition(text: str) -> Condition:
         place = f"column {first['col']}, near {first['highlight']!r}"
         raise ValueError(f"a condition in Spark SQL; this one cannot be parsed at {place}") from error
     except SqlglotError as error:
-        raise ValueError(f"a condition in Spark SQL: {error}") from error
+        raise ValueError(f"a valid condition in Spark SQL ({error})") from error
     root = result[0]
     if len(result) != 1 or root is None:
         raise ValueError("one condition in Spark SQL, such as distance > 0")
@@ -75,7 +75,7 @@ def parse_condition(text: str) -> Condition:
         name = (call.name if isinstance(call, exp.Anonymous) else call.sql_name()).lower()
         if _CHANGING.fullmatch(name):
             raise ValueError(
-                f"a condition without {name}(), which returns another value when the row is read again; compare with "
+                f"a condition without {name}(), whose value differs each time the row is read; compare with "
                 "_arrived_at"
             )
     firsts = [column.parts[0] for column in root.find_all(exp.Column)]

@@ -128,9 +128,9 @@ def load(
     'kinesis'
     """
     root = (root or find_root()).resolve()
-    file = _file(str(name_or_path), root, texts)
+    file = _environment_file(str(name_or_path), root, texts)
     problems: list[Problem] = []
-    tree = _read(file, root, problems, (), texts)
+    tree = _read_file(file, root, problems, (), texts)
     places = Locations(tree, root)
     plain = {key: value for key, value in tree.to_json().items() if key != EXTENDS}
     findings = [*find_open(tree), *secrets.find_secrets(tree)]
@@ -143,13 +143,15 @@ def load(
         _fill_engines(plain)
     environment, wrong = _validate(plain, tree)
     findings += wrong
-    findings += _shared(file, plain, root)
+    findings += _shared_resource_findings(file, plain, root)
     checked = _readable_parts(plain) if environment is None else environment
-    later = checks.run_checks(checked, _declared(plain, "streams"), _declared(plain, "kafka"), root)
-    findings += _new(later, findings)
+    later = checks.run_checks(
+        checked, _declared_names(plain, "streams"), _declared_names(plain, "kafka"), root
+    )
+    findings += _new_findings(later, findings)
     if checked.account is not None:
         foreign = accounts.foreign_accounts(tree, checked.account, checked.governance.other_accounts)
-        findings += _new(foreign, findings)
+        findings += _new_findings(foreign, findings)
     problems += [places.problem(finding) for finding in one_per_path(findings)]
     if problems or environment is None:
         raise ConfigurationError(problems)
@@ -157,12 +159,12 @@ def load(
     return environment
 
 
-def _file(name: str, root: FilePath, texts: Mapping[FilePath, str]) -> FilePath:
+def _environment_file(name: str, root: FilePath, texts: Mapping[FilePath, str]) -> FilePath:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         file = FilePath(name).resolve()
         if file not in texts and not is_file(file):
             hint = explain.nearest(file.stem, environments(root))
-            raise ConfigurationError([Problem(name, 0, "", "no such file", "a YAML file that exists", hint)])
+            raise ConfigurationError([Problem(name, 0, "", "no such file", "an existing YAML file", hint)])
         return file
     file = root / "environments" / f"{name}.yaml"
     if not is_file(file):
@@ -174,7 +176,7 @@ def _file(name: str, root: FilePath, texts: Mapping[FilePath, str]) -> FilePath:
     return file
 
 
-def _read(
+def _read_file(
     file: FilePath,
     root: FilePath,
     problems: list[Problem],
@@ -206,12 +208,14 @@ def _read(
         known = sorted(each.stem for each in file.parent.glob("*.yaml") if each != file)
         hint = explain.nearest(str(extends.value), known)
         allowed = "the name of another file beside this one that does not extend it in turn"
-        problems.append(Problem(name, extends.line, EXTENDS, explain.show(extends.to_json()), allowed, hint))
+        problems.append(
+            Problem(name, extends.line, EXTENDS, explain.shown_value(extends.to_json()), allowed, hint)
+        )
         return tree
-    return merge(_read(parent, root, problems, (*above, file), texts), tree)
+    return merge(_read_file(parent, root, problems, (*above, file), texts), tree)
 
 
-def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[Finding]:
+def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[Finding]:
     """Yield a finding for each existing bucket or database that another environment also uses: jobs of both would write there."""
     alone = _exclusive_names(plain)
     if not alone or file.parent != root / "environments":
@@ -221,11 +225,11 @@ def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[F
         if other == file:
             continue
         try:
-            theirs = _read(other, root, [], (), {}).to_json()
+            theirs = _read_file(other, root, [], (), {}).to_json()
         except ConfigurationError:
             continue  # reported when that environment is loaded
         # Neither file has been checked: an account may be anything.
-        accounts = _step(plain, "account"), _step(theirs, "account")
+        accounts = _value_at(plain, "account"), _value_at(theirs, "account")
         if None not in accounts and accounts[0] != accounts[1]:
             continue
         names = _exclusive_names(theirs)
@@ -241,7 +245,7 @@ def _exclusive_names(plain: dict[str, Any]) -> dict[Path, str]:
     """Return the existing buckets and the database that only one environment may have; the file may be invalid."""
     kinds = ("checkpoints", "event-logs")
     paths: list[Path] = [("storage", "database"), *(("storage", "buckets", kind) for kind in kinds)]
-    values = {path: _step(plain, *path) for path in paths}
+    values = {path: _value_at(plain, *path) for path in paths}
     return {path: value for path, value in values.items() if isinstance(value, str)}
 
 
@@ -291,7 +295,7 @@ def _readable_parts(plain: dict[str, Any]) -> Environment:
     return Environment.model_construct(**{"project": "", **texts, **sections, "name": plain["name"]})
 
 
-def _declared(plain: dict[str, Any], section: str) -> Set[str]:
+def _declared_names(plain: dict[str, Any], section: str) -> Set[str]:
     """Return the names of all members of a section, also of broken ones."""
     members = plain.get(section)
     return members.keys() if isinstance(members, dict) else frozenset()
@@ -313,29 +317,29 @@ def _valid_part(kind: Any, data: Any) -> Any:
         except ValidationError as error:
             for each in error.errors(include_url=False):
                 path = explain.path_in_file(each["loc"], kind)
-                holder = _step(data, *path[:-1])  # None if another mistake has removed it
+                holder = _value_at(data, *path[:-1])  # None if another mistake has removed it
                 if isinstance(holder, dict) and each["type"] == "missing" and path[-1] in _STAND_INS:
                     holder[path[-1]] = copy.deepcopy(_STAND_INS[path[-1]])
                 else:
-                    _remove(data, path[:-1] if each["type"] == "missing" else path)
+                    _remove_key(data, path[:-1] if each["type"] == "missing" else path)
         if json.dumps(data) == text:
             if not data:
                 return None  # a section that cannot exist without the missing key
             data = {}
 
 
-def _remove(data: Any, path: Path) -> None:
+def _remove_key(data: Any, path: Path) -> None:
     if not path:
         data.clear()
         return
-    holder = _step(data, *path[:-1])
+    holder = _value_at(data, *path[:-1])
     if isinstance(holder, dict):
         holder.pop(path[-1], None)
     elif isinstance(holder, list) and isinstance(path[-1], int) and path[-1] < len(holder):
         del holder[path[-1]]
 
 
-def _step(data: Any, *path: str | int) -> Any:
+def _value_at(data: Any, *path: str | int) -> Any:
     for step in path:
         if isinstance(data, dict):
             data = data.get(str(step))
@@ -346,7 +350,7 @@ def _step(data: Any, *path: str | int) -> Any:
     return data
 
 
-def _new(later: Iterator[Finding], earlier: list[Finding]) -> Iterator[Finding]:
+def _new_findings(later: Iterator[Finding], earlier: list[Finding]) -> Iterator[Finding]:
     """Drop findings that only follow from a mistake that is reported already."""
     reported = {finding.path for finding in earlier if finding.value != MISSING or len(finding.path) > 1}
     for finding in later:

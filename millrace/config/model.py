@@ -19,8 +19,7 @@ from millrace.config.document.locations import Locations
 from millrace.config.engines import Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.engines.glue import GlueJob
-from millrace.config.kafka.clusters import ExternalCluster, KafkaCluster, MskCluster
-from millrace.config.platform import (
+from millrace.config.infrastructure_sections import (
     ExistingTable,
     Governance,
     HistoryServer,
@@ -28,6 +27,7 @@ from millrace.config.platform import (
     Observability,
     Storage,
 )
+from millrace.config.kafka.clusters import ExternalCluster, KafkaCluster, MskCluster
 from millrace.config.queries import Query
 from millrace.config.rate import Rate
 from millrace.config.sinks import Sink

@@ -35,8 +35,10 @@ class Rate(Model):
     @model_validator(mode="after")
     def _one_source(self) -> Rate:
         if self.result is None and self.records_per_second_per_core is None:
-            raise ValueError("records_per_second_per_core, or result with the result file of a benchmark")
+            raise ValueError("either records_per_second_per_core, or result, the result file of a benchmark")
         keys = self.model_fields_set - {"result"}
         if self.result is not None and keys:
-            raise ValueError(f"result without {', '.join(sorted(keys))}: the result file replaces them")
+            raise ValueError(
+                f"result alone, without {', '.join(sorted(keys))}, which the result file replaces"
+            )
         return self

@@ -32,7 +32,7 @@ def json_schema() -> dict[str, Any]:
     schema = Environment.model_json_schema()
     for model in [schema, *schema["$defs"].values()]:
         for key in model.get("properties", {}).values():
-            _complete(key, model)
+            _complete_schema_key(key, model)
     del schema["properties"]["name"]
     schema.pop("required")
     extends = {
@@ -43,7 +43,7 @@ def json_schema() -> dict[str, Any]:
     }
     for each in (schema, *schema["$defs"].values()):
         for holder in ("properties", "patternProperties"):
-            each[holder] = {key: _removable(kind) for key, kind in each.get(holder, {}).items()}
+            each[holder] = {key: _or_null(kind) for key, kind in each.get(holder, {}).items()}
             if not each[holder]:
                 del each[holder]
     properties = {EXTENDS: extends, **schema.pop("properties")}
@@ -55,7 +55,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _complete(key: dict[str, Any], model: dict[str, Any]) -> None:
+def _complete_schema_key(key: dict[str, Any], model: dict[str, Any]) -> None:
     """Add to a key what pydantic leaves out, in the form that a person writes in the file."""
     if "const" in key:  # a kind: its description is that of its model
         key.setdefault("description", model["description"].partition("\n")[0])
@@ -69,15 +69,15 @@ def _complete(key: dict[str, Any], model: dict[str, Any]) -> None:
 _BESIDE = ("title", "description", "default", "examples")
 
 
-def _removable(kind: dict[str, Any]) -> dict[str, Any]:
+def _or_null(kind: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a value or null; the same for a mapping's values."""
     inner = {
-        holder: {key: _removable(each) for key, each in kind[holder].items()}
+        holder: {key: _or_null(each) for key, each in kind[holder].items()}
         for holder in ("patternProperties",)
         if holder in kind
     }
     if isinstance(kind.get("additionalProperties"), dict):
-        inner["additionalProperties"] = _removable(kind["additionalProperties"])
+        inner["additionalProperties"] = _or_null(kind["additionalProperties"])
     kind = {**kind, **inner}
     null = {"type": "null"}
     for union in ("anyOf", "oneOf"):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from millrace.lifecycle.account.deployed import NotDeployedError, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, outputs
 from millrace.lifecycle.changes.deployed_diff import (
     Changes,
     compare_with_deployed,
@@ -95,7 +95,7 @@ def apply(
         change.job
         for change in changes.jobs
         if change.after in ("restart", "remove")
-        and _run_verb(aws, change.job, "status", progress=progress)["wish"] != "running"
+        and _run_verb(aws, change.job, "status", progress=progress)["desired_state"] != "running"
     }
     # A renamed job stays stopped as the one that it was.
     stopped |= {change.job for change in changes.jobs if change.continues in stopped}
@@ -114,23 +114,23 @@ def apply(
             if removal.first:
                 # From here on it cannot be started again.
                 drained = [job for job in drained if job != removal.job]
-                _remove(removal, cdk_remove, progress)
+                _remove_stack(removal, cdk_remove, progress)
         progress("deploying")
         deploying = True
         cdk_deploy()
     except (AwsError, DeployError, NotDeployedError) as error:
-        lines = [str(error), _started_again(aws, drained, progress)]
+        lines = [str(error), _start_drained_jobs(aws, drained, progress)]
         if deploying and look_again is not None:
             rest = [
                 change for change in changes.jobs if change.job not in drained and change.after != "remove"
             ]
-            lines += _begun_all_the_same(aws, rest, look_again, stopped, progress)
+            lines += _start_deployed_jobs(aws, rest, look_again, stopped, progress)
         raise DeployError("\n".join(lines)) from error
     except BaseException:
         if drained:
             way = f"`millrace start --env {aws.names.environment.name} JOB` does so, too"
             progress(f"interrupted: restarting the drained jobs: {', '.join(drained)}; {way}")
-        progress(_started_again(aws, drained, progress))
+        progress(_start_drained_jobs(aws, drained, progress))
         raise
     # A problem of one job does not keep the others from running: it is reported at the end.
     started: dict[str, float] = {}
@@ -138,12 +138,12 @@ def apply(
     for removal in removals:
         if not removal.first:
             try:
-                _remove(removal, cdk_remove, progress)
+                _remove_stack(removal, cdk_remove, progress)
             except DeployError as error:
                 trouble.append(f"{removal.stack} is still there: {error}; deploy again")
     for number, change in enumerate(changes.jobs):
         try:
-            began = _begin(aws, change, stopped, progress)
+            began = _start_if_wanted(aws, change, stopped, progress)
             if began is not None:
                 started[change.job] = began
         except (AwsError, DeployError, NotDeployedError) as error:
@@ -153,7 +153,7 @@ def apply(
             if left:
                 progress(
                     f"interrupted: deployed, but these jobs do not run the new version yet: {', '.join(left)}: "
-                    f"{_by_hand(aws, 'JOB')}"
+                    f"{_manual_start_hint(aws, 'JOB')}"
                 )
             raise
     for job, began in started.items():
@@ -181,7 +181,7 @@ def apply(
     return tuple(started)
 
 
-def _remove(
+def _remove_stack(
     removal: Removal, cdk_remove: Callable[[str], None] | None, progress: Callable[[str], None]
 ) -> None:
     assert cdk_remove is not None, f"nothing removes {removal.stack}"
@@ -189,7 +189,7 @@ def _remove(
     cdk_remove(removal.stack)
 
 
-def _begin(
+def _start_if_wanted(
     aws: DeployedEnvironment, change: JobChange, stopped: Collection[str], progress: Callable[[str], None]
 ) -> float | None:
     """Start a job with the deployed version; return the time of the start, None without one."""
@@ -208,7 +208,7 @@ def _begin(
             _run_verb(aws, job, "drain", progress=progress)
         except BaseException as error:
             # It may have set the desired state to stopped.
-            outcome = _started_again(aws, [job], progress, then=_by_hand(aws, job))
+            outcome = _start_drained_jobs(aws, [job], progress, then=_manual_start_hint(aws, job))
             if isinstance(error, AwsError | DeployError | NotDeployedError):
                 raise DeployError(f"{error}\n{outcome}") from error
             progress(outcome)
@@ -224,7 +224,7 @@ def _begin(
     return began
 
 
-def _by_hand(aws: DeployedEnvironment, job: str) -> str:
+def _manual_start_hint(aws: DeployedEnvironment, job: str) -> str:
     name = aws.names.environment.name
     return (
         f"`millrace stop --env {name} {job}`, then `millrace start --env {name} {job}`; another deployment finds "
@@ -232,7 +232,7 @@ def _by_hand(aws: DeployedEnvironment, job: str) -> str:
     )
 
 
-def _begun_all_the_same(
+def _start_deployed_jobs(
     aws: DeployedEnvironment,
     jobs: Sequence[JobChange],
     look_again: Callable[[], Changes],
@@ -243,13 +243,13 @@ def _begun_all_the_same(
     try:
         done = {job.job for job in look_again().jobs if job.after == "leave"}
     except (AwsError, NotDeployedError) as error:
-        return [f"it is unknown which jobs were deployed anyway ({error}): {_by_hand(aws, 'JOB')}"]
+        return [f"it is unknown which jobs were deployed anyway ({error}): {_manual_start_hint(aws, 'JOB')}"]
     lines = []
     for change in jobs:
         if change.job not in done:
             continue
         try:
-            if _begin(aws, change, stopped, progress) is not None:
+            if _start_if_wanted(aws, change, stopped, progress) is not None:
                 lines.append(
                     f"{change.job} was deployed anyway, and started: "
                     f"`millrace status --env {aws.names.environment.name} {change.job}`"
@@ -259,7 +259,7 @@ def _begun_all_the_same(
     return lines
 
 
-def _started_again(
+def _start_drained_jobs(
     aws: DeployedEnvironment,
     drained: Sequence[str],
     progress: Callable[[str], None],
@@ -285,7 +285,7 @@ def _started_again(
 
 def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     """Stop an EMR Serverless application, which accepts changes only when it is stopped."""
-    with translate_aws_errors(f"stopping the application of {job}"):
+    with translate_aws_errors(f"cannot stop the application of {job}"):
         application = outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
             "ApplicationId"
         )
@@ -301,7 +301,8 @@ def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[st
         ) not in _STOPPED:
             if time.monotonic() > deadline:
                 raise DeployError(
-                    f"application {application} of {job} is still {state}: stop it, deploy again"
+                    f"application {application} of {job} is still {state}, so it cannot be changed: stop "
+                    "it and deploy again"
                 )
             time.sleep(2)
 

@@ -115,15 +115,15 @@ class ThrottledError(TransientError):
     """A throttled request, which AWS will answer later."""
 
 
-def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
+def explain_aws_error(error: BotoCoreError | ClientError, failure: str) -> AwsError:
     """Turn an error of boto3 into one message.
 
     Parameters
     ----------
     error
         The error of boto3.
-    doing
-        What was attempted, such as ``reading stack flights-dev-storage``.
+    failure
+        What failed, such as ``cannot read stack flights-dev-storage``.
 
     Returns
     -------
@@ -131,11 +131,11 @@ def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
         To be raised instead.
     """
     if isinstance(error, ClientError):
-        kind, text = _of_service(error)
+        kind, text = _explain_refusal(error)
     else:
         kind, form = next((kind, form) for errors, kind, form in _OF_CALLER if isinstance(error, errors))
         text = form.format(error=error)
-    return kind(f"{doing}: {text}")
+    return kind(f"{failure}: {text}")
 
 
 _OF_CALLER: tuple[tuple[tuple[type[BotoCoreError], ...], type[AwsError], str], ...] = (
@@ -163,7 +163,7 @@ _OF_CALLER: tuple[tuple[tuple[type[BotoCoreError], ...], type[AwsError], str], .
 """Errors of boto3 without an answer of a service, the more special first: their kind and their message."""
 
 
-def _of_service(error: ClientError) -> tuple[type[AwsError], str]:
+def _explain_refusal(error: ClientError) -> tuple[type[AwsError], str]:
     """Return kind and message of a service's refusal."""
     code = error.response["Error"].get("Code", "")
     message = error.response["Error"].get("Message", "")
@@ -218,9 +218,9 @@ def cdk_failure(verb: str, status: int, printed: str) -> str:
 
 
 @contextmanager
-def translate_aws_errors(doing: str) -> Iterator[None]:
+def translate_aws_errors(failure: str) -> Iterator[None]:
     """Raise boto3's errors as an :class:`AwsError`; a NotDeployedError passes."""
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        raise explain(error, doing) from error
+        raise explain_aws_error(error, failure) from error

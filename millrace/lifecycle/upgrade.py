@@ -13,7 +13,7 @@ from pathlib import Path
 from millrace.lifecycle.changes.assembly_stages import with_templates
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
-    differences,
+    document_differences,
     job_change,
     stack_change,
     stream_names,
@@ -28,7 +28,7 @@ from millrace.lifecycle.deploy import (
 from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.versions import UpgradeError, Version, current, deployed_version
+from millrace.lifecycle.versions import UpgradeError, Version, current_version, deployed_version
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
 """Stacks that other jobs depend on as well."""
@@ -38,7 +38,7 @@ CdkDeploy = Callable[[Path, str], None]
 """Function that deploys one stack of an assembly; it raises :class:`DeployError`."""
 
 
-def of_job(changes: Changes, job: str) -> JobChange:
+def changes_of_job(changes: Changes, job: str) -> JobChange:
     """Return the effect of a deployment on one job."""
     return next(change for change in changes.jobs if change.job == job)
 
@@ -94,10 +94,10 @@ def upgrade(
         CloudFormation refused, so nothing has changed.
     UnknownHealthError
         The new version runs, but AWS did not show its health: that is no reason for a rollback.
-    AwsError, millrace.lifecycle.account.deployed.NotDeployedError
+    AwsError, millrace.lifecycle.account.deployed_outputs.NotDeployedError
         AWS refused a call.
     """
-    change = of_job(changes, job)
+    change = changes_of_job(changes, job)
     before = deployed_version(aws, job)
     stack = aws.names.stack(f"job-{job}")
     try:
@@ -123,7 +123,10 @@ def upgrade(
                 keeps=False,
             )
         except UnknownHealthError as unseen:
-            raise UpgradeError(f"{error}\n{job} is rolled back: {unseen}") from error
+            raise UpgradeError(
+                f"{error}\n{job} is rolled back, but it is unknown whether the previous version is healthy: "
+                f"{unseen}"
+            ) from error
         except (AwsError, DeployError, UpgradeError) as worse:
             raise UpgradeError(f"{error}\nthe rollback failed too: {worse}") from error
         raise UpgradeError(
@@ -164,7 +167,7 @@ def roll_back(
         It was not deployed, or is not healthy either.
     UpgradeError
         Its launch document no longer exists.
-    AwsError, millrace.lifecycle.account.deployed.NotDeployedError
+    AwsError, millrace.lifecycle.account.deployed_outputs.NotDeployedError
         AWS refused a call.
     """
     job = version.job
@@ -198,7 +201,7 @@ def rollback_changes(aws: DeployedEnvironment, version: Version) -> Changes:
     AwsError
         AWS refused a call.
     """
-    now, s3 = current(aws, version.job), aws.client("s3")
+    now, s3 = current_version(aws, version.job), aws.client("s3")
     old, new = now.document(s3), version.document(s3)
     owned = frozenset[str]().union(*(stream_names(t) for t in (now.template, version.template)))
     change = job_change(
@@ -208,6 +211,6 @@ def rollback_changes(aws: DeployedEnvironment, version: Version) -> Changes:
         document_url=(now.document_url, version.document_url),
         sources=(owned, owned),
     )
-    numbers = tuple(f"{path}: {before} → {after}" for path, before, after in differences(old, new))
+    numbers = tuple(f"{path}: {before} → {after}" for path, before, after in document_differences(old, new))
     stack = aws.names.stack(f"job-{version.job}")
     return Changes((stack_change(stack, now.template, version.template),), (change,), {version.job: numbers})

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing, split_url
+from millrace.config.aws.list_pages import list_all
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.deploy import deployed_document, deployed_template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -55,7 +55,7 @@ class Version:
             AWS refused the call.
         """
         bucket, key = split_url(self.document_url)
-        reading = translate_aws_errors(f"reading the launch document {self.document_url}")
+        reading = translate_aws_errors(f"cannot read the launch document {self.document_url}")
         with reading, ignore_missing(*MISSING_OBJECT):
             return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         raise UpgradeError(
@@ -75,11 +75,11 @@ def deployed_version(aws: DeployedEnvironment, job: str) -> Version:
     AwsError
         AWS refused a call.
     """
-    version = current(aws, job)
+    version = current_version(aws, job)
     body = json.dumps({"version": 1, **dataclasses.asdict(version)}).encode()
     digest = hashlib.sha256(body).hexdigest()
     bucket, folder = split_url(aws.names.versions(job))
-    with translate_aws_errors(f"saving the deployed version of {job}"):
+    with translate_aws_errors(f"cannot save the deployed version of {job}"):
         aws.client("s3").put_object(Bucket=bucket, Key=f"{folder}/{digest}.json", Body=body)
         aws.client("ssm").put_parameter(
             Name=aws.names.versions_parameter(job),
@@ -90,7 +90,7 @@ def deployed_version(aws: DeployedEnvironment, job: str) -> Version:
     return version
 
 
-def current(aws: DeployedEnvironment, job: str) -> Version:
+def current_version(aws: DeployedEnvironment, job: str) -> Version:
     """Read the deployed version of a job.
 
     Raises
@@ -101,16 +101,16 @@ def current(aws: DeployedEnvironment, job: str) -> Version:
         AWS refused a call.
     """
     stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"reading stack {stack}"):
+    with translate_aws_errors(f"cannot read stack {stack}"):
         template = deployed_template(aws.client("cloudformation"), stack)
     url = None if template is None else deployed_document(aws, stack)[0]
     if template is None or url is None:
         env = aws.names.environment.name
-        raise UpgradeError(f"{job} is not deployed yet: `millrace deploy --env {env}` deploys it")
+        raise UpgradeError(f"{job} is not deployed yet; deploy it with `millrace deploy --env {env}`")
     return Version(job, f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}", url, template)
 
 
-def previous(aws: DeployedEnvironment, job: str) -> Version:
+def previous_version(aws: DeployedEnvironment, job: str) -> Version:
     """Find the version that was deployed before the current one.
 
     Raises
@@ -120,33 +120,33 @@ def previous(aws: DeployedEnvironment, job: str) -> Version:
     AwsError
         AWS refused a call.
     """
-    now, parameter = current(aws, job), aws.names.versions_parameter(job)
+    now, parameter = current_version(aws, job), aws.names.versions_parameter(job)
     versions: list[dict[str, str]] = []
     with (
-        translate_aws_errors(f"reading which versions of {job} were deployed"),
+        translate_aws_errors(f"cannot read the list of deployed versions of {job}"),
         ignore_missing("ParameterNotFound"),
     ):
         history = list_all(aws.client("ssm"), "get_parameter_history", "Parameters", Name=parameter)
         versions = [json.loads(each["Value"]) for each in history]
     for each in reversed(versions):
         if each["document_url"] != now.document_url:
-            return _read(aws, job, each["sha256"])
-    raise UpgradeError(f"no earlier version of {job} was kept: SSM parameter {parameter}")
+            return _read_version(aws, job, each["sha256"])
+    raise UpgradeError(f"{job} cannot be rolled back: SSM parameter {parameter} lists no earlier version")
 
 
-def _read(aws: DeployedEnvironment, job: str, digest: str) -> Version:
+def _read_version(aws: DeployedEnvironment, job: str, digest: str) -> Version:
     place = f"{aws.names.versions(job)}/{digest}.json"
     bucket, key = split_url(place)
-    with translate_aws_errors(f"reading the saved versions of {job}"), ignore_missing(*MISSING_OBJECT):
+    with translate_aws_errors(f"cannot read the saved versions of {job}"), ignore_missing(*MISSING_OBJECT):
         body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
         record = json.loads(body) if hashlib.sha256(body).hexdigest() == digest else None
         if record is not None and record["job"] == job:
             return Version(job, record["at"], record["document_url"], record["template"])
         problem = "another digest than when it was kept" if record is None else f"job {record['job']!r}"
         raise UpgradeError(
-            f"{place} is not the deployed version of {job}: it has {problem}, so somebody has written it; nothing was "
-            "stopped or deployed. Find out who (the bucket's access logs), then check out the version in git and deploy it "
-            "with `millrace upgrade`"
+            f"{place} is not the deployed version of {job}: it has {problem}, so somebody has changed the "
+            "object; nothing was stopped or deployed. Find out who (the bucket's access logs), then check "
+            "out the version in git and deploy it with `millrace upgrade`"
         )
     raise UpgradeError(
         f"the earlier version of {job} no longer exists: {place}; check out the version in git, and deploy it with "

@@ -16,14 +16,14 @@ from confluent_kafka import Producer
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.schedule import PlannedRun, document
+from millrace.benchmark.schedule import PlannedRun, schedule_document
 from millrace.config.engines import KINDS
 from millrace.config.engines.versions import SparkLine, spark_line_of
 from millrace.etl.launch import typed_json
 from millrace.etl.launch.sources import KafkaSource
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.spark import SandboxSpark, iceberg_catalog
+from millrace.sandbox.programs.local_spark import SandboxSpark, iceberg_catalog
 from millrace.sandbox.programs.toolchain import CORE, java_home, program_environment, python_path
 from millrace.sandbox.records.producer import produce
 
@@ -55,7 +55,7 @@ class MeasuredQuery:
     references: Mapping[str, pa.Table]
 
 
-def fill(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) -> int:
+def fill_topic(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) -> int:
     """Fill the partitions of the topic with the payloads, again and again, each in the same order.
 
     Parameters
@@ -93,12 +93,13 @@ def fill(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) 
                 producer.poll(0)
     if left := producer.flush(_FLUSH_SECONDS):
         raise SandboxError(
-            f"{left:,} of {sent:,} records did not reach the broker in {_FLUSH_SECONDS} s; see kafka.log, or send fewer"
+            f"{left:,} of {sent:,} records did not reach the Kafka broker within {_FLUSH_SECONDS} s; "
+            "read kafka.log, or send fewer records"
         )
     return sent
 
 
-def per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
+def records_per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
     """Return the records that each partition must hold so that all batches of all runs are full."""
     needed: dict[int, int] = {}
     for run in runs:
@@ -142,7 +143,9 @@ def run_schedule(
     home.mkdir(parents=True)
     result = home / "measured.json"
     count = max(run.partitions for run in runs)
-    (home / "schedule.json").write_text(json.dumps(document(runs, subject.queries, count, result.as_uri())))
+    (home / "schedule.json").write_text(
+        json.dumps(schedule_document(runs, subject.queries, count, result.as_uri()))
+    )
     (home / "launch.json").write_text(json.dumps(_local_launch_document(subject, home, bootstrap)))
     line = spark_line_of(KINDS[subject.document["engine"]].spark_of(subject.document["engine_version"]))
     settings = _spark_settings(subject.document, home, cores, driver_memory, line)
@@ -169,7 +172,7 @@ def run_schedule(
     return measured
 
 
-def _source(given: dict[str, Any]) -> Any:
+def _topic_source(given: dict[str, Any]) -> Any:
     """Return the topic on this machine in the place of a source."""
     retention = given["retention_seconds"]
     return typed_json.write(KafkaSource(given["name"], TOPIC, _CONNECTION, "earliest", 1, retention))
@@ -184,7 +187,7 @@ def _local_launch_document(subject: MeasuredQuery, home: Path, bootstrap: str) -
             continue
         if "routes" in query:
             query = query | {
-                "routes": [route | {"source": _source(route["source"])} for route in query["routes"]]
+                "routes": [route | {"source": _topic_source(route["source"])} for route in query["routes"]]
             }
         queries.append(query)
     settings |= {
@@ -204,7 +207,7 @@ def _spark_settings(
     launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str, line: SparkLine
 ) -> dict[str, str]:
     name = launch["settings"]["catalog"]
-    paths = [*jars.files("sandbox", line), *jars.files("kafka-client", line)]
+    paths = [*jars.jar_files("sandbox", line), *jars.jar_files("kafka-client", line)]
     return {
         **SandboxSpark.without_replaced(launch["spark"]),
         **local_driver.LOCAL,

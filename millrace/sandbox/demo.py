@@ -23,7 +23,7 @@ from millrace.sandbox.failure_drill import DrillProgress, DrillResult, FailureDr
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.history_server import history_server
-from millrace.sandbox.programs.spark import EVENT_LOGS
+from millrace.sandbox.programs.local_spark import EVENT_LOGS
 from millrace.sandbox.running_sandbox import save_endpoints as keep_record
 
 Records = Literal["few", "month", "all"]
@@ -105,16 +105,16 @@ def feeds(records: Records) -> dict[str, Feed]:
         if records == "few"
         else flights.read_departures(month=1 if records == "month" else None)
     )
-    return dict(zip(JOBS, (_feed(kinesis), _feed(kafka)), strict=True))
+    return dict(zip(JOBS, (_feed_of_table(kinesis), _feed_of_table(kafka)), strict=True))
 
 
-def _feed(table: pa.Table) -> Feed:
+def _feed_of_table(table: pa.Table) -> Feed:
     events = list(flights.events(table, dirty_share=_DIRTY_SHARE, seed=_SEED))
     live = min(_LIVE_MOST, len(events) // 5)
     return Feed(backlog=events[:-live], live=events[-live:], live_per_second=live / _LIVE_SECONDS)
 
 
-def run(console: Console, *, environment: str, records: Records, keep: bool) -> int:
+def run_demo(console: Console, *, environment: str, records: Records, keep: bool) -> int:
     """Run the demo; print its one JSON line last.
 
     Returns
@@ -137,7 +137,7 @@ def run(console: Console, *, environment: str, records: Records, keep: bool) -> 
                 outcomes.append(drill.run())
             outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")
         for outcome in outcomes:
-            _show(console, sandbox, outcome)
+            _print_outcome(console, sandbox, outcome)
         _show_phases(console, phases)
         if keep:
             _show_addresses(console, sandbox)
@@ -187,7 +187,7 @@ def summarise(outcomes: list[DrillResult]) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
+def _print_outcome(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     rows = catalog.load_table(outcome.derived_table).scan(limit=3).to_arrow()
     shown = [name for name in rows.column_names if not name.startswith("_")]
@@ -208,7 +208,7 @@ def _show(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
     )
     dead = letters.filter(pc.greater(pc.binary_length(letters["_bytes"]), 0)).slice(0, 1).to_pylist()
     for letter in dead:
-        console.print(f"one dead letter of {outcome.landed_table}")
+        console.print(f"an example of the dead letters in {outcome.landed_table}:")
         for name, value in (
             ("identity", letter["_id"]),
             ("reason", f"stage {letter['_stage']}: {letter['_error']}"),
@@ -233,7 +233,7 @@ def _show_phases(console: Console, phases: Phases) -> None:
 def _show_addresses(console: Console, sandbox: Sandbox) -> None:
     history = history_server()
     keep_record(sandbox)
-    console.print("left running (stop with `millrace sandbox stop`):")
+    console.print("these servers keep running (stop them with `millrace sandbox stop`):")
     for what, where in (
         ("history server", history),
         ("S3 and the other services", sandbox.stack.endpoint),

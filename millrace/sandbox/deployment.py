@@ -13,11 +13,11 @@ import pyarrow as pa
 from millrace.config import load
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.account.deployed import LaunchDocument, launch_document
+from millrace.lifecycle.account.deployed_outputs import LaunchDocument, launch_document
 from millrace.sandbox.payloads import flights
-from millrace.sandbox.programs import cdk, kafka, localstack
+from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, only_one
-from millrace.sandbox.programs.spark import SandboxSpark, delete_local_catalog
+from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
 from millrace.sandbox.stand_in import stand_in
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
@@ -31,7 +31,7 @@ class Sandbox:
     plan: Plan
     names: Names
     stack: localstack.LocalStack
-    kafka: kafka.Kafka
+    kafka: kafka_broker.Kafka
 
     @property
     def spark(self) -> SandboxSpark:
@@ -64,18 +64,18 @@ def deploy(
 
 
 @contextmanager
-def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafka.Kafka]]:
+def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafka_broker.Kafka]]:
     """Start LocalStack and a Kafka broker, both empty; stop them at the end unless ``keep`` is set."""
     with ExitStack() as stack:
         stack.enter_context(only_one())
         delete_local_catalog()
         yield (
-            stack.enter_context(localstack.running(keep=keep)),
-            stack.enter_context(kafka.running(keep=keep)),
+            stack.enter_context(localstack.running_localstack(keep=keep)),
+            stack.enter_context(kafka_broker.running_broker(keep=keep)),
         )
 
 
-def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka.Kafka) -> Sandbox:
+def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka_broker.Kafka) -> Sandbox:
     """Deploy an environment and create what LocalStack only pretends to create: topics and reference tables."""
     standing = stand_in(load(name), name)
     environment, names = standing.environment, standing.names

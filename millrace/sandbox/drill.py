@@ -182,15 +182,20 @@ class Drill:
             self.runs.restart_killed_job(self.names, job)
         for job, groups in tables.items():
             self.say(f"{what}: waiting for the next commit of {job}")
-            back = max(self._recovered(job, group, dead[job], what) for group in groups)
+            back = max(self._wait_for_recovery(job, group, dead[job], what) for group in groups)
             self.kills.append(Kill(job, number, round(took[job], 1), round(back, 1)))
 
-    def _recovered(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
+    def _wait_for_recovery(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
         """Wait for the first commit to one of some tables after their job's run ended; return the seconds to it."""
         after = dead.timestamp() * 1000
         event = f"a commit to {' or '.join(tables)} after {what}"
-        self.wait(lambda: self._commit(tables, after) is not None, self.runs.patience.recover, event, [job])
-        return ((self._commit(tables, after) or after) - after) / 1000
+        self.wait(
+            lambda: self._first_commit_after(tables, after) is not None,
+            self.runs.patience.recover,
+            event,
+            [job],
+        )
+        return ((self._first_commit_after(tables, after) or after) - after) / 1000
 
     def settle(self, wanted: Mapping[str, int]) -> str:
         """Wait until tables have their rows.
@@ -249,7 +254,7 @@ class Drill:
         with aws_errors(table):
             return lake_tables.row_count(self.catalog, table)
 
-    def _commit(self, names: Sequence[str], after_ms: float) -> float | None:
+    def _first_commit_after(self, names: Sequence[str], after_ms: float) -> float | None:
         """Return the time in ms of the first commit to some tables after a time, by the clock of the committing process."""
         times: list[int] = []
         for name in map(self.names.table, names):
@@ -317,7 +322,7 @@ def wait_for(
         nonlocal last
         last = ""
         try:
-            with translate_aws_errors(f"waiting for {what}"):
+            with translate_aws_errors(f"error while waiting for {what}"):
                 return reached()
         except ThrottledError as error:
             last = f" ({error})"
@@ -341,7 +346,7 @@ def aws_errors(what: str) -> Iterator[None]:
         A file cannot be read.
     """
     try:
-        with translate_aws_errors(f"asking the catalog for {what}"):
+        with translate_aws_errors(f"cannot read {what} from the catalog"):
             yield
     except OSError as error:
         raise DrillError(f"{what} cannot be read: {error}") from error

@@ -138,7 +138,7 @@ def needed_streams(environment: Environment, jobs: Sequence[str]) -> tuple[str, 
     return tuple(stream for stream in environment.streams if stream in read)
 
 
-def run(
+def run_trial(
     name: str,
     jobs: Sequence[str],
     feeds: Mapping[str, TrialFeed],
@@ -302,7 +302,7 @@ class _Trial(Drill):
         ledger = self.ledgers().get(table)
         account = None if ledger is None else lake_tables.compare_with_ledger(self.catalog, ledger, full)
         rows = self.rows(table)
-        example = _example(self.catalog.load_table(full)) if rows else {}
+        example = _example_row(self.catalog.load_table(full)) if rows else {}
         return LandedTable(rows, first_seconds, example, account, self.derived.get(table))
 
     def ledgers(self) -> dict[str, Ledger]:
@@ -321,6 +321,6 @@ class _Trial(Drill):
         }
 
 
-def _example(table: Any) -> Mapping[str, Any]:
+def _example_row(table: Any) -> Mapping[str, Any]:
     (row,) = table.scan(limit=1).to_arrow().slice(0, 1).to_pylist()
     return {name: value for name, value in row.items() if not name.startswith("_")}

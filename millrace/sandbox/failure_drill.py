@@ -18,7 +18,7 @@ from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.drill import Drill, DrillError
 from millrace.sandbox.local_runs import LocalRuns
 from millrace.sandbox.payloads.flights import Event
-from millrace.sandbox.programs.spark import Job, ship_event_logs
+from millrace.sandbox.programs.local_spark import Job, ship_event_logs
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare
 from millrace.sandbox.records.producer import MOST_AT_ONCE, at_rate
 from millrace.sandbox.records.traffic_targets import producer_of
@@ -114,7 +114,7 @@ class FailureDrill(Drill):
             The job ended by itself, or made no progress for minutes.
         """
         ledger = self._producer.ledger
-        self._producer.send(self._feed.backlog, sent=lambda _: self._tell(0, 0))
+        self._producer.send(self._feed.backlog, sent=lambda _: self._report_progress(0, 0))
         try:
             self._phase = "running"
             self.start()
@@ -144,9 +144,9 @@ class FailureDrill(Drill):
     def check(self, jobs: Sequence[str]) -> None:
         """Report the progress, too."""
         super().check(jobs)
-        self._tell(self.rows(self._landed), self.rows(self._derived))
+        self._report_progress(self.rows(self._landed), self.rows(self._derived))
 
-    def _tell(self, landed: int, derived: int) -> None:
+    def _report_progress(self, landed: int, derived: int) -> None:
         self._report(
             DrillProgress(self._phase, len(self._producer.ledger), landed, derived, self._feed.total)
         )

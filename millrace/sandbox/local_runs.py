@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.aws.names import Names
-from millrace.lifecycle.account.deployed import launch_document
+from millrace.lifecycle.account.deployed_outputs import launch_document
 from millrace.sandbox.drill import DrillError, JobRuns, TimeLimits
-from millrace.sandbox.programs.spark import Job, SandboxSpark
+from millrace.sandbox.programs.local_spark import Job, SandboxSpark
 
 PATIENCE = TimeLimits(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
 

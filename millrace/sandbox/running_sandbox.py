@@ -16,13 +16,13 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
-from millrace.lifecycle.account.deployed import launch_document
-from millrace.lifecycle.audits.job import Place
+from millrace.lifecycle.account.deployed_outputs import launch_document
+from millrace.lifecycle.audits.query_audit import Place
 from millrace.lifecycle.jobs.logs import LogLine
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack, answers
-from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.stand_in import stand_in
 
 _RECORD = RUN / "kept.json"
@@ -52,8 +52,8 @@ def running_spark(environment: Environment) -> SandboxSpark:
     record = json.loads(_RECORD.read_text()) if _RECORD.exists() else {}
     if record.get("environment") != environment.name or not answers(record["localstack"]):
         raise SandboxError(
-            f"environment {environment.name} is not running in the sandbox: `millrace sandbox run --env {environment.name} "
-            "--keep` leaves it running"
+            f"environment {environment.name} is not running in the sandbox; start it with `millrace sandbox "
+            f"run --env {environment.name} --keep`"
         )
     stack = LocalStack(endpoint=record["localstack"], region=record["region"], process=None)
     return SandboxSpark(stack=stack, kafka=record["kafka"])
@@ -110,7 +110,7 @@ def log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
     return lines
 
 
-def columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
+def table_columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
     """Return the columns of the existing tables, as :func:`millrace.lifecycle.account.catalog_columns.columns` does."""
     result = {}
     for name in dict.fromkeys(tables):
@@ -118,18 +118,18 @@ def columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
             fields = catalog.load_table(name).schema().fields
         except NoSuchTableError:
             continue
-        result[name] = ", ".join(f"`{field.name}` {_hive(field.field_type)}" for field in fields)
+        result[name] = ", ".join(f"`{field.name}` {_hive_type(field.field_type)}" for field in fields)
     return result
 
 
-def _hive(kind: IcebergType) -> str:
+def _hive_type(kind: IcebergType) -> str:
     """Return the name of an Iceberg type in the Glue Data Catalog, Hive and Spark."""
     if isinstance(kind, StructType):
-        return f"struct<{','.join(f'{f.name}:{_hive(f.field_type)}' for f in kind.fields)}>"
+        return f"struct<{','.join(f'{f.name}:{_hive_type(f.field_type)}' for f in kind.fields)}>"
     if isinstance(kind, ListType):
-        return f"array<{_hive(kind.element_type)}>"
+        return f"array<{_hive_type(kind.element_type)}>"
     if isinstance(kind, MapType):
-        return f"map<{_hive(kind.key_type)},{_hive(kind.value_type)}>"
+        return f"map<{_hive_type(kind.key_type)},{_hive_type(kind.value_type)}>"
     if isinstance(kind, DecimalType):
         return f"decimal({kind.precision},{kind.scale})"
     return {"long": "bigint", "timestamptz": "timestamp", "uuid": "string"}.get(str(kind), str(kind))
@@ -195,7 +195,7 @@ def run_once(
         status = run.process.popen.wait()
     said = [each for each in run.events() if each["event"] == event]
     if not said:
-        raise SandboxError(f"{what} ended with status {status} before its end:\n{run.process.tail()}")
+        raise SandboxError(f"{what} ended with status {status} and without a result:\n{run.process.tail()}")
     return said[-1]
 
 

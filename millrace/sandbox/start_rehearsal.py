@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from millrace.config import find_root
 from millrace.etl.formats.decoding import routes
-from millrace.etl.job.run import open_query
+from millrace.etl.job.build_queries import open_query
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, parse
 from millrace.etl.queries import land, spark_settings
 from millrace.etl.queries.query_parts import (
@@ -36,7 +36,7 @@ from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from millrace.sandbox.programs import jars, session
+from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.toolchain import program_environment, python_path
 
@@ -108,7 +108,10 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"altered"')]
     if done.returncode != 0 or not lines:
-        raise SandboxError(f"the tables could not be compared:\n{(done.stderr or done.stdout)[-2000:]}")
+        raise SandboxError(
+            "the start cannot be rehearsed, because the tables could not be "
+            f"compared:\n{(done.stderr or done.stdout)[-2000:]}"
+        )
     told = json.loads(lines[-1])
     return Rehearsal(
         {table: tuple(changes) for table, changes in told["altered"].items()},
@@ -141,9 +144,9 @@ def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) ->
             continue
         try:
             if isinstance(query, DeriveSettings):
-                _derive(run, query)
+                _build_derive_query(run, query)
             else:
-                _of_source(run, query)
+                _build_source_query(run, query)
         except StartError as error:
             refused.append(Refusal(job.job, query.name, str(error)))
     return {"altered": altered, "refused": [asdict(each) for each in refused], "unchecked": unchecked}
@@ -165,17 +168,17 @@ def _note_altered_table(altered: dict[str, list[str]], event: Mapping[str, Any])
         altered.setdefault(event["table"].partition(".")[2], []).extend(event["changes"])
 
 
-def _of_source(run: JobRun, query: LandSettings | DirectSettings) -> None:
+def _build_source_query(run: JobRun, query: LandSettings | DirectSettings) -> None:
     decoder = routes.query_decoder(run.spark, query.routes)
     landed = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
-    tables.ensure(run.spark, landed, land.table_schema(decoder.schema), report=run.report)
+    tables.create_or_evolve(run.spark, landed, land.table_schema(decoder.schema), report=run.report)
     for end in query.routes if isinstance(query, DirectSettings) else ():
         schema = enrich_then_transform(run, query.name, end).schema(run.spark, landed, end.name)
         if end.sink.lake_table is not None:
-            tables.ensure(run.spark, run.table(end.sink.lake_table), schema, report=run.report)
+            tables.create_or_evolve(run.spark, run.table(end.sink.lake_table), schema, report=run.report)
 
 
-def _derive(run: JobRun, query: DeriveSettings) -> None:
+def _build_derive_query(run: JobRun, query: DeriveSettings) -> None:
     if query.sink.lake_table is not None:
         open_query(run, query.name, None)
         return
@@ -189,7 +192,9 @@ def main() -> None:
     """Read the request from standard input, and print the result as the last line."""
     asked = json.load(sys.stdin)
     catalog = asked["jobs"][0]["catalog"]
-    files = [path for path in jars.files("sandbox") if path.name.startswith("iceberg-")] + jars.files("avro")
+    files = [path for path in jars.jar_files("sandbox") if path.name.startswith("iceberg-")] + jars.jar_files(
+        "avro"
+    )
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         settings = {
@@ -198,7 +203,9 @@ def main() -> None:
             "spark.local.dir": str(scratch / "tmp"),
             "spark.sql.warehouse.dir": str(scratch / "hive"),
         }
-        with session.open_session(files, settings, warehouse=scratch / "lake", catalog=catalog) as spark:
+        with local_session.open_session(
+            files, settings, warehouse=scratch / "lake", catalog=catalog
+        ) as spark:
             found = _rehearse(spark, asked, scratch)
     sys.stdout.write(f"{json.dumps(found)}\n")
 

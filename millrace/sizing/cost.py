@@ -18,7 +18,7 @@ CENT = 0.01
 """Dollars by which equal costs may differ, as sums depend on their order."""
 
 
-def item(
+def cost_item(
     name: str,
     quantity: float,
     price: str,
@@ -36,7 +36,7 @@ def item(
     return CostItem(name, usd, why, assumed, unconfirmed, lambda: (prices.as_input(price), *inputs))
 
 
-def by_tier(
+def cost_by_tier(
     quantity: float, tiers: Sequence[tuple[float, str]], before: float = 0
 ) -> list[tuple[float, str, float]]:
     """Divide a quantity over the tiers of a price.
@@ -55,7 +55,7 @@ def by_tier(
 
     Examples
     --------
-    >>> by_tier(15, [(0, ""), (10, "after_10.")])
+    >>> cost_by_tier(15, [(0, ""), (10, "after_10.")])
     [(0, '', 10), (10, 'after_10.', 5)]
     """
     ends = [*(begin for begin, _ in tiers[1:]), math.inf]
@@ -93,7 +93,7 @@ def stream_cost(
     """
     usage = Usage(partitions.value, partitions.assumed, readers, consumers, advantage)
     return tuple(
-        item(
+        cost_item(
             each.name,
             each.quantity,
             each.price,
@@ -126,7 +126,7 @@ def job_cost(
         runs, minutes = SECONDS / run.every_seconds.value, run.seconds.value / 60
         how = f"{runs:,.0f} runs of {minutes:.1f} minutes, {hours:,.0f}"
     return tuple(
-        item(
+        cost_item(
             bill.item,
             count * hours * bill.units,
             price_name(bill),

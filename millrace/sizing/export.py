@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from millrace.sizing.model import CostItem, Plan
-from millrace.sizing.planning import total
+from millrace.sizing.planning import total_cost
 
 VERSION = 1
 
@@ -30,7 +30,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
     for section in ("streams", "clusters", "jobs"):
         for name, member in document[section].items():
             member["cost"] = _cost(costs[f"{section}.{name}"])
-    return {"version": VERSION, **document, "total": _plain(total(plan))}
+    return {"version": VERSION, **document, "total": _plain(total_cost(plan))}
 
 
 def _cost(lines: Sequence[CostItem]) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class ScalingPlan:
 
     Attributes
     ----------
-    held
+    fixed
         Whether all of them run all the time: ``scaling: fixed``, or new ones would come too late for a peak.
     """
 
@@ -164,7 +164,7 @@ class ScalingPlan:
     allocation_ratio: Figure[float] | None
     idle_timeout_seconds: Figure[int] | None
     shuffle_timeout_seconds: Figure[int] | None
-    held: bool = False
+    fixed: bool = False
 
 
 @dataclass(frozen=True)

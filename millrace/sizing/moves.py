@@ -22,8 +22,8 @@ from millrace.config.job_networks import needs_vpc, network_reasons, vpc_reason
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.units import format_duration
 from millrace.sizing.model import Plan
-from millrace.sizing.planning import plan, total
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.planning import plan, total_cost
+from millrace.sizing.prices_and_limits import service_limits
 
 M = TypeVar("M", bound=Model)
 
@@ -108,16 +108,16 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
     tree = environment.places.tree
     if tree is None or environment.places.root is None:
         return ()
-    before = total(now).value
+    before = total_cost(now).value
     costs = {key: sum(line.usd for line in lines) for key, lines in now.costs.items()}
     changes = sorted(
-        _changes(environment, now),
+        _possible_changes(environment, now),
         key=lambda each: -costs.get(".".join(map(str, each.path[:2])).replace("kafka.", "clusters."), before),
     )
     found = []
     for change in changes[: _TRIED // len(environment.jobs)]:
-        changed, node = _changed(environment, change), tree.at(change.path)
-        with_it = tuple(_merging(change, tree))
+        changed, node = _with_change(environment, change), tree.at(change.path)
+        with_it = tuple(_keys_of_merged_jobs(change, tree))
         elsewhere = change.new is None and any(
             each is not None and each.file != tree.file
             for each in (node, *(tree.at(("jobs", name)) for name in change.jobs))
@@ -128,7 +128,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
             after = plan(changed)
         except ConfigurationError:
             continue
-        usd = total(after).value
+        usd = total_cost(after).value
         old = None if node is None else node.to_json()
         leaves = any(
             each.network.value == "none" != now.jobs[name].network.value for name, each in after.jobs.items()
@@ -157,7 +157,7 @@ def _chosen_engines(environment: Environment, usd: float) -> Iterator[Move]:
         yield Move(*keys[0], usd, 0.0, lost, tuple(keys[1:]))
 
 
-def _merging(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
+def _keys_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
     """Yield keys with old and new values for jobs that are merged: queries that come, and jobs that go."""
     for name in change.jobs:
         node = tree.at(("jobs", name))
@@ -184,7 +184,7 @@ def _small_jobs(environment: Environment, now: Plan) -> Iterator[_Change]:
             yield _Change(("jobs", first, "queries"), None, lost, jobs=tuple(others))
 
 
-def _changes(environment: Environment, now: Plan) -> Iterator[_Change]:
+def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
     yield from _small_jobs(environment, now)
     if environment.partition_buffer:
         yield _Change(("partition_buffer",), None, "spare shards and partitions for a hot key")
@@ -275,7 +275,7 @@ def _of_job(name: str, job: Job) -> Iterator[_Change]:
         yield _Change((*path, "engine"), engine, measured)
     if job.run in (None, "continuous") and not job.in_turns and job.latency >= _IN_TURNS:
         lost = (
-            f"records at once: runs start in turns, take up to {limits()['bounded.start_seconds'] / 60:g} min to start (assumed), and "
+            f"records at once: runs start in turns, take up to {service_limits()['bounded.start_seconds'] / 60:g} min to start (assumed), and "
             "are taken to be billed by the second"
         )
         yield _Change((*path, "run"), "bounded", lost)
@@ -285,7 +285,7 @@ def _of_job(name: str, job: Job) -> Iterator[_Change]:
         yield _Change((*path, "latency"), format_duration(latency), lost, latency)
 
 
-def _changed(environment: Environment, change: _Change) -> Environment | None:
+def _with_change(environment: Environment, change: _Change) -> Environment | None:
     """Return the environment with one value changed; None if the key does not fit the others."""
     section, *rest = map(str, change.path)
     if change.jobs:
@@ -295,17 +295,19 @@ def _changed(environment: Environment, change: _Change) -> Environment | None:
             for name in (rest[0], *change.jobs)
             for query, asked in environment.jobs[name].queries.items()
         }
-        return _with(environment, section, {**kept, rest[0]: _with(kept[rest[0]], "queries", queries)})
+        return _with_value(
+            environment, section, {**kept, rest[0]: _with_value(kept[rest[0]], "queries", queries)}
+        )
     if not rest:
-        return _with(environment, section, change.value)
+        return _with_value(environment, section, change.value)
     if section == "network":
-        return _with(environment, section, _with(environment.network, rest[0], change.value))
+        return _with_value(environment, section, _with_value(environment.network, rest[0], change.value))
     members: Mapping[str, Any] = getattr(environment, section)
     name, key = rest
     member: Model = members[name]
     if key == "engine":
         return with_engine(environment, [name], change.value)
-    return _with(environment, section, {**members, name: _with(member, key, change.value)})
+    return _with_value(environment, section, {**members, name: _with_value(member, key, change.value)})
 
 
 def with_engine(
@@ -356,7 +358,7 @@ def _rank(environment: Environment, names: Iterable[str], keeps: Keeps) -> tuple
     unproven = any(
         sized.jobs[name].run is not None and environment.jobs[name].bounded_bill_is_unproven for name in names
     )
-    return not keeps(environment, sized), unproven, total(sized).value
+    return not keeps(environment, sized), unproven, total_cost(sized).value
 
 
 def _is_allowed(environment: Environment) -> bool:
@@ -365,7 +367,7 @@ def _is_allowed(environment: Environment) -> bool:
     return not any(run_checks(environment, environment.streams.keys(), environment.kafka.keys(), root))
 
 
-def _with(model: M, key: str, value: Any) -> M:
+def _with_value(model: M, key: str, value: Any) -> M:
     """Return a model with one value; without the key if the value is None, as if the file did not have it."""
     if value is not None:
         return model.model_copy(update={key: value})

@@ -11,9 +11,9 @@ from millrace.config.aws.deployed_sizes import DeployedCluster
 from millrace.config.document.problems import Finding
 from millrace.config.kafka.clusters import Tier
 from millrace.config.model import Environment, MskCluster
-from millrace.sizing.cost import HOURS, item
+from millrace.sizing.cost import HOURS, cost_item
 from millrace.sizing.model import ClusterPlan, CostItem, Figure, Input, Inputs, pinned
-from millrace.sizing.prices_and_limits import VOLUME_BYTES, LimitTable, PriceTable, limits
+from millrace.sizing.prices_and_limits import VOLUME_BYTES, LimitTable, PriceTable, service_limits
 
 MIB, GIB = 1024**2, 1024**3
 
@@ -62,16 +62,16 @@ class Load:
     inputs: Inputs = ()
 
 
-def replication(environment: Environment, cluster: str) -> int:
+def replication_factor(environment: Environment, cluster: str) -> int:
     """Return the number of copies of each partition: one in each zone, three at most.
 
     It follows the zones and not the brokers, so that a cluster can grow: no topic ever changes it. Topics that exist keep theirs.
     """
     deployed = environment.deployed.clusters.get(cluster)
-    return (deployed and deployed.replication) or zones(environment)
+    return (deployed and deployed.replication) or zones_with_brokers(environment)
 
 
-def load(
+def cluster_load(
     environment: Environment, cluster: str, partitions: Mapping[str, int], readers: Mapping[str, int]
 ) -> Load:
     """Add up the topics of one cluster, including topics of others on it.
@@ -82,7 +82,7 @@ def load(
         Number of them by stream.
     """
     topics = {name: stream for name, stream in environment.streams.items() if stream.cluster_name == cluster}
-    copies = replication(environment, cluster)
+    copies = replication_factor(environment, cluster)
     count = sum(partitions[name] for name in topics)
     return Load(
         mib_in=sum(
@@ -107,7 +107,7 @@ def load(
     )
 
 
-def zones(environment: Environment) -> int:
+def zones_with_brokers(environment: Environment) -> int:
     """Return the number of Availability Zones with brokers."""
     return min(3, environment.zones)
 
@@ -124,11 +124,11 @@ def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> t
     if cluster.tier_is_given or cluster.broker_type is not None or cluster.storage is not None:
         return (cluster.tier,)
     offered = kafka_versions.EXPRESS.get(cluster.version, False) and prices.region == environment.region
-    return ("standard", "express") if offered and zones(environment) == 3 else ("standard",)
+    return ("standard", "express") if offered and zones_with_brokers(environment) == 3 else ("standard",)
 
 
 def plan_cluster(
-    name: str, cluster: MskCluster, asked: Load, zone_count: int, prices: PriceTable, tiers: Sequence[Tier]
+    name: str, cluster: MskCluster, load_: Load, zone_count: int, prices: PriceTable, tiers: Sequence[Tier]
 ) -> tuple[ClusterPlan | None, list[Finding]]:
     """Size one MSK cluster: the cheapest broker type that carries the load, of all tiers.
 
@@ -138,7 +138,8 @@ def plan_cluster(
         The plan, or ``None`` with the findings that prevent one.
     """
     each = [
-        _of_tier(name, cluster.model_copy(update={"tier": tier}), asked, zone_count, prices) for tier in tiers
+        _plan_of_tier(name, cluster.model_copy(update={"tier": tier}), load_, zone_count, prices)
+        for tier in tiers
     ]
     able = [sized for sized, _ in each if sized is not None]
     if not able:
@@ -150,8 +151,8 @@ def plan_cluster(
     return chosen, []
 
 
-def _of_tier(
-    name: str, cluster: MskCluster, asked: Load, zone_count: int, prices: PriceTable
+def _plan_of_tier(
+    name: str, cluster: MskCluster, load_: Load, zone_count: int, prices: PriceTable
 ) -> tuple[ClusterPlan | None, list[Finding]]:
     """Size a cluster of the tier that it names.
 
@@ -161,8 +162,8 @@ def _of_tier(
         The plan, or ``None`` with the findings that prevent one.
     """
     if cluster.tier == "serverless":
-        return ClusterPlan(name, cluster.tier, None, None, None, _serverless_cost(asked, prices)), []
-    known = limits()
+        return ClusterPlan(name, cluster.tier, None, None, None, _serverless_cost(load_, prices)), []
+    known = service_limits()
     prefix = "express." if cluster.tier == "express" else "kafka."
     types = [each for each in known.brokers if each.startswith(prefix)]
     if cluster.broker_type is not None and cluster.broker_type not in types:
@@ -171,7 +172,9 @@ def _of_tier(
     candidates = types if cluster.broker_type is None else [cluster.broker_type]
     disk = cluster.tier == "standard"
     options = [
-        each for kind in candidates for each in _options(kind, asked, zone_count, known, prices, disk=disk)
+        each
+        for kind in candidates
+        for each in _broker_options(kind, load_, zone_count, known, prices, disk=disk)
     ]
     most = known[f"msk.brokers.{'kraft' if cluster.version.endswith('.kraft') else 'zookeeper'}"]
     chosen = min(options, key=lambda each: (each.brokers > most, each.usd, each.brokers))
@@ -179,12 +182,10 @@ def _of_tier(
         able = [each for each in options if each.brokers <= cluster.brokers]
         if not able:
             largest = min(options, key=lambda each: each.brokers)
-            allowed = (
-                f"at least {largest.brokers} of {largest.kind}: {_why(largest, asked, zone_count, known)}"
-            )
+            allowed = f"at least {largest.brokers} of {largest.kind}: {_reason_for_option(largest, load_, zone_count, known)}"
             return None, [Finding(("kafka", name, "brokers"), str(cluster.brokers), allowed)]
         chosen = min(able, key=lambda each: each.usd / each.brokers)
-    deployed = asked.deployed
+    deployed = load_.deployed
     if deployed is not None and deployed.broker_type in types and cluster.brokers is None:
         # Brokers are only added. Those of another type are replaced one by one, while the cluster runs.
         same = [
@@ -194,10 +195,10 @@ def _of_tier(
         chosen = replace(chosen, brokers=max(chosen.brokers, deployed.brokers))
     storage = None
     if disk:
-        storage, finding = _storage(name, cluster, cluster.brokers or chosen.brokers, asked)
+        storage, finding = _volume_size(name, cluster, cluster.brokers or chosen.brokers, load_)
         if finding is not None:
             return None, [finding]
-    return _provisioned(name, cluster, chosen, storage, asked, zone_count, prices), []
+    return _plan_provisioned(name, cluster, chosen, storage, load_, zone_count, prices), []
 
 
 @dataclass(frozen=True)
@@ -221,55 +222,55 @@ class _Option:
     usd: float
 
 
-def _options(
-    kind: str, asked: Load, zone_count: int, known: LimitTable, prices: PriceTable, *, disk: bool
+def _broker_options(
+    kind: str, load_: Load, zone_count: int, broker_limits: LimitTable, prices: PriceTable, *, disk: bool
 ) -> Iterator[_Option]:
-    broker, hour = known.brokers[kind], prices.usd(f"msk.{kind}_hour")
-    takes = broker.takes(asked.readers)
-    number = _brokers(takes, broker.partitions, asked, zone_count, known, disk=disk)
+    broker, hour = broker_limits.brokers[kind], prices.usd(f"msk.{kind}_hour")
+    takes = broker.takes(load_.readers)
+    number = _fewest_brokers(takes, broker.partitions, load_, zone_count, broker_limits, disk=disk)
     yield _Option(kind, number, None, takes, number * hour * HOURS)
     if broker.volume_default is None:
         return
-    takes = broker.takes(asked.readers, broker.volume)
-    number = _brokers(takes, broker.partitions, asked, zone_count, known, disk=disk)
-    volume = math.ceil(asked.mib_in / number * 2 * VOLUME_BYTES)
+    takes = broker.takes(load_.readers, broker.volume)
+    number = _fewest_brokers(takes, broker.partitions, load_, zone_count, broker_limits, disk=disk)
+    volume = math.ceil(load_.mib_in / number * 2 * VOLUME_BYTES)
     if volume > broker.volume_default:
         usd = number * (hour * HOURS + volume * prices.usd("msk.volume_mib_month"))
         yield _Option(kind, number, volume, takes, usd)
 
 
-def _provisioned(
+def _plan_provisioned(
     name: str,
     cluster: MskCluster,
     chosen: _Option,
     storage: Figure[int] | None,
-    asked: Load,
+    load_: Load,
     zone_count: int,
     prices: PriceTable,
 ) -> ClusterPlan:
-    known, kind, needed = limits(), chosen.kind, chosen.brokers
-    why = _why(chosen, asked, zone_count, known)
-    kept = asked.deployed is not None and needed == asked.deployed.brokers
+    known, kind, needed = service_limits(), chosen.kind, chosen.brokers
+    why = _reason_for_option(chosen, load_, zone_count, known)
+    kept = load_.deployed is not None and needed == load_.deployed.brokers
     broker, path = known.brokers[kind], ("kafka", name)
     taken = f"{chosen.takes:.4g} MiB/s in, {broker.partitions:,} partitions"
 
     def inputs() -> Inputs:
-        return (*asked.inputs, Input(kind, taken, origin=broker.origin), *known.as_inputs("msk."))
+        return (*load_.inputs, Input(kind, taken, origin=broker.origin), *known.as_inputs("msk."))
 
     brokers = (
         pinned(cluster.brokers, "brokers", f"pinned; {needed} would do: {why}", (*path, "brokers"))
         if cluster.brokers is not None
         else Figure(
-            needed, "brokers", f"as deployed; {why}" if kept else why, assumed=asked.assumed, inputs=inputs
+            needed, "brokers", f"as deployed; {why}" if kept else why, assumed=load_.assumed, inputs=inputs
         )
     )
     broker_type = (
         pinned(kind, "type", "pinned", (*path, "broker_type"))
         if cluster.broker_type is not None
-        else Figure(kind, "type", "the cheapest that carries the load", assumed=asked.assumed, inputs=inputs)
+        else Figure(kind, "type", "the cheapest that carries the load", assumed=load_.assumed, inputs=inputs)
     )
     cost = [
-        item(
+        cost_item(
             "brokers",
             brokers.value * HOURS,
             f"msk.{kind}_hour",
@@ -284,46 +285,46 @@ def _provisioned(
         why = f"{storage.value} GiB on each of {brokers.value} brokers"
         if chosen.volume is not None:
             cost.append(
-                item(
+                cost_item(
                     "volume throughput",
                     chosen.volume * brokers.value,
                     "msk.volume_mib_month",
                     prices,
                     f"{chosen.volume} MiB/s on each of {brokers.value} brokers; the default is {broker.volume_default:g}",
-                    assumed=asked.assumed,
+                    assumed=load_.assumed,
                 )
             )
     else:
-        stored = asked.stored_gib / asked.copies
+        stored = load_.stored_gib / load_.copies
         why = f"{stored:,.1f} GiB by retention, copies included in the price"
         cost.append(
-            item(
+            cost_item(
                 "data in",
-                asked.gb_month,
+                load_.gb_month,
                 "msk.express.gb_in",
                 prices,
-                f"{asked.gb_month:,.0f} GB",
-                assumed=asked.assumed,
+                f"{load_.gb_month:,.0f} GB",
+                assumed=load_.assumed,
             )
         )
-    cost.append(item("storage", stored, "msk.storage_gb_month", prices, why, assumed=asked.assumed))
+    cost.append(cost_item("storage", stored, "msk.storage_gb_month", prices, why, assumed=load_.assumed))
     return ClusterPlan(name, cluster.tier, brokers, broker_type, storage, tuple(cost), chosen.volume)
 
 
-def _storage(
-    name: str, cluster: MskCluster, brokers: int, asked: Load
+def _volume_size(
+    name: str, cluster: MskCluster, brokers: int, load_: Load
 ) -> tuple[Figure[int] | None, Finding | None]:
     """Size the volume of a Standard broker: as pinned, as deployed where that suffices, else the next coarse step."""
-    known = limits()
+    known = service_limits()
     room, most = known["msk.storage.headroom"], int(known["msk.broker.storage_gib"])
-    needed = max(1, math.ceil(asked.stored_gib * room / brokers))
-    why = f"{asked.stored_gib:,.1f} GiB by retention in {asked.copies} copies, {room:g} times that: {needed} GiB a broker"
+    needed = max(1, math.ceil(load_.stored_gib * room / brokers))
+    why = f"{load_.stored_gib:,.1f} GiB by retention in {load_.copies} copies, {room:g} times that: {needed} GiB a broker"
     if cluster.storage is not None:
         size, path = math.ceil(cluster.storage / GIB), ("kafka", name, "storage")
         if size < needed:
             return None, Finding(path, f"{size}GiB", f"at least {needed}GiB: {why}")
         return pinned(size, "GiB", f"pinned; {why}", path), None
-    deployed = 0 if asked.deployed is None else asked.deployed.storage_gib or 0
+    deployed = 0 if load_.deployed is None else load_.deployed.storage_gib or 0
     size = max(coarse_gib(needed), deployed and deployed + SMALLEST_GROWTH_GIB)
     if deployed >= needed:
         size, why = deployed, f"as deployed, as a volume never shrinks; {why}"
@@ -331,8 +332,8 @@ def _storage(
         size if deployed >= needed else min(size, most),
         "GiB",
         why,
-        assumed=asked.assumed,
-        inputs=lambda: (*asked.inputs, f"clusters.{name}.brokers", *known.as_inputs("msk.")),
+        assumed=load_.assumed,
+        inputs=lambda: (*load_.inputs, f"clusters.{name}.brokers", *known.as_inputs("msk.")),
     ), None
 
 
@@ -352,40 +353,44 @@ def coarse_gib(needed: int) -> int:
     return 100 * tenth
 
 
-def _brokers(
-    takes: float, partitions: int, asked: Load, zone_count: int, known: LimitTable, *, disk: bool
+def _fewest_brokers(
+    takes: float, partitions: int, load_: Load, zone_count: int, broker_limits: LimitTable, *, disk: bool
 ) -> int:
     """Return the fewest brokers for incoming bytes, replicas and disk, with the same number in each zone."""
-    terms = [asked.mib_in / takes, asked.replicas / partitions]
+    terms = [load_.mib_in / takes, load_.replicas / partitions]
     if disk:
-        terms.append(asked.stored_gib * known["msk.storage.headroom"] / known["msk.broker.storage_gib"])
+        terms.append(
+            load_.stored_gib * broker_limits["msk.storage.headroom"] / broker_limits["msk.broker.storage_gib"]
+        )
     return zone_count * max(1, math.ceil(max(terms) / zone_count))
 
 
-def _why(option: _Option, asked: Load, zone_count: int, known: LimitTable) -> str:
+def _reason_for_option(option: _Option, load_: Load, zone_count: int, broker_limits: LimitTable) -> str:
     taken = f"{option.takes:.4g} MiB/s a broker" + (
-        "" if known.brokers[option.kind].confirmed else ", unconfirmed"
+        "" if broker_limits.brokers[option.kind].confirmed else ", unconfirmed"
     )
     if option.volume is not None:
         taken += f" with {option.volume} MiB/s of provisioned volume throughput"
-    return f"{asked.mib_in:,.1f} MiB/s in at peak ({taken}), as many in each of {zone_count} zones"
+    return f"{load_.mib_in:,.1f} MiB/s in at peak ({taken}), as many in each of {zone_count} zones"
 
 
-def _serverless_cost(asked: Load, prices: PriceTable) -> tuple[CostItem, ...]:
-    name, guess = "msk.serverless.", asked.assumed
-    out = asked.gb_month * asked.readers
-    stored = asked.stored_gib
+def _serverless_cost(load_: Load, prices: PriceTable) -> tuple[CostItem, ...]:
+    name, guess = "msk.serverless.", load_.assumed
+    out = load_.gb_month * load_.readers
+    stored = load_.stored_gib
     return (
-        item("cluster", HOURS, f"{name}cluster_hour", prices, f"{HOURS} h", assumed=False),
-        item(
+        cost_item("cluster", HOURS, f"{name}cluster_hour", prices, f"{HOURS} h", assumed=False),
+        cost_item(
             "partitions",
-            asked.partitions * HOURS,
+            load_.partitions * HOURS,
             f"{name}partition_hour",
             prices,
-            f"{asked.partitions} partitions",
+            f"{load_.partitions} partitions",
             assumed=guess,
         ),
-        item("data in", asked.gb_month, f"{name}gb_in", prices, f"{asked.gb_month:,.0f} GB", assumed=guess),
-        item("data out", out, f"{name}gb_out", prices, f"{out:,.0f} GB", assumed=guess),
-        item("storage", stored, "msk.storage_gb_month", prices, f"{stored:,.1f} GiB", assumed=guess),
+        cost_item(
+            "data in", load_.gb_month, f"{name}gb_in", prices, f"{load_.gb_month:,.0f} GB", assumed=guess
+        ),
+        cost_item("data out", out, f"{name}gb_out", prices, f"{out:,.0f} GB", assumed=guess),
+        cost_item("storage", stored, "msk.storage_gb_month", prices, f"{stored:,.1f} GiB", assumed=guess),
     )

@@ -10,7 +10,7 @@ from millrace.config.document.explain import nearest
 from millrace.config.document.problems import ConfigurationError, Problem, dotted_path
 from millrace.config.model import Environment
 from millrace.sizing.model import CostItem, Figure, Input, Plan
-from millrace.sizing.planning import total
+from millrace.sizing.planning import total_cost
 
 Number = Figure[Any] | CostItem
 
@@ -24,7 +24,7 @@ class Node(Input):
 
 def number_keys(plan: Plan) -> tuple[str, ...]:
     """Return the keys of all numbers of a plan, such as ``jobs.flights.max_workers``."""
-    return tuple(_numbers(plan))
+    return tuple(_numbers_by_key(plan))
 
 
 def explain(environment: Environment, plan: Plan, key: str) -> Node:
@@ -42,7 +42,7 @@ def explain(environment: Environment, plan: Plan, key: str) -> Node:
     ConfigurationError
         There is no such number; the message names the nearest keys.
     """
-    numbers = _numbers(plan)
+    numbers = _numbers_by_key(plan)
     if key not in numbers:
         known = tuple(numbers)
         last = key.split(".")[-1]
@@ -51,16 +51,16 @@ def explain(environment: Environment, plan: Plan, key: str) -> Node:
         ]
         allowed = f"one of the plan's {len(known)} numbers, such as {', '.join(like[:5] or known[:5])}"
         raise ConfigurationError([Problem("command line", 0, "--explain", key, allowed, nearest(key, known))])
-    return _node(environment, numbers, key)
+    return _derivation_node(environment, numbers, key)
 
 
-def _node(environment: Environment, numbers: Mapping[str, Number], figure: Input | str) -> Node:
-    step = figure if isinstance(figure, Input) else _of_plan(figure, numbers[figure])
-    inputs = tuple(_node(environment, numbers, each) for each in step.inputs)
-    return Node(step.name, step.value, step.how, _origin(environment, step), step.path, inputs)
+def _derivation_node(environment: Environment, numbers: Mapping[str, Number], figure: Input | str) -> Node:
+    step = figure if isinstance(figure, Input) else _node_of_plan(figure, numbers[figure])
+    inputs = tuple(_derivation_node(environment, numbers, each) for each in step.inputs)
+    return Node(step.name, step.value, step.how, _origin_of_input(environment, step), step.path, inputs)
 
 
-def _of_plan(key: str, number: Number) -> Input:
+def _node_of_plan(key: str, number: Number) -> Input:
     if isinstance(number, CostItem):
         return Input(key, f"${number.usd:,.2f}", number.why, inputs=number.inputs())
     value = (
@@ -75,7 +75,7 @@ def _of_plan(key: str, number: Number) -> Input:
     return Input(key, value + marks, how, inputs=number.inputs())
 
 
-def _origin(environment: Environment, step: Input) -> str:
+def _origin_of_input(environment: Environment, step: Input) -> str:
     if not step.path:
         return step.origin
     (file, line), tree = environment.places.of(step.path), environment.places.tree
@@ -86,11 +86,11 @@ def _origin(environment: Environment, step: Input) -> str:
     return f"{place} {dotted_path(step.path)}" if written else f"default of {dotted_path(step.path)}"
 
 
-def _numbers(plan: Plan) -> dict[str, Number]:
-    return {**_within(plan, ()), "total": total(plan)}
+def _numbers_by_key(plan: Plan) -> dict[str, Number]:
+    return {**_numbers_within(plan, ()), "total": total_cost(plan)}
 
 
-def _within(value: Any, path: tuple[str, ...]) -> dict[str, Number]:
+def _numbers_within(value: Any, path: tuple[str, ...]) -> dict[str, Number]:
     if isinstance(value, Figure | CostItem):
         return {".".join(path): value}
     parts: Iterable[tuple[object, Any]] = ()
@@ -100,4 +100,6 @@ def _within(value: Any, path: tuple[str, ...]) -> dict[str, Number]:
         parts = ((each.name.replace(" ", "_"), each) for each in value if isinstance(each, CostItem))
     elif is_dataclass(value):
         parts = vars(value).items()
-    return {key: each for name, part in parts for key, each in _within(part, (*path, str(name))).items()}
+    return {
+        key: each for name, part in parts for key, each in _numbers_within(part, (*path, str(name))).items()
+    }

@@ -8,8 +8,8 @@ from typing import Any
 
 from millrace.config.base import Model
 from millrace.config.model import Environment
+from millrace.sizing.cache_by_identity import cached_for_same_objects
 from millrace.sizing.model import Plan
-from millrace.sizing.same_objects import cached_for_same_objects
 
 
 @cached_for_same_objects

@@ -15,22 +15,22 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQuery
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_services
-from millrace.sizing.alternatives.designs import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.free_choices import cheapest_choices
+from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.remedies import with_remedies
 from millrace.sizing.alternatives.risks import risks
 from millrace.sizing.cost import CENT, stream_cost
-from millrace.sizing.costs.network import dns_cost, jobs_inside, plan_network
+from millrace.sizing.costs.network_plan import dns_cost, jobs_inside, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
-from millrace.sizing.costs.storage import unpriced_costs
+from millrace.sizing.costs.storage_cost import unpriced_costs
 from millrace.sizing.jobs.core_spreads import own_spread, source_of
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
-from millrace.sizing.msk_clusters import load, plan_cluster, possible_tiers, zones
+from millrace.sizing.msk_clusters import cluster_load, plan_cluster, possible_tiers, zones_with_brokers
 from millrace.sizing.planned_environment import with_choices
-from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
+from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.environment_demands import query_demands
-from millrace.sizing.streams import StreamWithReaders, keep_partitions, partitions
+from millrace.sizing.streams import StreamWithReaders, keep_partitions, plan_partitions
 
 
 def plan(environment: Environment) -> Plan:
@@ -58,17 +58,20 @@ def plan(environment: Environment) -> Plan:
         allowed = f"a region whose price table can be read: {error}"
         raise environment.places.error([Finding(("region",), environment.region, allowed)]) from error
     environment = cheapest_choices(
-        environment, table, lambda other: _usd(other, table), lambda other: _keeps(other, table)
+        environment,
+        table,
+        lambda other: _monthly_usd(other, table),
+        lambda other: _is_confirmed_by_simulation(other, table),
     )
     return _plan(environment, table)
 
 
 def _plan(environment: Environment, table: PriceTable) -> Plan:
     """Size an environment in which nothing but sizes and tiers is left to the plan."""
-    sized, problems = _sized(environment, table)
+    sized, problems = _size_environment(environment, table)
     if sized is None:
         raise environment.places.error(
-            with_remedies(environment, problems, lambda other: _sized(other, table)[1])
+            with_remedies(environment, problems, lambda other: _size_environment(other, table)[1])
         )
     demands, streams, clusters, jobs = sized
     tiers = {name: cluster.tier for name, cluster in clusters.items()}
@@ -92,7 +95,7 @@ def _plan(environment: Environment, table: PriceTable) -> Plan:
         shared=shared_cost(environment, streams, (*way_out, *dns), watched, table),
         warnings=(
             *_of_prices(environment, table),
-            *_warnings(environment, demands),
+            *_plan_warnings(environment, demands),
             *_of_quotas(environment, clusters),
             *risks(environment, demands, streams, jobs),
         ),
@@ -104,7 +107,7 @@ def _plan(environment: Environment, table: PriceTable) -> Plan:
 
 def _of_quotas(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
     """Warn about numbers of brokers for which AWS has to raise a quota first."""
-    known = limits()
+    known = service_limits()
     counts = {name: each.brokers.value for name, each in clusters.items() if each.brokers is not None}
     for name, number in counts.items():
         version = getattr(environment.kafka[name], "version", "")
@@ -115,7 +118,7 @@ def _of_quotas(environment: Environment, clusters: Mapping[str, ClusterPlan]) ->
         yield f"kafka: {sum(counts.values())} brokers; an account has {most:g} at most until AWS raises the quota"
 
 
-def _keeps(environment: Environment, table: PriceTable) -> bool:
+def _is_confirmed_by_simulation(environment: Environment, table: PriceTable) -> bool:
     """Return whether the simulation of a plan confirms all that it promises."""
     from millrace.sizing.simulation.self_check import self_check
 
@@ -123,9 +126,9 @@ def _keeps(environment: Environment, table: PriceTable) -> bool:
     return all(each.meets_sla and not each.slow and not any(each.contradictions()) for each in played)
 
 
-def _usd(environment: Environment, table: PriceTable) -> float | None:
+def _monthly_usd(environment: Environment, table: PriceTable) -> float | None:
     """Return the dollars a month of streams, clusters and jobs; None if they cannot be planned."""
-    sized = _sized(environment, table)[0]
+    sized = _size_environment(environment, table)[0]
     if sized is None:
         return None
     return sum(line.usd for section in sized[1:] for each in section.values() for line in each.cost)
@@ -134,12 +137,12 @@ def _usd(environment: Environment, table: PriceTable) -> float | None:
 _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]
 
 
-def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, list[Finding]]:
+def _size_environment(environment: Environment, table: PriceTable) -> tuple[_Sized | None, list[Finding]]:
     """Size streams, clusters and jobs, or return all findings that prevent it.
 
     A job that its pins keep from catching up within a day is sized for the peak alone.
     """
-    found, problems = _sized_for(environment, table)
+    found, problems = _size_for_demands(environment, table)
     if not problems:
         return found, []
     places = {tuple(map(str, each.path[:2])) for each in problems}
@@ -148,10 +151,10 @@ def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, 
         for job, _, query in environment.queries
         if {("jobs", job), *(("streams", name) for name in getattr(query, "streams", ()))} & places
     )
-    return _sized_for(environment, table, tuple(dict.fromkeys(pinned)))
+    return _size_for_demands(environment, table, tuple(dict.fromkeys(pinned)))
 
 
-def _sized_for(
+def _size_for_demands(
     environment: Environment, table: PriceTable, as_asked: tuple[str, ...] = ()
 ) -> tuple[_Sized | None, list[Finding]]:
     demands, problems = query_demands(environment, as_asked)
@@ -160,8 +163,8 @@ def _sized_for(
     planner = JobPlanner(environment, demands, table)
     if planner.problems:
         return None, planner.problems
-    streams, problems = _streams(planner, demands)
-    clusters, wrong = _clusters(environment, demands, streams, table)
+    streams, problems = _plan_streams(planner, demands)
+    clusters, wrong = _plan_clusters(environment, demands, streams, table)
     problems += wrong
     jobs = {}
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
@@ -173,7 +176,7 @@ def _sized_for(
     return (None, problems) if problems else ((demands, streams, clusters, jobs), [])
 
 
-def _readers(demands: list[QueryDemand]) -> dict[str, list[QueryDemand]]:
+def _demands_by_stream(demands: list[QueryDemand]) -> dict[str, list[QueryDemand]]:
     """Return the demands of the queries that read each stream themselves, by stream."""
     found: dict[str, list[QueryDemand]] = {}
     for demand in demands:
@@ -182,9 +185,11 @@ def _readers(demands: list[QueryDemand]) -> dict[str, list[QueryDemand]]:
     return found
 
 
-def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str, StreamPlan], list[Finding]]:
+def _plan_streams(
+    planner: JobPlanner, demands: list[QueryDemand]
+) -> tuple[dict[str, StreamPlan], list[Finding]]:
     found, problems = {}, []
-    environment, by_stream = planner.environment, _readers(demands)
+    environment, by_stream = planner.environment, _demands_by_stream(demands)
     readings = {}
     for name, stream in environment.streams.items():
         readers = by_stream.get(name, [])
@@ -196,14 +201,16 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
             name, stream, readers, 0.0 if pinned else environment.partition_buffer
         )
     planner.least = {name: each.least for name, each in readings.items()}
-    given = {name: partitions(each, None)[0].value for name, each in readings.items() if not each.is_free}
+    given = {
+        name: plan_partitions(each, None)[0].value for name, each in readings.items() if not each.is_free
+    }
     chosen = cheapest_partitions(planner, readings, given)
-    free = _unpinned(environment)
+    free = _without_shared_pins(environment)
     if free is not environment:
         # Pins may refuse what leads the search to the best design, so what it finds without them is a design, too.
         unpinned, refused_free = query_demands(free)
         other = JobPlanner(free, unpinned, planner.prices)
-        found_free = {} if refused_free or other.problems else _streams(other, unpinned)[0]
+        found_free = {} if refused_free or other.problems else _plan_streams(other, unpinned)[0]
         for job in environment.jobs:
             own = [name for name, each in readings.items() if each.readers and each.main.job == job]
             tried = {
@@ -216,7 +223,7 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
     cores = _pinned_cores(planner, readings, chosen)
     for name, stream in environment.streams.items():
         reading = readings[name]
-        expected, wrong = partitions(reading, cores.get(name), chosen[name])
+        expected, wrong = plan_partitions(reading, cores.get(name), chosen[name])
         if wrong is not None:
             problems.append(wrong)
         expected = keep_partitions(environment, name, expected)
@@ -243,7 +250,7 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
     return found, problems
 
 
-def _unpinned(environment: Environment) -> Environment:
+def _without_shared_pins(environment: Environment) -> Environment:
     """Return the environment without the sizes that are pinned for jobs of several queries."""
     several = {name: job for name, job in environment.jobs.items() if len(job.queries) > 1}
     for key in ("cores", "max_workers"):
@@ -287,20 +294,20 @@ def _pinned_cores(
     return found
 
 
-def _clusters(
+def _plan_clusters(
     environment: Environment, demands: list[QueryDemand], streams: dict[str, StreamPlan], table: PriceTable
 ) -> tuple[dict[str, ClusterPlan], list[Finding]]:
     found, problems = {}, []
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
     # Queries that share a topic read it once, together.
-    reading = _readers(demands)
+    reading = _demands_by_stream(demands)
     readers = {name: round(sum(demand.part for demand in reading.get(name, []))) for name in streams}
     for name, cluster in environment.kafka.items():
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             continue
-        asked = load(environment, name, counts, readers)
+        asked = cluster_load(environment, name, counts, readers)
         tiers = possible_tiers(environment, name, table)
-        sized, wrong = plan_cluster(name, cluster, asked, zones(environment), table, tiers)
+        sized, wrong = plan_cluster(name, cluster, asked, zones_with_brokers(environment), table, tiers)
         problems += wrong
         if sized is not None:
             found[name] = sized
@@ -315,7 +322,7 @@ def _of_prices(environment: Environment, table: PriceTable) -> Iterator[str]:
         )
 
 
-def _warnings(environment: Environment, demands: list[QueryDemand]) -> tuple[str, ...]:
+def _plan_warnings(environment: Environment, demands: list[QueryDemand]) -> tuple[str, ...]:
     read = {name for demand in demands for name in demand.streams}
     found = [f"streams.{name}: no job reads it" for name in environment.streams if name not in read]
     found += [
@@ -337,7 +344,7 @@ def _warnings(environment: Environment, demands: list[QueryDemand]) -> tuple[str
     return (*found, *([] if chosen is None else [chosen]))
 
 
-def total(items: Plan) -> Figure[float]:
+def total_cost(items: Plan) -> Figure[float]:
     """Add up everything a plan costs in a month, in USD."""
     lines = [
         *items.shared,
@@ -362,7 +369,7 @@ def total(items: Plan) -> Figure[float]:
 def over_limit(environment: Environment, plan: Plan) -> str | None:
     """Return that a plan costs more than the environment allows; None if it does not."""
     most = environment.governance.max_month
-    usd = total(plan).value
+    usd = total_cost(plan).value
     if most is None or usd <= most:
         return None
     return f"the plan costs ${usd:,.2f} a month, more than the ${most:,.2f} of governance.max_month"

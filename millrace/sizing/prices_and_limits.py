@@ -183,8 +183,8 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
     """
     own = _project_table(region, root)
     if own is None:
-        return _shipped(region if region in price_regions() else ELSEWHERE)
-    lacking = sorted(_shipped(ELSEWHERE).prices.keys() - own.prices.keys())
+        return _shipped_table(region if region in price_regions() else ELSEWHERE)
+    lacking = sorted(_shipped_table(ELSEWHERE).prices.keys() - own.prices.keys())
     if lacking:
         raise ValueError(
             f"{PRICES}/{region}.yaml: it lacks {', '.join(lacking)}: `millrace prices update --region {region}` "
@@ -209,9 +209,9 @@ def complete_price_list(region: str, root: Path | None = None) -> dict[str, Pric
     ValueError
         The project's own table is invalid; the message names the file.
     """
-    tables = [_shipped(ELSEWHERE)]
+    tables = [_shipped_table(ELSEWHERE)]
     if region in price_regions():
-        tables.append(_shipped(region))
+        tables.append(_shipped_table(region))
     own = _project_table(region, root)
     if own is not None:
         tables.append(own)
@@ -237,12 +237,15 @@ def _project_table(region: str, root: Path | None) -> PriceTable | None:
     except (OSError, ValueError, YAMLError) as error:
         raise ValueError(f"{PRICES}/{region}.yaml: {error}") from error
     if found.region != region:
-        raise ValueError(f"{PRICES}/{region}.yaml: it is of {found.region}")
+        raise ValueError(
+            f"{PRICES}/{region}.yaml has the prices of another region, {found.region}; write the prices of "
+            f"{region} with `millrace prices update --region {region}`"
+        )
     return found
 
 
 @cache
-def _shipped(name: str) -> PriceTable:
+def _shipped_table(name: str) -> PriceTable:
     text = (resources.files("millrace.sizing") / "prices" / f"{name}.yaml").read_text(encoding="utf-8")
     return PriceTable.model_validate(YAML(typ="safe").load(text))
 
@@ -254,7 +257,7 @@ def known_prices() -> Set[str]:
 
 
 @cache
-def limits() -> LimitTable:
+def service_limits() -> LimitTable:
     """Read the limits of the services."""
     text = (resources.files("millrace.sizing") / "limits.yaml").read_text(encoding="utf-8")
     return LimitTable.model_validate(YAML(typ="safe").load(text))
@@ -262,10 +265,10 @@ def limits() -> LimitTable:
 
 def a_second(limit: PartitionLimit) -> float:
     """Return the value of a limit, per second."""
-    return limits()[limit.limit] if isinstance(limit.limit, str) else limit.limit
+    return service_limits()[limit.limit] if isinstance(limit.limit, str) else limit.limit
 
 
 def limit_input(limit: PartitionLimit) -> Input:
     """Return a limit of one partition as an input of a figure."""
     named = limit.limit
-    return limits().as_input(named) if isinstance(named, str) else Input(limit.of, f"{named:,.12g}")
+    return service_limits().as_input(named) if isinstance(named, str) else Input(limit.of, f"{named:,.12g}")

@@ -10,7 +10,7 @@ from functools import cached_property
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Stream
 from millrace.sizing.model import Figure, Input, Inputs, pinned
-from millrace.sizing.prices_and_limits import a_second, limit_input, limits
+from millrace.sizing.prices_and_limits import a_second, limit_input, service_limits
 from millrace.sizing.queries.capacity import choose_cores, partitions_for, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import spare_inputs, traffic_inputs
@@ -34,7 +34,7 @@ class Demand:
         return math.floor(self.partitions) + 1 if self.strictly else math.ceil(self.partitions)
 
 
-def demands(
+def demands_at_peak(
     stream: Stream, readers: int, catch_up_rate: float = 0.0, stretch: float = 1.0
 ) -> tuple[Demand, ...]:
     """Return the demands of a stream's traffic at its peak.
@@ -111,7 +111,7 @@ class StreamWithReaders:
             Input(f"{self.name} record size", f"{size:,} B", path=path),
             *spare_inputs(self.spare),
             *map(limit_input, self.stream.limits),
-            *map(limits().as_input, self.stream.elastic_limits or ()),
+            *map(service_limits().as_input, self.stream.elastic_limits or ()),
             *(f"{demand.key}.cores" for demand in self.readers),
         )
 
@@ -146,7 +146,7 @@ class StreamWithReaders:
             ),
             default=1.0,
         )
-        asked = demands(self.stream, len(shared), again, stretch)
+        asked = demands_at_peak(self.stream, len(shared), again, stretch)
         held = max((demand.held_by for demand in self.readers), default=0.0)
         if self.stream.elastic_limits is not None:  # AWS opens them for what arrives, whoever reads it
             asked = tuple(each for each in asked if not each.strictly)
@@ -168,7 +168,7 @@ class StreamWithReaders:
             return max(
                 1.0, float(binding.fewest) if binding.strictly else binding.partitions * (1 + self.spare)
             )
-        first, headroom = (limits()[name] for name in self.stream.elastic_limits)
+        first, headroom = (service_limits()[name] for name in self.stream.elastic_limits)
         return max(first, binding.partitions * headroom)
 
     def options(self) -> dict[int, int]:
@@ -188,7 +188,7 @@ class StreamWithReaders:
 
     def cores_of(self, number: int) -> int | None:
         """Return the cores of the main reader with so many partitions; None if they hand over too little to a reader."""
-        overhead, found = limits()["spark.repartition.overhead"], 0
+        overhead, found = service_limits()["spark.repartition.overhead"], 0
         for demand in self.readers:
             if demand.read_in_waves >= number:
                 return None
@@ -200,7 +200,7 @@ class StreamWithReaders:
         return found
 
 
-def partitions(
+def plan_partitions(
     reading: StreamWithReaders, cores: int | None, chosen: int = 0
 ) -> tuple[Figure[int], Finding | None]:
     """Size a stream.
@@ -229,7 +229,7 @@ def partitions(
             return figure, Finding(path, str(given), f"at least {fewest}: {binding.why}")
         return figure, None
     if stream.elastic_limits is not None:
-        first, headroom = (limits()[name] for name in stream.elastic_limits)
+        first, headroom = (service_limits()[name] for name in stream.elastic_limits)
         opened = max(int(first), math.ceil(binding.partitions * headroom))
         why = f"AWS opens {first:g} at first, later about {headroom:g} times what {binding.why} needs"
         return Figure(opened, unit, why, assumed=True, inputs=reading.inputs), None

@@ -34,7 +34,7 @@ def format_number(number: float) -> str:
     """
     for unit, name in _LARGE:
         if round(abs(number)) >= unit:
-            return f"{_three(number / unit)} {name}"
+            return f"{_three_digits(number / unit)} {name}"
     return f"{number:,.0f}" if abs(number) >= 100 or number == round(number) else f"{number:.3g}"
 
 
@@ -49,7 +49,7 @@ def format_bytes(number: float) -> str:
     place = 0
     while place < len(_SIZES) - 1 and round(number, 1 if place else 0) >= 1000:
         number, place = number / 1024, place + 1
-    return f"{_three(number)} {_SIZES[place]}"
+    return f"{_three_digits(number)} {_SIZES[place]}"
 
 
 def duration_text(seconds: float) -> str:
@@ -110,6 +110,6 @@ def join_names(all_of_them: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1]))) if shown else ""
 
 
-def _three(number: float) -> str:
+def _three_digits(number: float) -> str:
     """Return three digits, without trailing zeros."""
     return f"{number:.0f}" if abs(number) >= 100 else f"{number:.3g}"

@@ -15,13 +15,13 @@ from typing import Any
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.account.deployed import NotDeployedError, ignore_missing, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, outputs
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.audits import job as audit_job
+from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.deploy import STOPPABLE
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
 from millrace.lifecycle.preflight.account import bootstrap
@@ -30,11 +30,11 @@ from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sandbox.drill import DrillError, TimeLimits, wait_for
 from millrace.sandbox.programs import cdk
 from millrace.sizing.model import Plan
-from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
+from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.removals.removal import admin_client
 from millrace.verify.removals.removal_scope import all_stacks
-from millrace.verify.verification_cost import Run, billed_by, quantities
-from millrace.verify.verification_target import ExpectedSeconds, Place
+from millrace.verify.verification_cost import Run, billed_by, billed_quantities
+from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
 
 POLL_SECONDS = 5.0
 
@@ -49,7 +49,7 @@ EXPECTED = ExpectedSeconds(deploy=600, start=150, recover=240, reshard=60, remov
 
 
 @dataclass
-class AwsAccount(Place):
+class AwsAccount(VerificationTarget):
     """An account, with the caller's credentials.
 
     Attributes
@@ -85,20 +85,20 @@ class AwsAccount(Place):
         """
         names = copy.names
         assert self.plan is not None
-        with translate_aws_errors("reading the version of CDK's bootstrap"):
+        with translate_aws_errors("cannot read the version of CDK's bootstrap"):
             (row,) = bootstrap(Account(DeployedEnvironment(names, self.aws.client), self.plan))
         if row.verdict != "ok":
             raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
-        with translate_aws_errors("looking for stacks of that name"):
+        with translate_aws_errors("cannot list the stacks"):
             stacks = [stack["StackName"] for stack in all_stacks(self.client)]
         existing = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
         if existing:
             raise AwsError(
                 f"stack {existing[0]} already exists; repeat the command, which chooses another name"
             )
-        with translate_aws_errors("listing tagged resources"):
+        with translate_aws_errors("cannot list tagged resources"):
             self.client("resourcegroupstaggingapi").get_resources(ResourcesPerPage=1)
-        with translate_aws_errors("looking at log groups"):
+        with translate_aws_errors("cannot list the log groups"):
             self.client("logs").describe_log_groups(limit=1)
         if any(isinstance(stream, KinesisStream) for stream in copy.environment.streams.values()):
             self._check_shards(copy)
@@ -108,20 +108,21 @@ class AwsAccount(Place):
 
     def _check_engines(self, copy: VerificationCopy) -> None:
         for engine in {job.engine for job in copy.environment.jobs.values()}:
-            with translate_aws_errors(f"looking at {engine}"):
+            with translate_aws_errors(f"cannot list the jobs of {engine}"):
                 if engine == "glue":
                     self.client("glue").get_jobs(MaxResults=1)
                 else:
                     self.client("emr-serverless").list_applications(maxResults=1)
 
     def _check_shards(self, copy: VerificationCopy) -> None:
-        with translate_aws_errors("reading the shard quota"):
+        with translate_aws_errors("cannot read the shard quota"):
             limits = self.client("kinesis").describe_limits()
         left = limits["ShardLimit"] - limits["OpenShardCount"]
         if left < 2 * SHARDS:
             raise AwsError(
-                f"{left} of {limits['ShardLimit']} shards are left in {copy.environment.region}, and {2 * SHARDS} are "
-                "needed: raise the quota in the Service Quotas console, or give shards back"
+                f"{left} of {limits['ShardLimit']} shards are left in {copy.environment.region}, but "
+                f"{2 * SHARDS} are needed: raise the quota in the Service Quotas console, or delete streams "
+                "that are not needed"
             )
 
     def _check_brokers(self, names: Names, cluster: str) -> None:
@@ -173,8 +174,8 @@ class AwsAccount(Place):
     def _kill_glue(self, name: str) -> None:
         live, glue = self._glue_live(name), self.client("glue")
         if not live:
-            raise DrillError(f"{name} has no run that could be killed")
-        with translate_aws_errors(f"ending the run of {name}"):
+            raise DrillError(f"Glue job {name} has no run that the verification could kill")
+        with translate_aws_errors(f"cannot stop the run of {name}"):
             glue.batch_stop_job_run(JobName=name, JobRunIds=live)
         self._wait_for_end(
             name,
@@ -184,9 +185,9 @@ class AwsAccount(Place):
 
     def _kill_emr(self, application: str, live: list[str]) -> None:
         if not live:
-            raise DrillError(f"application {application} has no run that could be killed")
+            raise DrillError(f"EMR application {application} has no run that the verification could kill")
         emr, target = self.client("emr-serverless"), {"applicationId": application}
-        with translate_aws_errors(f"ending the run of {application}"):
+        with translate_aws_errors(f"cannot stop the run of {application}"):
             for run in live:
                 # Refused if it is being cancelled, or has just ended (opensearch-project/sql#2577).
                 with ignore_missing("ValidationException"):
@@ -202,7 +203,7 @@ class AwsAccount(Place):
         wait_for(lambda: all(map(ended, live)), self.patience.end, what, poll_seconds=self.poll_seconds)
 
     def _glue_live(self, name: str) -> list[str]:
-        with translate_aws_errors(f"looking at the runs of {name}"):
+        with translate_aws_errors(f"cannot read the runs of {name}"):
             return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in _GLUE_ENDED]
 
     def _glue_runs(self, name: str) -> Iterator[Mapping[str, Any]]:
@@ -214,17 +215,17 @@ class AwsAccount(Place):
         return list_all(emr, "list_job_runs", "jobRuns", applicationId=application)
 
     def _application(self, names: Names, job: str) -> str:
-        with translate_aws_errors(f"reading the stack of {job}"):
+        with translate_aws_errors(f"cannot read the stack of {job}"):
             return outputs(self.client("cloudformation"), names.stack(f"job-{job}"))["ApplicationId"]
 
     def _emr_live(self, application: str) -> list[str]:
-        with translate_aws_errors(f"looking at the runs of {application}"):
+        with translate_aws_errors(f"cannot read the runs of {application}"):
             return [run["id"] for run in self._emr_runs(application) if run["state"] not in _EMR_ENDED]
 
     def end_all_runs(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Set the desired state of all jobs to stopped, end all runs, and stop the applications, to allow their deletion."""
         for job, resources in jobs.items():
-            with translate_aws_errors(f"setting the desired state of {job} to stopped"):
+            with translate_aws_errors(f"cannot set the desired state of {job} to stopped"):
                 self.client("ssm").put_parameter(
                     Name=f"/{prefix}/jobs/{job}/wish", Type="String", Value="stopped", Overwrite=True
                 )
@@ -244,7 +245,7 @@ class AwsAccount(Place):
         def state() -> str:
             return str(emr.get_application(applicationId=application)["application"]["state"])
 
-        with translate_aws_errors(f"stopping application {application}"):
+        with translate_aws_errors(f"cannot stop application {application}"):
             if state() in STOPPABLE:
                 emr.stop_application(applicationId=application)
             wait_for(
@@ -260,12 +261,12 @@ class AwsAccount(Place):
         assert self.plan is not None, "runs are those of a copy"
         workers = self.plan.jobs[job].max_workers.value
         if isinstance(settings, GlueJob):
-            with translate_aws_errors(f"reading the usage of the runs of {job}"):
+            with translate_aws_errors(f"cannot read the usage of the runs of {job}"):
                 return [_glue_run(job, settings, workers, run) for run in self._glue_runs(names.job(job))]
         assert isinstance(settings, EmrJob), "an engine of Millrace"
         application = self._application(names, job)
         emr = self.client("emr-serverless")
-        with translate_aws_errors(f"reading the usage of the runs of {job}"):
+        with translate_aws_errors(f"cannot read the usage of the runs of {job}"):
             requests = [
                 {"applicationId": application, "jobRunId": run["id"]} for run in self._emr_runs(application)
             ]
@@ -284,22 +285,24 @@ def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
 
 
 def _glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> Run:
-    seconds = float(run.get("ExecutionTime") or 0) or _between(run, "StartedOn", "CompletedOn")
+    seconds = float(run.get("ExecutionTime") or 0) or _run_seconds(run, "StartedOn", "CompletedOn")
     counted = run.get("DPUSeconds")
-    hours = {billed_by(settings)[0]: counted / 3600} if counted else quantities(settings, workers, seconds)
+    hours = (
+        {billed_by(settings)[0]: counted / 3600} if counted else billed_quantities(settings, workers, seconds)
+    )
     return Run(job, run["Id"], seconds, hours, counted=bool(counted))
 
 
 def _emr_run(job: str, settings: EmrJob, workers: int, run: Mapping[str, Any]) -> Run:
-    seconds = _between(run, "createdAt", "updatedAt")
-    counted, hours = run.get("billedResourceUtilization"), quantities(settings, workers, seconds)
+    seconds = _run_seconds(run, "createdAt", "updatedAt")
+    counted, hours = run.get("billedResourceUtilization"), billed_quantities(settings, workers, seconds)
     if counted:
         vcpu, gib, *_ = billed_by(settings)
         hours = {vcpu: float(counted["vCPUHour"]), gib: float(counted["memoryGBHour"])}
     return Run(job, run["jobRunId"], seconds, hours, counted=bool(counted))
 
 
-def _between(run: Mapping[str, Any], begin: str, end: str) -> float:
+def _run_seconds(run: Mapping[str, Any], begin: str, end: str) -> float:
     begun, ended = run.get(begin), run.get(end)
     if not isinstance(begun, datetime) or not isinstance(ended, datetime):
         return 0.0

@@ -11,22 +11,22 @@ from pathlib import Path
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.deploy import DeployError
 from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.drill import DrillError, Say
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing.model import Plan
-from millrace.verify.account.run_claims import ClaimAnswer
-from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
+from millrace.verify.account.check_claims import ClaimAnswer
+from millrace.verify.environment_copy import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removals.removal import drop_topic, remove
 from millrace.verify.removals.removal_scope import VerificationScope
 from millrace.verify.scenario import ScenarioRun, order_disturbances
-from millrace.verify.verification_cost import Run, Usage, cost_items, quantities
+from millrace.verify.verification_cost import Run, Usage, billed_quantities, cost_items
 from millrace.verify.verification_outcome import Step, TableComparison, VerificationOutcome
-from millrace.verify.verification_target import ExpectedSeconds, Place
+from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
 
 TROUBLE = (
     AwsError,
@@ -41,13 +41,13 @@ TROUBLE = (
 """Errors that end a verification with a message; after each, its resources are removed and its cost is reported."""
 
 
-def scope(copy: VerificationCopy) -> VerificationScope:
+def scope_of_copy(copy: VerificationCopy) -> VerificationScope:
     """Return the scope of a copy."""
     tags = copy.environment.tags
     return VerificationScope(tags[TAG], copy.environment.name, copy.names.prefix, tags.get(CLUSTER_TAG, ""))
 
 
-def estimate(
+def estimate_cost(
     by: ExpectedSeconds, copy: VerificationCopy, plan: Plan, settings: VerificationSettings
 ) -> tuple[float, Usage]:
     """Return the expected time and usage of a verification.
@@ -77,7 +77,7 @@ def estimate(
     for name, job in copy.environment.jobs.items():
         workers, each = plan.jobs[name].max_workers.value, running / (settings.kills + 1)
         runs += [
-            Run(name, str(number), each, quantities(job, workers, each))
+            Run(name, str(number), each, billed_quantities(job, workers, each))
             for number in range(settings.kills + 1)
         ]
     kinesis = sum(source.kind == "kinesis" for source in copy.sources)
@@ -125,7 +125,7 @@ class Verification:
         Checks claims that only an account can prove, while the copy exists; None in the sandbox.
     """
 
-    place: Place
+    place: VerificationTarget
     copy: VerificationCopy
     plan: Plan
     settings: VerificationSettings
@@ -151,7 +151,7 @@ class Verification:
         """
         clock, trouble, remains = Clock(self.say), list[str](), list[str]()
         try:
-            self._work(clock, trouble)
+            self._deploy_and_run(clock, trouble)
         except TROUBLE as error:
             trouble.append(str(error))
         except KeyboardInterrupt:
@@ -170,16 +170,16 @@ class Verification:
         if self._made is None:
             return
         if self.keep:
-            self._runs = self._ran(trouble)
+            self._runs = self._runs_of_jobs(trouble)
             return
         try:
             self._remove(clock, remains)
         except TROUBLE as error:
             # The search stopped at this error: more may be left.
             trouble.append(str(error))
-            remains.append(f"{UNKNOWN}{scope(self.copy).prefix}- and was not deleted yet")
+            remains.append(f"{UNKNOWN}{scope_of_copy(self.copy).prefix}- and was not deleted yet")
 
-    def _work(self, clock: Clock, trouble: list[str]) -> None:
+    def _deploy_and_run(self, clock: Clock, trouble: list[str]) -> None:
         assembly = self.folder / f"{self.copy.environment.name}.out"
         try:
             with clock.step("synthesise"):
@@ -209,7 +209,7 @@ class Verification:
             with clock.step("check the claims that need an account"):
                 self._claims = self.observe(self.copy)
 
-    def _ran(self, trouble: list[str]) -> tuple[Run, ...]:
+    def _runs_of_jobs(self, trouble: list[str]) -> tuple[Run, ...]:
         try:
             return tuple(
                 run for job in self.copy.environment.jobs for run in self.place.runs(self.copy.names, job)
@@ -221,11 +221,11 @@ class Verification:
     def _remove(self, clock: Clock, remains: list[str]) -> None:
         unknown: list[str] = []
         with clock.step("tear down") as remark:
-            own = scope(self.copy)
+            own = scope_of_copy(self.copy)
             if self._story is not None:
                 # Nothing may run on while runs are counted.
                 self._end_runs(self._story)
-                self._runs = self._ran(unknown)
+                self._runs = self._runs_of_jobs(unknown)
             removed = remove(self.place, own, say=self.say, topics=lambda: self._drop_topics(own))
             self._objects, self._removed = removed.objects, time.monotonic()
             remains += removed.remains
@@ -253,7 +253,7 @@ class Verification:
             self.say(f"not stopped with grace: {error}")
 
     def _outcome(self, clock: Clock, trouble: list[str], remains: list[str]) -> VerificationOutcome:
-        own, story = scope(self.copy), self._story
+        own, story = scope_of_copy(self.copy), self._story
         now = self._removed or time.monotonic()
         usage = Usage(
             runs=self._runs,

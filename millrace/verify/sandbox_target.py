@@ -14,20 +14,20 @@ from millrace.lifecycle.account.kafka_access import Settings
 from millrace.sandbox import deployment
 from millrace.sandbox.drill import DrillError
 from millrace.sandbox.local_runs import LocalRuns
-from millrace.sandbox.programs import kafka, localstack
+from millrace.sandbox.programs import kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import only_one
-from millrace.sandbox.programs.spark import SandboxSpark, delete_local_catalog
+from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
 from millrace.sizing.model import Plan
-from millrace.verify.environment import VerificationCopy
-from millrace.verify.verification_cost import Run, quantities
-from millrace.verify.verification_target import ExpectedSeconds, Place
+from millrace.verify.environment_copy import VerificationCopy
+from millrace.verify.verification_cost import Run, billed_quantities
+from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
 
 EXPECTED = ExpectedSeconds(deploy=40, start=15, recover=15, reshard=2, remove=15)
 """Measured on two cores."""
 
 
 @dataclass(kw_only=True)
-class SandboxPlace(LocalRuns, Place):
+class SandboxPlace(LocalRuns, VerificationTarget):
     """The running sandbox.
 
     Attributes
@@ -69,7 +69,7 @@ class SandboxPlace(LocalRuns, Place):
         """Return the runs, with the quantities that AWS would bill for the same seconds."""
         settings, workers = names.environment.jobs[job], self.plan.jobs[job].max_workers.value
         return [
-            Run(job, str(number), run.seconds, quantities(settings, workers, run.seconds))
+            Run(job, str(number), run.seconds, billed_quantities(settings, workers, run.seconds))
             for number, run in enumerate(self.by_job.get(job, ()), start=1)
         ]
 
@@ -90,13 +90,18 @@ def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxPlace]:
     """
     if copy.names.account != localstack.ACCOUNT:
         raise DrillError(
-            f"the copy is for account {copy.names.account}, but the sandbox is account {localstack.ACCOUNT}"
+            f"the copy of the environment is for account {copy.names.account}, but the sandbox uses "
+            f"account {localstack.ACCOUNT}"
         )
     with ExitStack() as stack:
         stack.enter_context(only_one())
         delete_local_catalog()
-        local = stack.enter_context(localstack.running(copy.environment.region))
-        broker = stack.enter_context(kafka.running()).bootstrap if copy.kafka_cluster is not None else ""
+        local = stack.enter_context(localstack.running_localstack(copy.environment.region))
+        broker = (
+            stack.enter_context(kafka_broker.running_broker()).bootstrap
+            if copy.kafka_cluster is not None
+            else ""
+        )
         spark = SandboxSpark(stack=local, kafka=broker)
         sandbox = SandboxPlace(spark=spark, plan=plan, prefix=f"{copy.environment.name}-")
         # A removal that failed early has not stopped the runs: no driver outlives its servers.

@@ -22,7 +22,7 @@ from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.records.traffic import Feed, TokenBucket, TrafficShape, default_key_field
 from millrace.sandbox.schemas.traffic_values import Generator
-from millrace.verify.environment import (
+from millrace.verify.environment_copy import (
     PARTITIONS,
     SHARDS,
     CopiedStream,
@@ -32,7 +32,7 @@ from millrace.verify.environment import (
 from millrace.verify.removals.removal import make_topic
 from millrace.verify.verification_cost import put_units
 from millrace.verify.verification_outcome import TableComparison
-from millrace.verify.verification_target import Place
+from millrace.verify.verification_target import VerificationTarget
 
 _BATCHES_PER_SECOND = 5
 _SETTLE_SECONDS = 5.0
@@ -86,7 +86,7 @@ class Traffic:
         )
         feed = Feed(Generator(payloads.schema, choose).record, payloads, shape, choose)
         try:
-            with translate_aws_errors(f"sending to {self.source.kind}"):
+            with translate_aws_errors(f"cannot send records to {self.source.kind}"):
                 self.producer.send(self._paced(feed, stop), sent=lambda _: None)
         except ThrottledError as error:
             # The producer has given up after its retries: callers must not retry.
@@ -118,7 +118,7 @@ class ScenarioRun(Drill):
     """
 
     def __init__(
-        self, place: Place, copy: VerificationCopy, settings: VerificationSettings, *, say: Say
+        self, place: VerificationTarget, copy: VerificationCopy, settings: VerificationSettings, *, say: Say
     ) -> None:
         super().__init__(place, copy.names, tuple(copy.environment.jobs), seed=settings.seed, say=say)
         self._place = place
@@ -178,7 +178,7 @@ class ScenarioRun(Drill):
         # To double the shards and back: a split of each shard, then a merge of each pair.
         after = 2 * SHARDS if before == SHARDS else SHARDS
         self.say(f"resharding: {before} to {after} shards")
-        with translate_aws_errors(f"resharding {stream}"):
+        with translate_aws_errors(f"cannot reshard {stream}"):
             kinesis.update_shard_count(
                 StreamName=stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING"
             )
@@ -216,7 +216,7 @@ class ScenarioRun(Drill):
         for sending in self.sending:
             sending.stop()
         self.say("waiting until all records are landed and derived")
-        lacking = self.settle(self._expected())
+        lacking = self.settle(self._expected_rows())
         if not lacking:
             time.sleep(_SETTLE_SECONDS)
         self.stop()
@@ -228,7 +228,7 @@ class ScenarioRun(Drill):
         seconds = self._settings.records / self._settings.per_second * 2 + 60
         self.wait(lambda: len(traffic.ledger) >= self._settings.records, seconds, what, ())
 
-    def _expected(self) -> dict[str, int]:
+    def _expected_rows(self) -> dict[str, int]:
         """Return the number of rows by table, after all records were sent."""
         counts: dict[str, int] = {}
         for leg in self._copy.legs:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
-from millrace.sizing.cost import HOURS, item, price_name
+from millrace.sizing.cost import HOURS, cost_item, price_name
 from millrace.sizing.model import CostItem, Plan
 from millrace.sizing.prices_and_limits import PriceTable, prices
 
@@ -67,7 +67,7 @@ def put_units(payload: bytes) -> int:
     return max(1, math.ceil(len(payload) / PUT_UNIT_BYTES))
 
 
-def quantities(job: Job, workers: int, seconds: float) -> dict[str, float]:
+def billed_quantities(job: Job, workers: int, seconds: float) -> dict[str, float]:
     """Return what an engine bills for a run whose workers all run from its start to its end.
 
     Parameters
@@ -106,18 +106,18 @@ def cost_items(
         Whether it is expected: then no figure was measured.
     """
     table = prices(environment.region, environment.places.root)
-    items = [*_runs(usage.runs, table, expected=expected)]
+    items = [*_run_cost_items(usage.runs, table, expected=expected)]
     if usage.shard_seconds:
         hours = usage.shard_seconds / 3600
         why = f"{hours:.2f} shard-hours"
-        items.append(item("shards", hours, "kinesis.shard_hour", table, why, assumed=expected))
+        items.append(cost_item("shards", hours, "kinesis.shard_hour", table, why, assumed=expected))
         millions = usage.put_units / 1e6
         why = f"{usage.put_units:,} PUT units of 25 KB"
-        items.append(item("puts", millions, "kinesis.million_put_units", table, why, assumed=expected))
+        items.append(cost_item("puts", millions, "kinesis.million_put_units", table, why, assumed=expected))
     if usage.objects:
         why = f"{usage.objects:,} objects were put, the least number of requests"
         items.append(
-            item("S3 requests", usage.objects / 1000, "s3.thousand_puts", table, why, assumed=expected)
+            cost_item("S3 requests", usage.objects / 1000, "s3.thousand_puts", table, why, assumed=expected)
         )
     share = usage.deployed_seconds / 3600 / HOURS
     monthly = [*plan.shared, *(line for cluster in plan.clusters.values() for line in cluster.cost)]
@@ -127,7 +127,7 @@ def cost_items(
     return tuple(items)
 
 
-def _runs(runs: Sequence[Run], table: PriceTable, *, expected: bool) -> Iterable[CostItem]:
+def _run_cost_items(runs: Sequence[Run], table: PriceTable, *, expected: bool) -> Iterable[CostItem]:
     for job in dict.fromkeys(run.job for run in runs):
         own = [run for run in runs if run.job == job]
         counted = all(run.counted for run in own)
@@ -138,6 +138,6 @@ def _runs(runs: Sequence[Run], table: PriceTable, *, expected: bool) -> Iterable
             )
             seconds = sum(run.seconds for run in own)
             by = "as the engine counted" if counted else f"all workers, {seconds:.0f} s in {len(own)} runs"
-            yield item(
+            yield cost_item(
                 f"{job} {unit}", amount, price, table, f"{amount:.4f} {unit}-hours: {by}", assumed=expected
             )

@@ -11,7 +11,7 @@ from typing import Any
 from millrace.config.aws.names import Names
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.sandbox.drill import JobRuns
-from millrace.verify.environment import VerificationCopy
+from millrace.verify.environment_copy import VerificationCopy
 from millrace.verify.verification_cost import Run
 
 
@@ -26,7 +26,7 @@ class ExpectedSeconds:
     remove: float
 
 
-class Place(JobRuns):
+class VerificationTarget(JobRuns):
     """A place where environments are deployed and their jobs run."""
 
     paid: bool

@@ -1,1 +1,1 @@
-"""Real runs with one fault each, and clean ones, read by the advisor; ``python -m tests.advisor`` writes docs/advisor.md."""
+"""Tests of the advisor on real runs, each with at most one known fault; ``python -m tests.advisor`` writes docs/advisor.md."""

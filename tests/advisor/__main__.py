@@ -1,4 +1,4 @@
-"""``python -m tests.advisor``: real runs with one fault each, read by the advisor; writes docs/advisor.md.
+"""Run the advisor on real runs with one known fault each, and write docs/advisor.md: ``python -m tests.advisor``.
 
 What a run came to is kept below ``.millrace/sandbox/advisor``, so that runs can be made a few at a time; ``--again`` makes
 none and judges the logs again.
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.findings.model import Advice
 from millrace.advisor.findings.query_view import LEAST, QueryView
 from millrace.advisor.logs.event_log_reader import read
 from millrace.advisor.logs.event_logs import find
-from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.advisor.runs import RUNS, SPARKS, Run, folder, play
 
@@ -100,7 +100,7 @@ def _make(runs: Sequence[Run], spark: str, seconds: float, work: float) -> None:
     with ExitStack() as stack:
         broker = None
         if any(run.reads_kafka for run in runs):
-            broker = stack.enter_context(kafka.running())
+            broker = stack.enter_context(kafka_broker.running_broker())
         for run in runs:
             _say(f"Spark {spark}, {run.name}: {seconds:g} s")
             play(spark, run, seconds, broker, work)

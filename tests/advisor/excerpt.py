@@ -1,4 +1,4 @@
-"""``python -m tests.advisor.excerpt LOG FILE``: a real event log made small enough for a test, packed with zstd.
+"""Cut a real event log to the size of a test, packed with zstd: ``python -m tests.advisor.excerpt LOG FILE``.
 
 Every event stays; settings, plans and stack traces of the machine that wrote it are cut.
 """

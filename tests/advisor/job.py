@@ -1,4 +1,4 @@
-"""One streaming job with one fault, or none: a program of its own, so that any Spark can run it.
+"""A streaming job with at most one fault, as a program that any Spark can run.
 
 ``python tests/advisor/job.py NAME --logs FOLDER --scratch FOLDER --seconds 60 [--work 0.5] [--kafka HOST:PORT --jars A,B]``
 """

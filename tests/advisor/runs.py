@@ -1,4 +1,4 @@
-"""Which runs there are, what the advisor must say of each, and how one is made."""
+"""List of the advisor's runs: how each is made, and which findings are expected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from millrace.advisor.findings.model import Kind
 from millrace.config.engines.versions import LINES
-from millrace.sandbox.programs import jars, kafka
+from millrace.sandbox.programs import jars, kafka_broker
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT, java_home, state_folder
 
@@ -105,7 +105,7 @@ def folder(spark: str, run: Run) -> Path:
     return HOME / spark / run.name
 
 
-def play(spark: str, run: Run, seconds: float, broker: kafka.Kafka | None, work: float = 1.0) -> Path:
+def play(spark: str, run: Run, seconds: float, broker: kafka_broker.Kafka | None, work: float = 1.0) -> Path:
     """Make one run and return the folder with its event log; ``work`` is the share of what each record costs otherwise.
 
     Raises
@@ -127,7 +127,7 @@ def play(spark: str, run: Run, seconds: float, broker: kafka.Kafka | None, work:
         topic = f"{run.name}-{time.time_ns()}"
         broker.create_topic(topic, 2)
         command += ["--kafka", broker.bootstrap, "--topic", topic]
-        command += ["--jars", ",".join(map(str, jars.files("kafka-client", LINES[spark])))]
+        command += ["--jars", ",".join(map(str, jars.jar_files("kafka-client", LINES[spark])))]
     environment = {
         **{key: value for key, value in os.environ.items() if key != "SPARK_HOME"},
         "JAVA_HOME": str(java_home()),

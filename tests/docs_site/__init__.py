@@ -1,1 +1,1 @@
-"""The documentation as a site: its generated pages, and what MkDocs is told by `toolchain/mkdocs.yml`."""
+"""Builds the documentation site: generated pages and hooks for MkDocs."""

@@ -1,4 +1,4 @@
-"""The reference of the command line, out of the program itself."""
+"""Generates the command reference from the command line program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference of the environment file, out of its JSON Schema."""
+"""Generates the reference of the environment file from its JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What MkDocs asks while it builds: pages that are generated, pages from the root, and links that leave the docs."""
+"""Hooks of MkDocs: generated pages, pages from the root folder, and links that leave the docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run rounds of faults, one after the other; go on where a run broke off; print a line for each.
+"""Run fault rounds in sequence, continue an interrupted run, and print a line per round: ``python -m tests.faults``.
 
 ``python -m tests.faults --records 50000`` sends 10^6 records and more in all. What a round came to
 is kept in ``.millrace/sandbox/faults`` and not run again; ``--fresh`` forgets it.
@@ -120,7 +120,7 @@ def server(name: str, seed: int) -> Iterator[Any]:
         with kinesalite.running(seed=seed, name="faults-kinesalite") as kinesis:
             yield kinesis
         return
-    with localstack.running(name="faults-localstack") as stack:
+    with localstack.running_localstack(name="faults-localstack") as stack:
         # Slow with volume; it cannot be told to refuse reads or to set its clock.
         yield SimpleNamespace(endpoint=stack.endpoint, client=partial(stack.client, "kinesis"))
 

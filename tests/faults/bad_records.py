@@ -1,4 +1,4 @@
-"""The list of bad input, and of odd input that is taken; shared with the decoder's own tests."""
+"""List of invalid and of unusual but valid records, shared with the tests of decoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connector as it is, without what the core does about it: shows what a round would miss, and that it can.
+"""The source connector without the core's guards, to show that a round detects loss.
 
 Begins the entry script of ``python -m tests.faults --bare``.
 """
@@ -20,7 +20,7 @@ MEASURES = ("kinesis.client.describeShardInterval", "kinesis.client.numRetries")
 
 def strip() -> None:
     """Leave the connector's options at their defaults, take a start at its word, and guard nothing."""
-    options, read = GlueFamily.kinesis_options, kinesis.read
+    options, read = GlueFamily.kinesis_options, kinesis.read_stream
 
     def plain(
         engine: GlueFamily, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
@@ -34,7 +34,7 @@ def strip() -> None:
         return {}
 
     GlueFamily.kinesis_options = plain  # type: ignore[method-assign]
-    kinesis.read = at_its_word  # type: ignore[assignment]
+    kinesis.read_stream = at_its_word  # type: ignore[assignment]
     KinesisGuard.check_before_batch = unguarded  # type: ignore[method-assign]
 
 

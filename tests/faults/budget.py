@@ -1,4 +1,4 @@
-"""The fault suite within a budget: ``make faults BUDGET=10``, or ``python -m tests.faults.budget --minutes 10``.
+"""Run the fault suite within a time budget: ``make faults BUDGET=10``, or ``python -m tests.faults.budget --minutes 10``.
 
 Each part is a program of this folder. Parts that were never run come first, then those whose run is the oldest; a part that would
 take longer than what is left is put off to the next time. What each
@@ -22,8 +22,8 @@ from datetime import UTC, datetime
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT, program_environment
 from tests.faults.crashed_job import KINDS as CRASHED
-from tests.faults.deployed import ROUNDS as DEPLOYED
-from tests.faults.moves import ANY, VERSIONS
+from tests.faults.job_moves import ANY, VERSIONS
+from tests.faults.kill_deployed_jobs import ROUNDS as DEPLOYED
 from tests.faults.rounds import ROUNDS
 
 STATE = RUN / "faults-budget.jsonl"
@@ -63,7 +63,7 @@ PARTS = (
         for name in ROUNDS
     ),
     *(
-        _part(f"crash points {name}", "every write is a crash point", f"tests.faults.crash_points --kind {name}", 35)
+        _part(f"crash points {name}", "every write is a crash point", f"tests.faults.crash_at_every_write --kind {name}", 35)
         for name in CRASHED
     ),
     *(
@@ -71,24 +71,24 @@ PARTS = (
         for kind in ("latest", "state", "join")
     ),
     _part("full disk", "no space for checkpoints, shuffles or tables: reported, or survived", "tests.faults.full_disk", 6),
-    _part("storage", "an S3 that fails, credentials that expire: reported, or survived", "tests.faults.storage", 10),
-    _part("brokers", "leaders that are killed, brokers that are restarted", "tests.faults.brokers", 6),
+    _part("storage", "an S3 that fails, credentials that expire: reported, or survived", "tests.faults.s3_failures", 10),
+    _part("brokers", "leaders that are killed, brokers that are restarted", "tests.faults.broker_failures", 6),
     _part("one writer", "a second run on a checkpoint is refused; a reset doubles nothing", "tests.faults.checkpoints --times 20", 8),
-    _part("verify", "a small environment in an account: deployed, killed, compared with a ledger, removed", "tests.faults.verified", 5),
+    _part("verify", "a small environment in an account: deployed, killed, compared with a ledger, removed", "tests.faults.verify_played_account", 5),
     _part("upgrade", "another version on the same checkpoint, and back", "tests.faults.upgrade", 6),
     *(
-        _part(f"moves {engine}", "to a later Spark and back, twenty times", f"tests.faults.moves --engine {engine} --times 20", 30)
+        _part(f"moves {engine}", "to a later Spark and back, twenty times", f"tests.faults.job_moves --engine {engine} --times 20", 30)
         for engine in VERSIONS
     ),
-    _part("moves between engines", "to a job on another engine by its checkpoint, twenty times", f"tests.faults.moves --engine {ANY} --times 20", 25),
-    _part("sinks", "kill -9 in the middle of writes to every sink", "tests.faults.sinks --kills 3 --records 3000", 6),
+    _part("moves between engines", "to a job on another engine by its checkpoint, twenty times", f"tests.faults.job_moves --engine {ANY} --times 20", 25),
+    _part("sinks", "kill -9 in the middle of writes to every sink", "tests.faults.kill_during_sink_writes --kills 3 --records 3000", 6),
     _part("throttle", "sinks that are slow or take nothing", "tests.faults.throttle", 6),
     _part("upkeep", "tables kept up while they are written and read", "tests.faults.upkeep --minutes 10", 12),
     *(
-        _part(f"deployed {name}", "deployed jobs under kill -9", f"tests.faults.deployed --only {name} --kills 3 --records 6000", 8)
+        _part(f"deployed {name}", "deployed jobs under kill -9", f"tests.faults.kill_deployed_jobs --only {name} --kills 3 --records 6000", 8)
         for name in DEPLOYED
     ),
-    _part("deployed sinks", "one deployed job, five kinds of sink, kill -9", "tests.faults.sinks --deployed --kills 1 --records 2000", 8),
+    _part("deployed sinks", "one deployed job, five kinds of sink, kill -9", "tests.faults.kill_during_sink_writes --deployed --kills 1 --records 2000", 8),
     _part("change data", "tables and history of a database's changes are PostgreSQL's", "tests.faults.change_data --transactions 100000", 15),
     _part("load", "10^7 records", "tests.faults.load --events 10000000", 15),
     _part(

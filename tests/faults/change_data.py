@@ -1,4 +1,4 @@
-"""A database under random transactions, and the tables that a job keeps of it: ``python -m tests.faults.change_data``.
+"""Fault test of change data from a database with random transactions: ``python -m tests.faults.change_data``.
 
 PostgreSQL, Debezium in Kafka Connect, a broker and the job are real programs. Two sessions write while the connector makes snapshots, the
 connector and the job are killed in turn, the table is truncated, gets a column and a wider type. In the end the current rows, by two keys,
@@ -28,9 +28,9 @@ from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import RUN, SandboxError, wait_until
 from tests import changed_orders, debezium, postgres
 from tests.changed_orders import session, transactions
-from tests.documents import with_route
-from tests.faults import lake
-from tests.faults.kafka import KafkaStage
+from tests.faults import lake_rows
+from tests.faults.kafka_stage import KafkaStage
+from tests.launch_documents import with_route
 
 HOME = RUN / "faults-change-data"
 TOPIC, PARTITIONS, SESSIONS = "shop.public.orders", 3, 2
@@ -82,7 +82,7 @@ class ChangeStage(KafkaStage):
 
     def rows(self, table: str, *columns: str) -> Iterator[dict[str, Any]]:
         """Rows of a table of the job."""
-        for row in lake.read(self.catalog, f"faults.{table}", *columns):
+        for row in lake_rows.read(self.catalog, f"faults.{table}", *columns):
             yield dict(zip(columns, row, strict=True))
 
     def current(self, table: str, *, ended: bool = False) -> list[list[str]]:
@@ -274,7 +274,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Play, compare, print."""
     options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
-    jars.fetch(["debezium"])
+    jars.fetch_jars(["debezium"])
     begun, choose, stalled = time.monotonic(), random.Random(options.seed), ""
 
     def say(line: str) -> None:

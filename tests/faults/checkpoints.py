@@ -1,4 +1,4 @@
-"""A job's checkpoints under second runs, a pause and a reset: ``python -m tests.faults.checkpoints --times 20``.
+"""Fault test of checkpoints: second runs, a pause, a reset: ``python -m tests.faults.checkpoints --times 20``.
 
 The job is deployed on LocalStack, with its checkpoints on S3, and started from its launch document while records come:
 
@@ -22,8 +22,8 @@ from datetime import UTC, datetime, timedelta
 from millrace.lifecycle.jobs.checkpoints import Checkpoints
 from millrace.lifecycle.jobs.reset_effects import start_time_text
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.spark import Job
-from tests.faults.deployed import Shop, opened
+from millrace.sandbox.programs.local_spark import Job
+from tests.faults.kill_deployed_jobs import Shop, opened
 
 JOB, QUERY = "direct", "tax"
 OVERLAP = timedelta(minutes=10)

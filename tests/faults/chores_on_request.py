@@ -1,4 +1,4 @@
-"""Lets a job do its chores whenever a file asks for them; the entry script begins with importing it."""
+"""Makes a job run its maintenance whenever a file requests it; imported first by the entry script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.job.maintenance_schedule import MaintenanceTask
-from millrace.etl.maintenance import table_services
+from millrace.etl.maintenance import table_maintenance
 from millrace.etl.record.job_run import JobRun
 
 ASKS = "MILLRACE_ASKS_FOR_CHORES"
@@ -46,4 +46,4 @@ def _on_request(run: JobRun) -> tuple[ChoresOnRequest, ...]:
 
 maintenance_schedule.maintenance_tasks = _on_request  # type: ignore[assignment]
 maintenance_schedule.Maintenance = partial(maintenance_schedule.Maintenance, first=timedelta(0))  # type: ignore[misc,assignment]  # at once
-table_services.FEWEST_SNAPSHOTS = 2
+table_maintenance.FEWEST_SNAPSHOTS = 2

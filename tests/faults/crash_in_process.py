@@ -1,6 +1,6 @@
-"""Every write of a batch a crash point, in one process: ``python -m tests.faults.crash_in_process``.
+"""Crash a job at every write of a batch, within one process: ``python -m tests.faults.crash_in_process``.
 
-As :mod:`tests.faults.crash_points`, without starting a driver: from a write on nothing that the job does has an effect any more, neither on
+As :mod:`tests.faults.crash_at_every_write`, without starting a driver: from a write on nothing that the job does has an effect any more, neither on
 S3 nor on PostgreSQL, which is what a kill leaves behind. The job is then started again, with nothing of its state in memory. Tables are
 held against the ledger, and results against a plain computation.
 """
@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from millrace.sandbox.programs import jars, local_driver, session
+from millrace.sandbox.programs import jars, local_driver, local_session
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import SandboxSpark
-from tests.faults.crash_points import PointResult
+from tests.faults.crash_at_every_write import PointResult
 from tests.faults.crashed_job import BUCKET, JAR_SETS, PORTION, QUICK, Lake, Servers, portion, servers
 from tests.faults.in_process_job import Job
 from tests.postgres import PASSWORD, USER
@@ -152,8 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with servers() as given:
         # The lease is not cut: it is renewed by the clock.
         os.environ |= {k: v for k, v in given.stack.environment().items() if k.startswith("AWS_")}
-        files = [path for name in JAR_SETS for path in jars.files(name)]
-        with session.open_session(files, spark_settings(given), warehouse=HOME / "lake") as spark:
+        files = [path for name in JAR_SETS for path in jars.jar_files(name)]
+        with local_session.open_session(files, spark_settings(given), warehouse=HOME / "lake") as spark:
             for number, kind in enumerate(asked.kind):
                 done = []
                 for outcome in points(spark, given, given.broker, number, kind, every=asked.every):

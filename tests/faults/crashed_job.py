@@ -1,4 +1,4 @@
-"""A job before servers whose every mutation is numbered: started, killed, and held against the ledger of what was sent."""
+"""A job whose writes to servers are numbered: started, killed at one of them, and compared with the ledger of sent records."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import StaticTable
 
 from millrace.sandbox.payloads.flights import Event
-from millrace.sandbox.programs import jars, kafka, local_driver, localstack
+from millrace.sandbox.programs import jars, kafka_broker, local_driver, localstack
 from millrace.sandbox.programs.child_processes import Process, SandboxError, wait_until
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
 from tests import kinesalite, postgres
-from tests.faults import bucket, chores_on_request, jobs, statements
-from tests.faults.feed import DDL
+from tests.faults import chores_on_request, job_documents, postgres_proxy, s3_proxy
 from tests.faults.mutations import Mode, Points
+from tests.faults.sent_records import DDL
 from tests.faults.stage import start
 from tests.kinesalite import REGION, Kinesalite
 from tests.postgres import PASSWORD, USER, Postgres
@@ -72,15 +72,15 @@ class Servers:
 def servers() -> Iterator[Servers]:
     """Start them, with proxies before those that a job changes."""
     with ExitStack() as ending:
-        stack = ending.enter_context(localstack.running(name="faults-crash-points-s3"))
+        stack = ending.enter_context(localstack.running_localstack(name="faults-crash-points-s3"))
         stack.client("s3").create_bucket(Bucket=BUCKET)
-        broker = ending.enter_context(kafka.running())
+        broker = ending.enter_context(kafka_broker.running_broker())
         kinesis = ending.enter_context(kinesalite.running(name="faults-crash-points-kinesis"))
         database = ending.enter_context(postgres.running())
         database.run(CATALOG)
         points = Points()
-        ending.enter_context(bucket.before(stack.endpoint, points))
-        port = ending.enter_context(statements.before(database.port, points))
+        ending.enter_context(s3_proxy.before(stack.endpoint, points))
+        port = ending.enter_context(postgres_proxy.before(database.port, points))
         yield Servers(stack, broker, kinesis, database, points, port)
 
 
@@ -137,7 +137,7 @@ class Kind:
     Attributes
     ----------
     queries
-        As :func:`tests.faults.jobs.queries` names it.
+        As :func:`tests.faults.job_documents.queries` names it.
     query
         The one whose mutations are numbered.
     tables
@@ -189,13 +189,13 @@ class Crashed:
         (self.home / "schema.ddl").write_text(DDL)
         self.producer, source = self._stream() if self.kind.stream else self._topic()
         self.s3 = self.servers.stack.client("s3")
-        queries = jobs.queries(
+        queries = job_documents.queries(
             self.kind.queries, source, self.home / "schema.ddl", self.table,
             sink=self.kind.sink and self.kind.sink(self.servers, self.name), trigger_seconds=1.0,
         )  # fmt: skip
         self.names = [query["name"] for query in queries]
         checkpoints = f"s3a://{BUCKET}/{self.name}/checkpoints"
-        settings = jobs.settings(
+        settings = job_documents.settings(
             "crashed", queries, checkpoints, self.servers.broker.bootstrap, retries=RETRIES
         )
         if self.kind.chores:
@@ -213,13 +213,15 @@ class Crashed:
 
     def _topic(self) -> tuple[Producer, dict[str, Any]]:
         self.servers.broker.create_topic(self.name, PARTITIONS)
-        return KafkaProducer(self.servers.broker.bootstrap, self.name), jobs.topic(self.name, 100_000)
+        return KafkaProducer(self.servers.broker.bootstrap, self.name), job_documents.topic(
+            self.name, 100_000
+        )
 
     def _stream(self) -> tuple[Producer, dict[str, Any]]:
         client = self.servers.kinesis.client()
         client.create_stream(StreamName=self.name, ShardCount=PARTITIONS)
         client.get_waiter("stream_exists").wait(StreamName=self.name, WaiterConfig={"Delay": 1})
-        return KinesisProducer(client, self.name), jobs.stream(self.name, REGION)
+        return KinesisProducer(client, self.name), job_documents.stream(self.name, REGION)
 
     def table(self, what: str) -> str:
         """Name one of the job's tables."""
@@ -240,7 +242,7 @@ class Crashed:
             "spark.master": "local[2,4]",
             # Not as spark.jars, of which each start would make a copy of 400 MB.
             "spark.driver.extraClassPath": ":".join(
-                str(path) for name in JAR_SETS for path in jars.files(name)
+                str(path) for name in JAR_SETS for path in jars.jar_files(name)
             ),
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": f"{local_driver.LOCAL['spark.driver.extraJavaOptions']} {quick}",
@@ -373,7 +375,7 @@ class Crashed:
 
     def wrong(self) -> Counter[str]:
         """Hold the tables against the ledger."""
-        return jobs.wrong(self.kind.queries, self.producer.ledger, self.rows)
+        return job_documents.wrong(self.kind.queries, self.producer.ledger, self.rows)
 
     def _loaded(self, what: str) -> StaticTable | None:
         return self._lake.loaded(self.name, what)

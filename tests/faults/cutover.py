@@ -1,4 +1,4 @@
-"""The changes over that ``millrace import`` tells, run: ``python -m tests.faults.cutover``.
+"""Run the cut-overs that ``millrace import`` describes: ``python -m tests.faults.cutover``.
 
 Somebody else's job (``old_job.py``: plain Spark, no identity in its rows) copies a topic into a table with the records' times
 and into one without. The producers' times are up to two seconds out of order. ``millrace import`` writes its environment twice,
@@ -35,12 +35,12 @@ from ruamel.yaml import YAML
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, Process, SandboxError
+from millrace.sandbox.programs.local_spark import SandboxSpark, iceberg_catalog
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
-from millrace.sandbox.programs.spark import SandboxSpark, iceberg_catalog
 from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.difference import Difference
+from tests.faults.moto_server import moto
 from tests.faults.project import NAME, bring, millrace, prepare
-from tests.faults.services import moto
 from tests.faults.shop import records
 
 HOME = RUN / "cutover"
@@ -116,7 +116,7 @@ class Theirs:
         """Submit the program."""
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "logs").mkdir(exist_ok=True)
-        shipped = [path for name in ("sandbox", "kafka-client") for path in jars.files(name)]
+        shipped = [path for name in ("sandbox", "kafka-client") for path in jars.jar_files(name)]
         settings = {
             **local_driver.LOCAL,
             **self.spark.file_system(),

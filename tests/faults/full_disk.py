@@ -1,4 +1,4 @@
-"""Disks that are full: ``python -m tests.faults.full_disk``, as root, since it mounts small file systems.
+"""Fault test with full disks, as root because it mounts small file systems: ``python -m tests.faults.full_disk``.
 
 A job lands a topic. The checkpoints, Spark's local directory or the tables lie on a file system in memory that is filled before a
 start or in the middle of a batch. The job must end with one message that says that there is no space, with status 1 (2 where
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from millrace.sandbox.programs import jars, kafka, session
+from millrace.sandbox.programs import jars, kafka_broker, local_session
 from millrace.sandbox.programs.child_processes import RUN
 from tests.faults.in_process_job import Job, RunResult, UnexpectedResultError, report_results, run_scenario
 
@@ -142,7 +142,12 @@ STORIES = {story.__name__: story for story in (before_the_first_start, before_a_
 
 
 def play(
-    spark: SparkSession, broker: kafka.Kafka, number: int, small: Disk | None, story: str, kind: str = "land"
+    spark: SparkSession,
+    broker: kafka_broker.Kafka,
+    number: int,
+    small: Disk | None,
+    story: str,
+    kind: str = "land",
 ) -> tuple[bool, str]:
     """Play one case; whether all held, and what it came to. Without a disk, the job's checkpoints get one."""
     job = Job(spark, broker, HOME, number, kind)
@@ -165,10 +170,10 @@ def main() -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     with ExitStack() as ending:
         tables = ending.enter_context(disk(HOME / "lake"))
-        broker = ending.enter_context(kafka.running())
+        broker = ending.enter_context(kafka_broker.running_broker())
         os.environ["SPARK_LOCAL_DIRS"] = str(HOME / "local")
-        files = [*jars.files("sandbox"), *jars.files("kafka-client")]
-        spark = ending.enter_context(session.open_session(files, warehouse=HOME / "lake"))
+        files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
+        spark = ending.enter_context(local_session.open_session(files, warehouse=HOME / "lake"))
         # Only where blocks and shuffles lie; libraries are beside it.
         (blocks,) = (HOME / "local").rglob("blockmgr-*")
         disks = {"local": ending.enter_context(disk(blocks)), "tables": tables}

@@ -1,4 +1,4 @@
-"""A job of one to two queries, run in this process as ``etl.main`` runs it: started, ended, compared in seconds."""
+"""A job that starts and stops within this process in seconds."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.job import lease, run
+from millrace.etl.job import build_queries, lease
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError, describe
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
-from millrace.sandbox.programs import kafka
+from millrace.etl.record.ready_query import ReadyQuery
+from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.records.producer import KafkaProducer
-from tests.faults import jobs
-from tests.faults.feed import DDL, events
+from tests.faults import job_documents
+from tests.faults.sent_records import DDL, events
 
 PORTION = 60
 PARTITIONS = 2
@@ -51,7 +51,7 @@ class Job:
     def __init__(
         self,
         spark: SparkSession,
-        broker: kafka.Kafka,
+        broker: kafka_broker.Kafka,
         home: Path,
         number: int,
         kind: str,
@@ -113,7 +113,9 @@ class Job:
         try:
             if held is not None:
                 held.acquire()
-            queries = run.build(JobRun(self._spark, settings.parse(self._job()), self.binds, report))
+            queries = build_queries.build_queries(
+                JobRun(self._spark, settings.parse(self._job()), self.binds, report)
+            )
         except StartError as error:
             back()
             return RunResult(2, str(error))
@@ -159,7 +161,7 @@ class Job:
 
     def wrong(self) -> Counter[str]:
         """Hold the tables against the ledger."""
-        return jobs.wrong(self._kind, self._producer.ledger, self._rows)
+        return job_documents.wrong(self._kind, self._producer.ledger, self._rows)
 
     def _full(self, what: str) -> str:
         return f"{self._catalog}.{self._table(what)}"
@@ -172,7 +174,7 @@ class Job:
         return pa.table({name: [row[at] for row in rows] for at, name in enumerate(columns)})
 
     def _job(self) -> dict[str, Any]:
-        job = jobs.settings(
+        job = job_documents.settings(
             "in-process",
             self._queries(),
             self._url,
@@ -183,9 +185,9 @@ class Job:
         return job | {"run_every_seconds": self.run_every_seconds}
 
     def _queries(self) -> list[dict[str, Any]]:
-        source = jobs.topic(self._topic, PORTION)
+        source = job_documents.topic(self._topic, PORTION)
         # A topic is split by ranges of offsets, without a shuffle.
-        return jobs.queries(self._kind, source, self.home / "schema.ddl", self._table, repartition=3)
+        return job_documents.queries(self._kind, source, self.home / "schema.ddl", self._table, repartition=3)
 
     def drop(self) -> None:
         """Remove what it left."""
@@ -246,7 +248,7 @@ class KilledError(Exception):
     """Ends a batch whose data are committed."""
 
 
-def _dying(query: Query) -> Query:
+def _dying(query: ReadyQuery) -> ReadyQuery:
     def handle(batch: DataFrame, number: int) -> None:
         query.handle(batch, number)
         raise KilledError("killed")
@@ -254,7 +256,7 @@ def _dying(query: Query) -> Query:
     return replace(query, handle=handle)
 
 
-def _disturbed(query: Query, disturb: Callable[[], None]) -> Query:
+def _disturbed(query: ReadyQuery, disturb: Callable[[], None]) -> ReadyQuery:
     def handle(batch: DataFrame, number: int) -> None:
         disturb()
         query.handle(batch, number)

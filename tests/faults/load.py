@@ -1,4 +1,4 @@
-"""Ten million records through the core: ``python -m tests.faults.load --events 10000000``.
+"""Load test of the core with ten million records: ``python -m tests.faults.load --events 10000000``.
 
 A topic of a real broker is filled. The core's land query reads it, is stopped in the middle of a batch and built anew as often as
 asked for, and goes on from its checkpoint. Then Spark holds the table against the topic itself, as multisets of identity and hash
@@ -16,10 +16,10 @@ import time
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import SandboxError, wait_until
-from tests.performance.by_hand import HOME
 from tests.performance.core import Bench, landing
+from tests.performance.hand_written_baselines import HOME
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
 from tests.performance.session import spark_session
 
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     choose = random.Random(options.seed)
-    with kafka.running() as broker:
+    with kafka_broker.running_broker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         preload(broker.bootstrap, options.events)
         sys.stderr.write(f"{options.events:,} records sent\n")

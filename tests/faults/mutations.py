@@ -1,4 +1,4 @@
-"""Numbers what a job changes outside its process, and kills it before or after one of them, or loses the answer to it."""
+"""Numbers the writes of a job outside its process, and kills it before or after one, or drops the response."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote
 
-from tests.faults.bucket import Faults
+from tests.faults.s3_proxy import Faults
 
 Mode = Literal["before", "after", "lost", "twice"]
 MODES: tuple[Mode, ...] = ("before", "after", "lost", "twice")
@@ -77,7 +77,7 @@ class Points(Faults):
             self._mode = None
 
     def fate(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> str:
-        """See :class:`tests.faults.bucket.Faults`."""
+        """See :class:`tests.faults.s3_proxy.Faults`."""
         if self.dead:
             return "cut"
         if method not in ("PUT", "POST", "DELETE") or _RENEWAL.search(body[:4096]):
@@ -86,7 +86,7 @@ class Points(Faults):
         return self._numbered(label(method, path, headers), text)
 
     def statement(self, sql: str, text: str) -> str:
-        """See :class:`tests.faults.statements.Fates`."""
+        """See :class:`tests.faults.postgres_proxy.Fates`."""
         if self.dead:
             return "cut"
         if self._mode == "lost" and _CATALOG in sql:
@@ -115,7 +115,7 @@ class Points(Faults):
             return "lost"
 
     def answered(self, kind: str) -> None:
-        """See :class:`tests.faults.bucket.Faults`."""
+        """See :class:`tests.faults.s3_proxy.Faults`."""
         if kind == "lost":
             if self._after:
                 self._kill()

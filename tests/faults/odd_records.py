@@ -1,9 +1,9 @@
-"""Stories of records that are odd: empty, large, packed into aggregates, bad."""
+"""Fault rounds with unusual records: empty, large, aggregated, invalid."""
 
 from __future__ import annotations
 
 from tests.faults import bad_records
-from tests.faults.feed import send_aggregate
+from tests.faults.sent_records import send_aggregate
 from tests.faults.stage import Stage
 from tests.faults.stories import running
 

@@ -1,4 +1,4 @@
-"""Somebody else's job: a topic of orders into two Iceberg tables, by plain Spark and without any identity.
+"""An existing job for tests of ``millrace import``: plain Spark from a topic into two Iceberg tables, without identities.
 
 ``millrace import`` reads this file as it reads any Glue job's. It runs until the file ``--stop`` is there, and ends with the
 first batch that begins after that, before it writes. With ``--sql`` it runs statements instead.

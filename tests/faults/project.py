@@ -1,4 +1,4 @@
-"""A project of its own, with the shop's pipelines, synthesised by the CDK app's own parts and deployed to LocalStack."""
+"""A project with the shop's pipelines, synthesised by the CDK app and deployed to LocalStack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from subprocess import CompletedProcess
 from millrace.config import Environment, Names, load
 from millrace.sandbox.deployment import Sandbox, deploy
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.programs.toolchain import ROOT, program_environment
 from millrace.sizing import plan

@@ -1,4 +1,4 @@
-"""Engines that are played, whose runs are real ones: local Spark, from the launch document that a start names."""
+"""Simulated Glue and EMR Serverless whose runs are real runs of local Spark."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.account.deployed import LaunchDocument, split_url
+from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_url
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import only_one
+from millrace.sandbox.programs.local_spark import Job, SandboxSpark, delete_local_catalog
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import Job, SandboxSpark, delete_local_catalog
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.integration.lifecycle.engines import Engines, Run, serving
 
@@ -89,7 +89,7 @@ def beside_localstack(engines: RealRuns) -> Iterator[LocalStack]:
         delete_local_catalog()
         ending.enter_context(serving(engines))
         settings = {"ENGINES_URL": engines.url}
-        stack = ending.enter_context(localstack.running(settings=settings, script=script))
+        stack = ending.enter_context(localstack.running_localstack(settings=settings, script=script))
         engines.spark = SandboxSpark(stack=stack, kafka="")
         ending.callback(engines.end)
         yield stack

@@ -1,4 +1,4 @@
-"""The rounds: each is a story of one stream and one job; what came of it is for the ledger to say."""
+"""Fault rounds: each runs one story of a stream and a job, and compares the result with the ledger."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from tests.faults import bad_records, odd_records, stories
-from tests.faults.feed import DDL
-from tests.faults.kafka import KafkaStage
-from tests.faults.keyed import KeyedStage
-from tests.faults.routed import RoutedStage
+from tests.faults.kafka_stage import KafkaStage
+from tests.faults.keyed_stage import KeyedStage
+from tests.faults.routed_stage import RoutedStage
+from tests.faults.sent_records import DDL
 from tests.faults.split import SplitStage, split_topic
 from tests.faults.stage import Stage
 

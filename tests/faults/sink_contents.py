@@ -1,4 +1,4 @@
-"""What topics, streams and the files of a sink hold, read once from their beginning to their end."""
+"""Complete contents of the topics, streams and files of a sink."""
 
 from __future__ import annotations
 

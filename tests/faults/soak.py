@@ -1,4 +1,4 @@
-"""A job that runs on and on: ``python -m tests.faults.soak --minutes 60``.
+"""Endurance test of one job: ``python -m tests.faults.soak --minutes 60``.
 
 Environment ``local`` is deployed to LocalStack, its job ``flights`` (land a topic, derive from the table with an enrichment,
 upkeep on) started from the launch document, and fed at a steady rate. Every so often the driver is measured: its memory
@@ -32,7 +32,7 @@ from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.payloads.flights import Event
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.spark import Job
+from millrace.sandbox.programs.local_spark import Job
 from millrace.sandbox.programs.toolchain import java_home
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, at_rate

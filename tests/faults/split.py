@@ -1,4 +1,4 @@
-"""A topic with a busy partition, shared out over two jobs by ``millrace split``, that grows while they run."""
+"""Fault test of ``millrace split``: two jobs share a busy topic whose partitions grow while they run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ruamel.yaml import YAML
 from millrace.sandbox.payloads.flights import Event
 from millrace.sandbox.programs.child_processes import Process, SandboxError, wait_until
 from millrace.sandbox.records.producer import KafkaProducer
-from tests.faults import jobs
-from tests.faults.feed import Feed
-from tests.faults.kafka import KafkaStage
+from tests.faults import job_documents
+from tests.faults.kafka_stage import KafkaStage
 from tests.faults.project import millrace
+from tests.faults.sent_records import Feed
 
 JOBS, GROWN = 2, 6
 HOT = 0.5
@@ -121,7 +121,7 @@ class SplitStage(KafkaStage):
 
     def _source(self) -> dict[str, Any]:
         mine, all_of_them = self.lists[self.number], sum(map(len, self.lists))
-        return jobs.topic(self.stream, 10_000, partitions=mine, partition_count=all_of_them)
+        return job_documents.topic(self.stream, 10_000, partitions=mine, partition_count=all_of_them)
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         job = super()._job_settings(schema)

@@ -1,4 +1,4 @@
-"""One round's stream, table and job: the deployed core, from a launch document, on local Spark."""
+"""Test stage of one round: stream, table and the deployed core on local Spark."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from millrace.config.engines.versions import SparkLine
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import Process, wait_until
 from millrace.sandbox.programs.local_driver import events
-from millrace.sandbox.programs.spark import iceberg_catalog
+from millrace.sandbox.programs.local_spark import iceberg_catalog
 from millrace.sandbox.programs.toolchain import ROOT, program_environment
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sandbox.records.producer import KinesisProducer
-from tests.faults import jobs
-from tests.faults.feed import DDL, Feed
+from tests.faults import job_documents
+from tests.faults.sent_records import DDL, Feed
 from tests.kinesalite import CREDENTIALS, REGION
 
 TABLE = "faults.landed"
@@ -86,7 +86,7 @@ def start(
         **iceberg_catalog("lake", lake_home / "catalog.db", f"file://{lake_home}/lake"),
         "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
         "spark.sql.shuffle.partitions": "2",
-        **({"spark.jars": ",".join(str(path) for each in jar_sets for path in jars.files(each, line))} if jar_sets else {}),
+        **({"spark.jars": ",".join(str(path) for each in jar_sets for path in jars.jar_files(each, line))} if jar_sets else {}),
         **spark,
     }  # fmt: skip
     arguments = ["--launch-document", document.as_uri()]
@@ -196,13 +196,13 @@ class Stage:
         return {}
 
     def _source(self) -> dict[str, Any]:
-        return {**jobs.stream(self.stream, REGION), **self.settings}
+        return {**job_documents.stream(self.stream, REGION), **self.settings}
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
-        queries = jobs.queries(
+        queries = job_documents.queries(
             "land", self._source(), schema, lambda _: TABLE, trigger_seconds=self.trigger_seconds
         )
-        return jobs.settings("faults", queries, f"{self.home}/checkpoints", self.bootstrap)
+        return job_documents.settings("faults", queries, f"{self.home}/checkpoints", self.bootstrap)
 
     def last_positions(self) -> Path:
         """Folder of the connector's own files: how far each shard was read in the last batch."""

@@ -1,4 +1,4 @@
-"""The stories of the rounds: what happens to one stream and one job."""
+"""Sequences of events of the fault rounds, for one stream and one job."""
 
 from __future__ import annotations
 

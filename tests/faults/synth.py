@@ -9,7 +9,7 @@ from pathlib import Path
 from aws_cdk import App
 
 from millrace.config import Names, load
-from millrace.infra.deployment import build
+from millrace.infra.environment_stacks import build_stacks
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
@@ -22,7 +22,7 @@ def main(folder: Path, assembly: Path) -> None:
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     app = App(outdir=str(assembly), context=context)
     environment = load(NAME, root=folder)
-    build(app, names=Names(environment, ACCOUNT), plan=plan(environment), root=folder)
+    build_stacks(app, names=Names(environment, ACCOUNT), plan=plan(environment), root=folder)
     app.synth()
 
 

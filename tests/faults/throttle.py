@@ -1,4 +1,4 @@
-"""Sinks before servers that are too slow for them, or stay busy: ``python -m tests.faults.throttle``.
+"""Fault test of sinks whose servers are slow or stay busy: ``python -m tests.faults.throttle``.
 
 For each sink that a server can throttle: a write that the server's limit makes slow, which must end with every row there
 once, and a write whose server takes nothing, which must fail loudly, when the patience of three minutes is at an end.
@@ -37,12 +37,12 @@ from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sinks.kinesis import KinesisSink
 from millrace.etl.sinks.opensearch import OpenSearchSink
-from millrace.sandbox.programs import jars, kafka, session
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs import jars, kafka_broker, local_session
+from millrace.sandbox.programs.kafka_broker import Kafka
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
 from tests import kinesalite, opensearch
-from tests.faults.services import items, make_table, moto
+from tests.faults.moto_server import items, make_table, moto
 from tests.faults.sink_contents import messages, records
 from tests.kinesalite import CREDENTIALS, REGION
 from tests.spark import faulty_proxy
@@ -117,7 +117,7 @@ def topic(broker: Kafka) -> Iterator[Case]:
 
 def _quota(broker: Kafka, rate: int) -> None:
     """Set what every producer may send in a second, by Kafka's own tool."""
-    class_path = ":".join(map(str, jars.files("kafka-broker")))
+    class_path = ":".join(map(str, jars.jar_files("kafka-broker")))
     command = [
         str(java_home() / "bin" / "java"), "-cp", class_path, "kafka.admin.ConfigCommand", "--bootstrap-server",
         broker.bootstrap, "--alter", "--add-config", f"producer_byte_rate={rate}", "--entity-type", "clients",
@@ -241,9 +241,9 @@ def main() -> int:
         played = ending.enter_context(moto())
         os.environ.update(CREDENTIALS)
         settings = {"spark.master": "local[6]"}
-        spark = ending.enter_context(session.open_session(jars.files("kafka-client"), settings))
+        spark = ending.enter_context(local_session.open_session(jars.jar_files("kafka-client"), settings))
         ways: dict[str, Callable[[], AbstractContextManager[Case]]] = {
-            "kafka": lambda: topic(ending.enter_context(kafka.running())),
+            "kafka": lambda: topic(ending.enter_context(kafka_broker.running_broker())),
             "kinesis": stream,
             "dynamodb": lambda: table(played.endpoint),
             "opensearch": index,

@@ -1,4 +1,4 @@
-"""Upgrades of a job under load, one that fails among them: ``python -m tests.faults.upgrade``.
+"""Fault test of upgrades under load, one of which fails: ``python -m tests.faults.upgrade``.
 
 The shop is deployed on LocalStack by CDK; its state machines run there. The EMR Serverless that they call is the tests' own
 (``tests/integration/lifecycle/engines.py``), whose runs here are real ones: local Spark, from the launch document that the
@@ -30,15 +30,15 @@ from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals, lines
 from millrace.lifecycle.deploy import compare_with_deployed, document_of
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
 from millrace.lifecycle.upgrade import roll_back, upgrade
-from millrace.lifecycle.versions import UpgradeError, current, previous
-from millrace.sandbox.programs import cdk, kafka
+from millrace.lifecycle.versions import UpgradeError, current_version, previous_version
+from millrace.sandbox.programs import cdk, kafka_broker
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
+from millrace.sandbox.programs.local_spark import Job
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import Job
 from millrace.sandbox.records.producer import BackgroundThread
 from tests import kinesalite
-from tests.faults.deployed import Shop
 from tests.faults.difference import Difference
+from tests.faults.kill_deployed_jobs import Shop
 from tests.faults.project import ENVIRONMENT, deployed, synthesise
 from tests.faults.real_runs import RealRuns, beside_localstack
 
@@ -145,14 +145,14 @@ def opened(seed: int, environment: str = ENVIRONMENT) -> Iterator[Scene]:
     engines = RealRuns()
     with ExitStack() as ending:
         stack = ending.enter_context(beside_localstack(engines))
-        broker = ending.enter_context(kafka.running())
+        broker = ending.enter_context(kafka_broker.running_broker())
         kinesis = ending.enter_context(kinesalite.running(seed=seed))
         sandbox = deployed(HOME, stack, broker, environment)
         engines.spark = sandbox.spark
         shop = Shop(sandbox, kinesis, random.Random(seed))
         ending.callback(shop.end)
         aws = DeployedEnvironment(sandbox.names, stack.client)
-        engines.glue_document = lambda _: current(aws, JOB).document_url
+        engines.glue_document = lambda _: current_version(aws, JOB).document_url
         yield Scene(shop, engines, aws, stack, HOME / "project")
 
 
@@ -174,12 +174,12 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     done = execute(scene.aws, JOB, "start", progress=scene.say)
     if not done.ok:
         raise SandboxError(f"not started: {done.message}")
-    first = current(scene.aws, JOB).document_url
+    first = current_version(scene.aws, JOB).document_url
     scene.shop.wait(scene.live, lambda: bool(scene.live.commit_times()), "a batch")
 
     begun = time.monotonic()
     scene.upgrade(scene.version("environments/shop.yaml", "trigger: 1s", "trigger: 2s"))
-    second = current(scene.aws, JOB).document_url
+    second = current_version(scene.aws, JOB).document_url
     yield f"upgraded in {time.monotonic() - begun:.0f} s: healthy", second != first
 
     begun = time.monotonic()
@@ -190,7 +190,7 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
         scene.upgrade(bad)
         yield "a version that fails was taken for healthy", False
     except UpgradeError as error:
-        back = current(scene.aws, JOB).document_url == second
+        back = current_version(scene.aws, JOB).document_url == second
         yield f"taken back in {time.monotonic() - begun:.0f} s: {str(error).splitlines()[1]}", back
     scene.version(transforms, failing, '(F.col("amount") / 5).alias("tax")')
 
@@ -207,14 +207,14 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     begun = time.monotonic()
     roll_back(
         scene.aws,
-        previous(scene.aws, JOB),
+        previous_version(scene.aws, JOB),
         assembly=other,
         cdk_deploy=scene.cdk_deploy,
         progress=scene.say,
         patience_seconds=PATIENCE_SECONDS,
         poll_seconds=2.0,
     )
-    same = current(scene.aws, JOB).document_url == first
+    same = current_version(scene.aws, JOB).document_url == first
     yield f"rolled back by hand in {time.monotonic() - begun:.0f} s: healthy", same
 
 

@@ -1,4 +1,4 @@
-"""Upkeep under load, with a reader that is kept behind: ``python -m tests.faults.upkeep --minutes 10``.
+"""Fault test of table maintenance under load with a slow reader: ``python -m tests.faults.upkeep --minutes 10``.
 
 One thread lands batches as fast as it can. The job's own chores compact, expire and remove orphans without a pause;
 states older than 15 s may go, and files that no state names are laid beside the table all the time. A derived query
@@ -24,16 +24,16 @@ from pyspark.sql import SparkSession
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.initial_snapshot import start_with_all_files
 from millrace.etl.job.maintenance_schedule import Maintenance
-from millrace.etl.maintenance import table_services
-from millrace.etl.maintenance.table_services import Compaction, Expiry, OrphanFileRemoval
+from millrace.etl.maintenance import table_maintenance
+from millrace.etl.maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval
 from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
-from millrace.sandbox.programs import jars, session
+from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.difference import Difference
-from tests.spark.batches import Events, frame, good, kafka_rows
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.source_batches import Events, frame, good, kafka_rows
 
 HOME = RUN / "faults-upkeep"
 ROWS = 500
@@ -117,9 +117,9 @@ def main() -> int:
     """Run for a while, compare, print."""
     minutes = parser().parse_args().minutes
     shutil.rmtree(HOME, ignore_errors=True)
-    table_services.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
-    files = [*jars.files("sandbox"), *jars.files("kafka-client")]
-    with session.open_session(files, warehouse=HOME / "lake") as spark:
+    table_maintenance.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
+    files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
+    with local_session.open_session(files, warehouse=HOME / "lake") as spark:
         return kept_up(spark, minutes)
 
 
@@ -128,7 +128,10 @@ def kept_up(spark: SparkSession, minutes: float) -> int:
     pipe = Pipeline(spark, lambda name: Table("lake", "tests", name), HOME / "reader")
     events = Events()
     start_with_all_files(
-        spark, derive.read(spark, pipe.landing), Checkpoint(str(pipe.checkpoint)), "derive-flights"
+        spark,
+        derive.read_landing_table(spark, pipe.landing),
+        Checkpoint(str(pipe.checkpoint)),
+        "derive-flights",
     )
     writer, housekeeping = Writer(pipe), chores(spark, pipe, events)
     writer.land()

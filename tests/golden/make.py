@@ -1,4 +1,4 @@
-"""Keep this release's project, checkpoints and tables: ``python -m tests.golden.make``, once, when a version is released.
+"""Save the project, checkpoints and tables of a release, once per release: ``python -m tests.golden.make``.
 
 Writes ``tests/golden/VERSION-project.json`` and ``tests/golden/VERSION-KIND.tar.xz``, some tens of kilobytes each, which every later version goes on from in
 ``tests/spark/job/test_golden_release.py``. One that is there is not replaced: it is what that release has written.
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from pyspark.sql import SparkSession
 
 import millrace.etl as etl
-from millrace.sandbox.programs import jars, kafka, session
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs import jars, kafka_broker, local_session
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults.in_process_job import Job
 from tests.golden import project, release
-from tests.spark.batches import Events
+from tests.spark.source_batches import Events
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,9 +37,9 @@ def main() -> int:
     if not wanted:
         sys.stderr.write(f"{etl.__version__} is there: it is what the release of that version has written\n")
         return 2
-    files = [*jars.files("sandbox"), *jars.files("kafka-client")]
+    files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
     extensions = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
-    with session.open_session(files, extensions) as spark, release.place():
+    with local_session.open_session(files, extensions) as spark, release.place():
         release.open_catalog(spark)
         for kind in wanted:
             MAKERS[kind](spark)
@@ -64,7 +64,7 @@ def _routes(spark: SparkSession) -> None:
 
 
 def _jobs(spark: SparkSession, made: Callable[[SparkSession, Kafka], Iterable[Job]]) -> None:
-    with kafka.running() as broker:
+    with kafka_broker.running_broker() as broker:
         for job in made(spark, broker):
             result = job.run()
             if result.status or job.wrong():

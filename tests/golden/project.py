@@ -1,11 +1,11 @@
-"""The project that a release's ``millrace init`` writes, kept so that every later version can load and plan it."""
+"""The saved project of a release, which later versions must load and plan."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from millrace.cli.plan.init import files
+from millrace.cli.plan.init import project_files
 
 FOLDER = Path(__file__).parent
 NAME = "my-streams"
@@ -20,7 +20,7 @@ def keep(version: str) -> Path:
     """Write this version's project."""
     file = kept(version)
     # The JSON Schema is for editors; no command reads it.
-    made = {name: text for name, text in files(NAME).items() if not name.endswith("schema.json")}
+    made = {name: text for name, text in project_files(NAME).items() if not name.endswith("schema.json")}
     file.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")
     return file
 

@@ -1,7 +1,7 @@
-"""Small jobs whose checkpoints and tables are kept for each release: what later versions must go on from.
+"""The saved checkpoints and tables of a release, from which later versions must continue.
 
 Derive queries go on from a landing table; beside them a land query and a direct one go on from a topic, and others with
-routes from two. The topics themselves are not kept: they are sent again, record by record to the same offsets, as :mod:`tests.faults.feed` draws them by number.
+routes from two. The topics themselves are not kept: they are sent again, record by record to the same offsets, as :mod:`tests.faults.sent_records` draws them by number.
 
 Tables name their files by whole paths, so they are made, packed and unpacked in one place.
 """
@@ -19,18 +19,18 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
+from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
-from millrace.sandbox.programs.kafka import Kafka
-from tests.documents import with_route
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults.in_process_job import Job
 from tests.golden.routed import KINDS as ROUTED
 from tests.golden.routed import RoutedJob
-from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
+from tests.launch_documents import with_route
+from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 ARCHIVES = Path(__file__).parent
 PLACE = Path("/tmp/millrace-golden")  # noqa: S108 - see above; whoever works in it holds its lock
@@ -151,7 +151,7 @@ def settings() -> JobSettings:
 
 def derive(spark: SparkSession, events: Events) -> None:
     """Run the queries over what is there, then end."""
-    for query in run.build(JobRun(spark, settings(), {}, events.reporter)):
+    for query in build_queries.build_queries(JobRun(spark, settings(), {}, events.reporter)):
         _all_available(query)
 
 
@@ -194,5 +194,5 @@ def _sink(table: str) -> dict[str, str]:
     return {"kind": "iceberg", "table": f"release.{table}"}
 
 
-def _all_available(query: Query) -> None:
+def _all_available(query: ReadyQuery) -> None:
     drained(query.rows, query.handle, query.checkpoint, query.output_mode)

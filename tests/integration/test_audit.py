@@ -16,11 +16,17 @@ from pyiceberg.exceptions import NoSuchTableError
 from typer.testing import CliRunner
 
 from millrace.cli.app import app
-from millrace.lifecycle.audits.direct import OFFSETS, QUERY, RecordTable, SinkRecords, claimed_ranges
-from millrace.lifecycle.audits.hours import HOUR, Audit, hours_of
-from millrace.lifecycle.audits.job import audit
+from millrace.lifecycle.audits.direct_query_records import (
+    OFFSETS,
+    QUERY,
+    RecordTable,
+    SinkRecords,
+    claimed_ranges,
+)
+from millrace.lifecycle.audits.hourly_audit import HOUR, Audit, hours_of
 from millrace.lifecycle.audits.kafka import Topic, compare
-from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.audits.query_audit import audit
 from millrace.lifecycle.problems import AwsError
 from millrace.sandbox import running_sandbox
 from millrace.sandbox.deployment import Sandbox
@@ -49,7 +55,7 @@ def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, metho
     (result,) = audit(place, job, query, end - 2 * HOUR, end)
     assert isinstance(result, Audit)
     assert (result.method, result.missing_records, result.holes) == (method, 0, ())
-    assert sum(hour.came or 0 for hour in result.hours) == outcomes[job].account.produced
+    assert sum(hour.arrived or 0 for hour in result.hours) == outcomes[job].account.produced
     assert sum(hour.landed for hour in result.hours) == outcomes[job].account.produced
 
 

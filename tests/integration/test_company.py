@@ -1,4 +1,4 @@
-"""The first day of a company, from the wheel and the docs: an MSK cluster, network and PostgreSQL of its own, two accounts."""
+"""First day of a company with the wheel and the docs: own MSK cluster, network and PostgreSQL, two accounts."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def follow(here: Path, start: Callable[..., subprocess.CompletedProcess[str]]) -
         ["--job", "shipments", "--seconds", "5"],
     ):
         told = start("millrace", "sandbox", "run", "--env", "prod", *arguments)
-        assert "others stand in for: account 321098765432" in told.stderr
+        assert "by servers on this machine: account 321098765432" in told.stderr
         verdicts = re.findall(r"^(\w+): .*?; (.*); example:$", told.stdout, re.MULTILINE)
         right = r"(over a kill -9|of [\d,]+ rows? by one batch) 0 lost, 0 doubled, (0 different, )?0 others"
         assert len(verdicts) == (3 if "orders" in arguments else 2), told.stdout

@@ -1,4 +1,4 @@
-"""One crash point of ``python -m tests.faults.crash_points`` leaves every record once; another point each third day."""
+"""One crash point of ``python -m tests.faults.crash_at_every_write`` leaves every record once; another point each third day."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.crash_points import played
+from tests.faults.crash_at_every_write import played
 from tests.faults.crashed_job import servers
 from tests.faults.mutations import MODES, Mode
 
@@ -37,7 +37,7 @@ POINTS: list[tuple[str, Mode, int]] = [
 
 
 def of_day(day: int) -> tuple[str, Mode, int]:
-    """Kind, mode and number of a day: all of them in turn, each third day (tests/parts.py) another one."""
+    """Kind, mode and number of a day: all of them in turn, each third day (tests/suite_parts.py) another one."""
     return POINTS[day // 3 % len(POINTS)]
 
 

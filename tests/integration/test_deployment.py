@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from millrace.etl.launch.settings import parse
-from millrace.lifecycle.account.deployed import NotDeployedError, launch_document, split_url
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, launch_document, split_url
 
 # Accepted by LocalStack 4.9 with nothing behind; a change here is worth a look at what a green deploy proves.
 PRETENDED = {

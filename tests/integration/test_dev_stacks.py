@@ -103,7 +103,7 @@ def dev() -> Iterator[Deployed]:
     assert environment.account is not None
     names = Names(environment, environment.account)
     assembly = RUN / "cdk-dev.out"
-    with localstack.running(name="localstack-dev") as stack:
+    with localstack.running_localstack(name="localstack-dev") as stack:
         own = InAccount(stack.endpoint, stack.region, stack.process, account=names.account)
         cdk.synthesise("dev", assembly, localstack.ACCOUNT)
         deploy(own, assembly, names.account)

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from millrace.sandbox.programs import history_server, kafka, localstack
+from millrace.sandbox.programs import history_server, kafka_broker, localstack
 from millrace.sandbox.programs.toolchain import program_environment
 from tests import kinesalite, opensearch, postgres
-from tests.listening import listeners, tree
+from tests.listening_ports import listeners, tree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux' /proc")
 
@@ -42,13 +42,13 @@ def until(holds: Callable[[], bool], seconds: float = 240) -> None:
 @pytest.mark.slow
 def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
     # Another sandbox may be at work in the usual folder.
-    for module in (history_server, kafka, kinesalite, localstack, opensearch):
+    for module in (history_server, kafka_broker, kinesalite, localstack, opensearch):
         monkeypatch.setattr(module, "RUN", tmp_path)
     with ExitStack() as stack:
-        cloud = stack.enter_context(localstack.running())
+        cloud = stack.enter_context(localstack.running_localstack())
         cloud.client("kinesis").create_stream(StreamName="s", ShardCount=1)
         cloud.client("s3").create_bucket(Bucket="bucket")
-        stack.enter_context(kafka.running())
+        stack.enter_context(kafka_broker.running_broker())
         stack.enter_context(kinesalite.running())
         stack.enter_context(postgres.running())
         stack.enter_context(opensearch.running())

@@ -111,7 +111,7 @@ def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     (vendored,) = (folder / "vendor").iterdir()
     assert files(vendored) == files(wheel)
-    assert done.stdout.splitlines()[-1] == f"next: cd {folder} && millrace plan --env dev"
+    assert done.stdout.splitlines()[-1] == f"next step: cd {folder} && millrace plan --env dev"
     return folder
 
 
@@ -141,7 +141,7 @@ def test_an_installed_millrace_puts_its_own_wheel_into_a_project(
     finally:
         changed.write_bytes(text)
     assert refused.returncode == 2
-    assert "this is not the file of the wheel" in refused.stderr
+    assert "was changed since its installation from the wheel" in refused.stderr
 
 
 def test_the_wheel_holds_every_file_of_the_package_and_no_other_at_the_top(wheel: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_folder_that_holds_something_is_left_alone(base: Installed, project: P
     before = (project / "environments" / "dev.yaml").read_bytes()
     done = base.millrace("init", project, cwd=project)
     assert done.returncode == 2
-    assert "a new folder or an empty one" in done.stderr
+    assert "a new or empty folder" in done.stderr
     assert (project / "environments" / "dev.yaml").read_bytes() == before
 
 

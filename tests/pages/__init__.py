@@ -1,1 +1,1 @@
-"""Pages in a real browser, without a network."""
+"""Tests of HTML pages in a real browser without a network."""

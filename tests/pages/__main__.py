@@ -1,4 +1,4 @@
-"""``python -m tests.pages``: the tests of pages, or one message where there is no browser."""
+"""Run the tests of HTML pages, if there is a browser: ``python -m tests.pages``."""
 
 from __future__ import annotations
 

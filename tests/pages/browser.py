@@ -1,4 +1,4 @@
-"""A headless Chromium: the machine's own, or the pinned one of ``toolchain/browser``."""
+"""A headless Chromium: the one on this machine, or the pinned one of ``toolchain/browser``."""
 
 from __future__ import annotations
 

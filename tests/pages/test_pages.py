@@ -70,7 +70,9 @@ def simulated(file: Path) -> None:
     arrivals = {name: Arrivals.spikes(100, 9000, 300, 1200) for name in streams_of(environment, "on-glue")}
     result = simulate(scenario(environment, sized, "on-glue", arrivals))
     played = {"on-glue": result}
-    verdict = simulation_verdict(environment, sized, played, env="x", again="millrace simulate", fixed=False)
+    verdict = simulation_verdict(
+        environment, sized, played, env="x", repeat_command="millrace simulate", fixed=False
+    )
     assert verdict.sla.state == "missed"
     jobs = {"on-glue": simulation_json(sized, "on-glue", result)}
     write_page(file, simulation_page("spiky", {"verdict": verdict_json(verdict), "jobs": jobs}, played))

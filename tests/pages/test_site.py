@@ -1,4 +1,4 @@
-"""The documentation in a browser, from a disk and without a network."""
+"""The documentation site works in a browser from local files, without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast an event log is read, against plain ``json`` line by line, and in how much memory.
+"""Speed and memory of reading an event log, compared with plain ``json`` line by line.
 
 ``python -m tests.performance.advise LOG --megabytes 200 --rounds 7``. A real log is repeated, each time with numbers of its
 own for jobs, stages and batches, until it is as long as asked. Both ways read the same file in turn, from the page cache,

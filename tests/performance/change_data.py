@@ -1,4 +1,4 @@
-"""What it costs to land change data and keep its rows: against a ``MERGE`` by hand.
+"""Cost of landing change data and keeping its rows, compared with a hand-written ``MERGE``.
 
 ``python -m tests.performance.change_data --keys 100000 1000000 --events 200000 --pairs 3``. A topic has Debezium's events of a table with
 so many keys: eight of ten update a row, one inserts and one deletes. All runs read the same events into copies of one table, turn about, in
@@ -29,24 +29,24 @@ from functools import partial
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import EnrichThenTransform, good_records
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
+from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import DELETED, ORDER
 from millrace.etl.sinks.delivery.result_keys import result_identity
-from millrace.sandbox.programs import kafka
-from tests.documents import with_route
-from tests.faults import jobs
-from tests.performance.by_hand import HOME
+from millrace.sandbox.programs import kafka_broker
+from tests.faults import job_documents
+from tests.launch_documents import with_route
+from tests.performance.case_order import in_turn
 from tests.performance.cpu import cpu_since_now
 from tests.performance.growth_tables import borrowed
-from tests.performance.intervals import interval
-from tests.performance.rounds import in_turn
+from tests.performance.hand_written_baselines import HOME
+from tests.performance.median_intervals import interval
 from tests.performance.session import spark_session
 from tests.spark.queries.test_change_order import decoder_of
 
@@ -146,23 +146,23 @@ class Bench:
         whole = compose(good_records(landed, deletes=True)).drop(DELETED)
         for name, made in (("ours", whole), ("plain", None)):
             stored = self.spark.table(str(self.table("ours"))).drop(ORDER) if made is None else made
-            tables.ensure(self.spark, self.table(name), stored.schema, time=None)
+            tables.create_or_evolve(self.spark, self.table(name), stored.schema, time=None)
             stored.writeTo(str(self.table(name))).append()
 
     def copy(self, name: str, of: str) -> Table:
         """A table with the files of another one."""
         made, lender = self.table(f"{name}_{self.number}"), self.table(of)
-        tables.ensure(self.spark, made, self.spark.table(str(lender)).schema, time=None)
+        tables.create_or_evolve(self.spark, made, self.spark.table(str(lender)).schema, time=None)
         borrowed(self.spark, made, lender, self.keys, {})
         return made
 
-    def queries(self, out: Table) -> list[Query]:
+    def queries(self, out: Table) -> list[ReadyQuery]:
         """The core's land and derive query, built from settings as a launch document has them."""
         schema = HOME / "orders.ddl"
         schema.write_text(DDL)
         landed = f"bench.landed_{self.keys}_{self.number}"
-        source = jobs.topic(f"{TOPIC}-{self.keys}", self.per_batch)
-        land, derive = jobs.queries("derive", source, schema, lambda _: landed)
+        source = job_documents.topic(f"{TOPIC}-{self.keys}", self.per_batch)
+        land, derive = job_documents.queries("derive", source, schema, lambda _: landed)
         land["format"] = {"kind": "debezium", "avro": None, "decimals": "precise", "flattened": False}
         derive |= {
             "sink": {"kind": "iceberg", "table": f"{out.database}.{out.name}"},
@@ -170,9 +170,13 @@ class Bench:
         }
         checkpoints = f"{HOME}/checkpoints/{self.keys}-{self.number}"
         job = settings.parse(
-            jobs.settings("bench", [with_route(each) for each in (land, derive)], checkpoints, self.bootstrap)
+            job_documents.settings(
+                "bench", [with_route(each) for each in (land, derive)], checkpoints, self.bootstrap
+            )
         )
-        return list(run.build(JobRun(self.spark, job, {}, Reporter("bench", io.StringIO()))))
+        return list(
+            build_queries.build_queries(JobRun(self.spark, job, {}, Reporter("bench", io.StringIO())))
+        )
 
 
 def drained(rows: DataFrame, handle: Callable[[DataFrame, int], None], checkpoint: str) -> None:
@@ -206,7 +210,7 @@ def by_hand(bench: Bench, name: str, out: Table, landed: Table | None) -> None:
         "timestamp",
     )
     if landed is not None:
-        tables.ensure(bench.spark, landed, parsed.schema, time=None)
+        tables.create_or_evolve(bench.spark, landed, parsed.schema, time=None)
     stored = ("_id", *names, "_written_at")
 
     def merge(batch: DataFrame, _number: int) -> None:
@@ -287,7 +291,7 @@ def main(arguments: Sequence[str]) -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     wrong = 0
-    with kafka.running() as broker, spark_session(given.cores) as spark:
+    with kafka_broker.running_broker() as broker, spark_session(given.cores) as spark:
         for keys in given.keys:
             bench = Bench(spark, broker.bootstrap, keys, given.events, given.per_batch)
             bench.seed()

@@ -1,4 +1,4 @@
-"""How fast landing is: against the least code by hand, and against the way of the tutorials.
+"""Speed of landing, compared with the shortest hand-written code and with that of tutorials.
 
 ``python -m tests.performance.core --events 2000000 --pairs 5``. On each line of Spark, all runs read one
 preloaded Kafka topic of flight events in one session, turn about, so that what
@@ -54,21 +54,28 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from millrace.config.engines.versions import LINES
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
-from millrace.sandbox.programs import kafka
+from millrace.etl.record.ready_query import ReadyQuery
+from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.toolchain import ROOT, spark_environment
-from tests.documents import with_route
-from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial, tutorial_same_columns
+from tests.launch_documents import with_route
+from tests.performance.case_order import in_turn
 from tests.performance.cpu import cpu_since_now, task_seconds
+from tests.performance.hand_written_baselines import (
+    HOME,
+    SCHEMA,
+    plain,
+    same_columns,
+    tutorial,
+    tutorial_same_columns,
+)
+from tests.performance.metrics_overhead import listener, watched
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
-from tests.performance.rounds import in_turn
 from tests.performance.session import spark_session
 from tests.performance.verdict import Round, screen
-from tests.performance.watching import listener, watched
 
 CONSOLE = Console(width=200, highlight=False, markup=False)
 RESULTS = ROOT / "tests/performance/results/core.jsonl"
@@ -111,7 +118,7 @@ class Bench:
         *,
         direct: bool = False,
         rules: Sequence[Mapping[str, str]] = (),
-    ) -> Query:
+    ) -> ReadyQuery:
         """The core's query, built from settings as a launch document has them; or its direct one."""
         source = {"kind": "kafka", "name": "flights", "topic": self.topic, "connection": "main"}
         source |= {"start": "earliest", "records_per_batch": self.per_batch, "retention_seconds": 86400}
@@ -150,7 +157,7 @@ class Bench:
         }
         job |= {"connections": {"main": main | {"bootstrap_servers": self.bootstrap}}}
         report = report or Reporter("flights", self.log)
-        return run.build(JobRun(self.spark, settings.parse(job), {}, report))[0]
+        return build_queries.build_queries(JobRun(self.spark, settings.parse(job), {}, report))[0]
 
     def source(self, limit: int | None = None, *, headers: bool = False) -> DataFrame:
         reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
@@ -176,7 +183,7 @@ def ten_rules(bench: Bench, name: str) -> Any:
     return _started(bench.land_query(name, rules=RULES))
 
 
-def _started(query: Query) -> Any:
+def _started(query: ReadyQuery) -> Any:
     return (
         query.rows.writeStream.foreachBatch(query.handle)
         .option("checkpointLocation", query.checkpoint)
@@ -325,7 +332,7 @@ def rounds_here(given: argparse.Namespace) -> tuple[str, list[Round]]:
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     rounds: list[Round] = []
-    with kafka.running() as broker:
+    with kafka_broker.running_broker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         preload(broker.bootstrap, given.events)
         broker.create_topic(SMALL, PARTITIONS)

@@ -1,4 +1,4 @@
-"""CPU that a Spark session has used: of its processes, and of its tasks alone."""
+"""CPU time of a Spark session: of its processes, and of its tasks alone."""
 
 from __future__ import annotations
 

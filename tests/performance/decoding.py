@@ -1,4 +1,4 @@
-"""Where the time of a landed record's columns goes: ``python -m tests.performance.decoding --records 200000 --rounds 5``.
+"""Time per step of decoding a landed record: ``python -m tests.performance.decoding --records 200000 --rounds 5``.
 
 The same flights, in the shape of Spark's Kafka source and out of the page cache, are made into the columns of a landing table and
 written nowhere (Spark's ``noop``). The plan grows by a step at a time, from what is written by hand to the core's own. Steps take
@@ -45,12 +45,12 @@ from millrace.etl.formats.schemas import parse_schema, read_schema
 from millrace.etl.record import envelope
 from millrace.etl.record.tables import nullable
 from millrace.sandbox.programs.child_processes import RUN
-from tests.performance.by_hand import SCHEMA
+from tests.performance.case_order import in_turn
 from tests.performance.core import pairs
 from tests.performance.cpu import task_seconds
-from tests.performance.intervals import interval
+from tests.performance.hand_written_baselines import SCHEMA
+from tests.performance.median_intervals import interval
 from tests.performance.preloaded import clean
-from tests.performance.rounds import in_turn
 from tests.performance.session import spark_session
 
 HOME = RUN / "bench-decoding"
@@ -79,7 +79,7 @@ def prepare(records: int) -> None:
 def steps(spark: SparkSession) -> Mapping[str, Step]:
     """The plans, each with what the one before it has."""
     schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
-    plain, as_text = nullable(schema), nullable(json_values.parsed_types(schema))
+    plain, as_text = nullable(schema), nullable(json_values.parser_schema(schema))
     decoder = JsonDecoder(schema)
 
     def records() -> DataFrame:

@@ -1,4 +1,4 @@
-"""How fast each payload format is decoded, against JSON: ratios of pairs in one run.
+"""Speed of decoding each payload format, compared with JSON in the same run.
 
 ``python -m tests.performance.formats --records 200000 --rounds 5``. The same flights in every format,
 from the page cache, are decoded and written nowhere (Spark's ``noop``): what is measured is the decoder
@@ -46,8 +46,8 @@ from millrace.sandbox.payloads import flights, payloads
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT
 from tests import protobuf as pb
-from tests.performance.intervals import interval
-from tests.performance.rounds import in_turn
+from tests.performance.case_order import in_turn
+from tests.performance.median_intervals import interval
 from tests.performance.session import spark_session
 
 HOME = RUN / "bench-formats"

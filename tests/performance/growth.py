@@ -21,12 +21,12 @@ from rich.console import Console
 
 from millrace.sandbox.programs.child_processes import RUN
 from tests.performance import core
+from tests.performance.case_order import in_turn
 from tests.performance.growth_bench import Bench
 from tests.performance.growth_cases import CASES
 from tests.performance.growth_parts import NAMES, Parts, timed
 from tests.performance.growth_sources import Case
-from tests.performance.intervals import interval
-from tests.performance.rounds import in_turn
+from tests.performance.median_intervals import interval
 from tests.performance.session import spark_session
 
 HOME = RUN / "bench-growth"

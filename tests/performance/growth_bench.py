@@ -14,16 +14,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.job.checkpoint_check import FirstBatchHandler
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
+from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
-from tests.documents import with_route
+from tests.launch_documents import with_route
 from tests.performance.growth_tables import borrowed, opaque, write
 
 DDL = "n BIGINT"
@@ -36,7 +36,7 @@ PER_FILE = 100_000
 class Built:
     """A query with the settings that it was built from."""
 
-    query: Query
+    query: ReadyQuery
     job: JobSettings
 
     @property
@@ -109,7 +109,9 @@ class Bench:
                 },
             }
         )
-        query = run.build(JobRun(self.spark, job, {}, Reporter("growth", io.StringIO())))[-1]
+        query = build_queries.build_queries(JobRun(self.spark, job, {}, Reporter("growth", io.StringIO())))[
+            -1
+        ]
         # Before its first batch a query compares its topics with the brokers', of which there are none here.
         while isinstance(query.handle, FirstBatchHandler):
             query = replace(query, handle=query.handle.handle)
@@ -181,7 +183,7 @@ class Bench:
         """Make a table of the shape of another."""
         schema = self.spark.table(str(table)).schema
         times = [c for c in ("_arrived_at", "minute") if c in schema.fieldNames()]
-        tables.ensure(self.spark, made, schema, time=times[0] if times else None)
+        tables.create_or_evolve(self.spark, made, schema, time=times[0] if times else None)
 
     def step(
         self, built: Built, rows: DataFrame, batch: int, plain: Callable[[DataFrame], DataFrame]

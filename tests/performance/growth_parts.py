@@ -1,4 +1,4 @@
-"""Parts of a batch's time: taken from the stages that Spark has run, as seen from outside of the core."""
+"""Time of a batch by part, taken from the stages that Spark ran."""
 
 from __future__ import annotations
 

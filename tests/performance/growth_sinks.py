@@ -1,4 +1,4 @@
-"""Cases that grow at the end of a query: sinks of derive and direct queries, appended to and keyed."""
+"""Growth cases of sinks of derive and direct queries, appended and keyed."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class LatestBy(_Derive):
         ordered = self.composed(self.records(0, self.size)).drop(DELETED)
         files = ordered.repartitionByRange(max(1, self.size // PER_FILE), "key").persist()
         plain = files.drop(ORDER)
-        tables.ensure(self.bench.spark, self.plain, plain.schema, time=None)
+        tables.create_or_evolve(self.bench.spark, self.plain, plain.schema, time=None)
         for table, rows in ((self.query.table, files), (self.plain, plain)):
             write(self.bench.spark, table, rows)
         files.unpersist()

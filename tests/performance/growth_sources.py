@@ -1,4 +1,4 @@
-"""Cases that grow before and in a landing table: each makes a table or a source of a size, and then batches that are the same for all sizes."""
+"""Growth cases of sources and landing tables: batches of equal size on tables and sources of different sizes."""
 
 from __future__ import annotations
 

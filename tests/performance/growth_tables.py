@@ -1,4 +1,4 @@
-"""Tables of any size: of real rows, or of files that only Iceberg's metadata know.
+"""Tables of any size, with real rows or with files that exist only in Iceberg's metadata.
 
 A file that no plan opens may as well not exist. So a table of 10^8 rows is made in seconds, and a plan that does open one of
 its files fails at once: that old files are left out is proved by each such run.

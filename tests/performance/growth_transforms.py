@@ -1,4 +1,4 @@
-"""Transforms of the queries that the growth of keyed sinks is measured with; named in their settings."""
+"""Transforms of the queries in the growth cases of keyed sinks."""
 
 from __future__ import annotations
 

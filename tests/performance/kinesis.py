@@ -1,4 +1,4 @@
-"""What landing costs on Kinesis: ``python -m tests.performance.kinesis --events 200000 --pairs 5``.
+"""Cost of landing from Kinesis: ``python -m tests.performance.kinesis --events 200000 --pairs 5``.
 
 A stream of a local server (kinesalite) is filled once. Then the same connector reads it from its beginning, turn about in
 one session, with the same limit, until a table has all of it; the figures to trust are ratios of a round.
@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from millrace.etl.formats.schemas import parse_schema, read_schema
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch import engine_kinds, settings
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record import tables
@@ -34,11 +34,11 @@ from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
-from tests.documents import with_route
 from tests.kinesalite import CREDENTIALS, REGION
-from tests.performance.by_hand import HOME, SCHEMA
+from tests.launch_documents import with_route
 from tests.performance.core import pairs
-from tests.performance.intervals import interval
+from tests.performance.hand_written_baselines import HOME, SCHEMA
+from tests.performance.median_intervals import interval
 from tests.performance.preloaded import clean
 from tests.performance.session import spark_session
 
@@ -60,7 +60,7 @@ def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: 
     parsed = F.from_json(F.col("data").cast("string"), schema).alias("r")
     rows = records.select(parsed, F.col("approximateArrivalTimestamp").alias("_arrived_at"))
     rows = rows.select("r.*", "_arrived_at")
-    tables.ensure(spark, Table("lake", "bench", name), rows.schema)
+    tables.create_or_evolve(spark, Table("lake", "bench", name), rows.schema)
     written = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
     return written.toTable(f"lake.bench.{name}")
 
@@ -96,7 +96,9 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
     job |= {"erase_share": 0.1, "run_every_seconds": None}
     job |= {"connections": {}, "queries": [with_route(query)]}
     binds = {"kinesis.endpoint": endpoint}
-    built = run.build(JobRun(spark, settings.parse(job), binds, Reporter("flights", log)))[0]
+    built = build_queries.build_queries(JobRun(spark, settings.parse(job), binds, Reporter("flights", log)))[
+        0
+    ]
     return (
         built.rows.writeStream.foreachBatch(built.handle)
         .option("checkpointLocation", built.checkpoint)

@@ -1,4 +1,4 @@
-"""How long a plan and a simulated day take: ``millrace plan`` as people run it, and the simulator by itself.
+"""Duration of ``millrace plan`` and of a simulated day.
 
 ``python -m tests.performance.plan --rounds 5``. The goals: ``plan`` of ``prod`` under 2 seconds, of 5, 10 and 100 jobs under 2, 3 and 6, of
 1,000 streams in 300 or 1,000 jobs under 10, also as a page, a simulated day of one job under 5. Medians with 95 % bootstrap intervals; CPU seconds are the
@@ -25,7 +25,7 @@ from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, streams_of
-from tests.performance.intervals import interval
+from tests.performance.median_intervals import interval
 from tests.performance.synth import Took
 
 GOALS = {

@@ -1,4 +1,4 @@
-"""What benchmarks read, made before they begin."""
+"""Input of the benchmarks, written before they start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From kill -9 to the first committed batch: ``python -m tests.performance.restart --times 20``.
+"""Time from kill -9 to the first committed batch: ``python -m tests.performance.restart --times 20``.
 
 A job that is deployed on LocalStack (a topic of a real broker is landed, and two queries with state derive from the table; its
 checkpoints and tables are on S3) is killed at a random moment, again and again, and started at once from its launch document.
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from millrace.sandbox.programs.spark import Job
-from tests.faults.deployed import Shop, opened
+from millrace.sandbox.programs.local_spark import Job
+from tests.faults.kill_deployed_jobs import Shop, opened
 
 PROMISE_SECONDS = 60.0
 """``docs/reliability.md``: under a minute on a laptop."""

@@ -1,4 +1,4 @@
-"""What routes cost in decoding: the same records by one decoder, and by a router of one, two and four routes.
+"""Cost of routes in decoding: a router of one, two and four routes, compared with one decoder.
 
 ``python -m tests.performance.routes --records 200000 --rounds 5``. The same flights as JSON, spread over topics in
 turn, are decoded and written nowhere (Spark's ``noop``), with the envelope's columns beside them as a query has
@@ -21,10 +21,10 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.decoding.routes import Route, Router
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
+from tests.performance.case_order import in_turn
 from tests.performance.formats import DDL, HOME, write
-from tests.performance.intervals import interval
+from tests.performance.median_intervals import interval
 from tests.performance.preloaded import clean
-from tests.performance.rounds import in_turn
 from tests.performance.session import spark_session
 
 

@@ -14,7 +14,7 @@ from millrace.etl.queries import spark_settings
 from millrace.etl.services import jvm_name_cache
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.toolchain import program_environment
-from tests.performance.by_hand import HOME
+from tests.performance.hand_written_baselines import HOME
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def spark_session(
         Folder of the catalog's warehouse.
     """
     os.environ.update(program_environment())
-    found = [path for name in jar_sets for path in jars.files(name)]
+    found = [path for name in jar_sets for path in jars.jar_files(name)]
     settings = {
         "spark.jars": ",".join(map(str, found)),
         "spark.driver.host": "127.0.0.1",

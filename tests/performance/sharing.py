@@ -1,4 +1,4 @@
-"""Batches of many queries in one job that fire together: ``python -m tests.performance.sharing --queries 20 --records 20,2000``.
+"""Duration of simultaneous batches of one job: ``python -m tests.performance.sharing --queries 20 --records 20,2000``.
 
 Each query lands a Kinesis stream of its own (kinesalite), or a Kafka topic, with the core's supervisor, in a pool of its own, on the
 cores of one local session. A line for each number of records: seconds of a batch (median of the queries' slowest batch of a burst, and of
@@ -22,18 +22,18 @@ from typing import Any, Literal, TextIO
 
 from pyspark.sql import SparkSession
 
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
-from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
-from tests.documents import with_route
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
-from tests.performance.by_hand import HOME, SCHEMA
+from tests.launch_documents import with_route
 from tests.performance.cpu import task_seconds
+from tests.performance.hand_written_baselines import HOME, SCHEMA
 from tests.performance.preloaded import PARTITIONS, TOPIC, clean, preload
 from tests.performance.session import spark_session
 
@@ -197,7 +197,9 @@ def _job(kind: SourceKind, cell: Cell, bootstrap: str) -> dict[str, Any]:
 @contextmanager
 def _running(spark: SparkSession, job: dict[str, Any], endpoint: str, log: TextIO) -> Iterator[None]:
     report = Reporter(job["job"], log)
-    built = run.build(JobRun(spark, settings.parse(job), {"kinesis.endpoint": endpoint}, report))
+    built = build_queries.build_queries(
+        JobRun(spark, settings.parse(job), {"kinesis.endpoint": endpoint}, report)
+    )
     supervisor = Supervisor(spark, report)
     thread = threading.Thread(target=supervisor.run, args=(built,))
     thread.start()
@@ -224,7 +226,7 @@ def _fill(server: Kinesalite, cells: Sequence[Cell]) -> None:
 def _servers(kind: SourceKind, cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
     """Run the source with what the cells read; yield Kinesis's endpoint and Kafka's address."""
     if kind == "kafka":
-        with kafka.running() as broker:
+        with kafka_broker.running_broker() as broker:
             broker.create_topic(TOPIC, PARTITIONS)
             preload(broker.bootstrap, max(each.records * (each.bursts + each.warm_up + 1) for each in cells))
             yield "", broker.bootstrap

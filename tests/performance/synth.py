@@ -1,4 +1,4 @@
-"""How long a synthesis takes: ``prod`` against an empty Python CDK app.
+"""Duration of a synthesis of ``prod``, compared with an empty Python CDK app.
 
 ``python -m tests.performance.synth --pairs 5``. Both are run as people run them, with
 the ``cdk`` command in a process of its own, turn about and in changing order, so that
@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.sandbox.programs.toolchain import ROOT, program_environment
-from tests.performance.intervals import interval
+from tests.performance.median_intervals import interval
 
 FACTOR, EXTRA_SECONDS = 1.5, 5.0
 EMPTY = """\

@@ -1,4 +1,4 @@
-"""The twin against real Spark: one log on one core, and what then happens under other conditions, run after run.
+"""Simulation of a job from its log, compared with real Spark runs under other conditions.
 
 ``python -m tests.performance.twin``: a query on a rate that rises, on Spark itself. The first run is the log that the twin
 has; each other run changes one thing. What was foretold from the first is printed beside what happened.

@@ -1,4 +1,4 @@
-"""Figures of a benchmark's rounds against the targets, in one screen."""
+"""Comparison of a benchmark's figures with their targets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.performance.intervals import Interval, interval
+from tests.performance.median_intervals import Interval, interval
 
 Figures = Mapping[str, float]
 """Of a case in a round, by name."""

@@ -27,24 +27,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.formats.schemas import parse_schema, read_schema
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import good_records
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
+from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.sandbox.payloads import flights
-from millrace.sandbox.programs import kafka
-from tests.faults import jobs
-from tests.performance.by_hand import HOME, SCHEMA
+from millrace.sandbox.programs import kafka_broker
+from tests.faults import job_documents
+from tests.performance.case_order import in_turn
 from tests.performance.cpu import cpu_since_now, task_seconds
 from tests.performance.growth_bench import now
 from tests.performance.growth_tables import Numbered, write
-from tests.performance.intervals import interval
+from tests.performance.hand_written_baselines import HOME, SCHEMA
+from tests.performance.median_intervals import interval
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
-from tests.performance.rounds import in_turn
 from tests.performance.session import spark_session
 
 KEYS = 1_000
@@ -81,13 +81,15 @@ STATES: dict[str, tuple[Callable[[DataFrame], DataFrame], tuple[str, str], str]]
 
 def built(
     spark: SparkSession, name: str, queries: Sequence[dict[str, Any]], bootstrap: str | None
-) -> Sequence[Query]:
+) -> Sequence[ReadyQuery]:
     """Queries of a job, as from a launch document."""
-    job = settings.parse(jobs.settings(name, queries, str(HOME / name), bootstrap))
-    return run.build(JobRun(spark, job, {}, Reporter(name, (HOME / f"{name}.jsonl").open("a"))))
+    job = settings.parse(job_documents.settings(name, queries, str(HOME / name), bootstrap))
+    return build_queries.build_queries(
+        JobRun(spark, job, {}, Reporter(name, (HOME / f"{name}.jsonl").open("a")))
+    )
 
 
-def writer(query: Query) -> Any:
+def writer(query: ReadyQuery) -> Any:
     found = query.rows.writeStream.foreachBatch(query.handle).outputMode(query.output_mode)
     return found.option("checkpointLocation", query.checkpoint)
 
@@ -102,15 +104,15 @@ class Whole:
     per_batch: int
 
     def millrace(self, name: str) -> list[Any]:
-        source = jobs.topic(TOPIC, self.per_batch)
-        queries = jobs.queries("derive", source, Path(SCHEMA), lambda each: f"bench.{name}_{each}")
+        source = job_documents.topic(TOPIC, self.per_batch)
+        queries = job_documents.queries("derive", source, Path(SCHEMA), lambda each: f"bench.{name}_{each}")
         queries[1]["enrich"] = [{**each, "refresh_seconds": 3600.0} for each in ENRICH]
         return [writer(query) for query in built(self.spark, name, queries, self.bootstrap)]
 
     def by_hand(self, name: str) -> list[Any]:
         spark = self.spark
         schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
-        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        reader = spark.readStream.format("kafka").option("kafka_broker.bootstrap.servers", self.bootstrap)
         reader = reader.option("maxOffsetsPerTrigger", str(self.per_batch)).option("includeHeaders", "true")
         source = reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
         beside = [F.xxhash64("payload").alias("_hash"), F.current_timestamp().alias("_landed_at")]
@@ -129,7 +131,7 @@ class Whole:
 
         empty = spark.createDataFrame([], rows.schema)
         for table, shape in (("landed", empty), ("out", joined(empty))):
-            tables.ensure(spark, Table("lake", "bench", f"{name}_{table}"), shape.schema)
+            tables.create_or_evolve(spark, Table("lake", "bench", f"{name}_{table}"), shape.schema)
 
         def both(batch: DataFrame, _number: int) -> None:
             batch.persist()
@@ -181,7 +183,7 @@ class Stateful:
             records = Numbered(0, 1, self.since, 500.0, partitions=PARTITIONS).good(self.spark, 1)
             shape = records.select("*", *(F.lit(None).cast(t).alias(c) for c, t in
                                           (("_bytes", "binary"), ("_stage", "string"), ("_error", "string"))))  # fmt: skip
-            tables.ensure(self.spark, Table("lake", "bench", self.landing(way)), shape.schema)
+            tables.create_or_evolve(self.spark, Table("lake", "bench", self.landing(way)), shape.schema)
             write(self.spark, Table("lake", "bench", self.landing(way)), records)
             self.queries[way] = getattr(self, way)()
 
@@ -210,7 +212,7 @@ class Stateful:
         source = self.spark.readStream.format("iceberg").table(f"lake.bench.{self.landing('by_hand')}")
         rows = self.transform(good_records(source).withWatermark("_arrived_at", "600 seconds"))
         table = Table("lake", "bench", f"{self.kind}_by_hand")
-        tables.ensure(self.spark, table, rows.schema, time=self.key[0])
+        tables.create_or_evolve(self.spark, table, rows.schema, time=self.key[0])
         results = rows.writeStream.outputMode(self.mode).option(
             "checkpointLocation", str(HOME / f"{self.kind}_by_hand")
         )
@@ -311,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
         if "derive" in given.only:
             references(spark)
-            with kafka.running() as broker:
+            with kafka_broker.running_broker() as broker:
                 broker.create_topic(TOPIC, PARTITIONS)
                 preload(broker.bootstrap, given.events)
                 whole, rounds = Whole(spark, broker.bootstrap, given.events, given.per_batch), []

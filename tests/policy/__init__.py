@@ -1,1 +1,1 @@
-"""What scanners and our own rules say of the templates of every environment."""
+"""Findings of scanners and of the project's own rules in the templates of every environment."""

@@ -1,4 +1,4 @@
-"""Cloud assemblies: written by the app itself, read as files."""
+"""Cloud assemblies that the CDK app writes, read as files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every control whose loss has to be noticed, and the change that takes it away."""
+"""Security controls whose loss must be detected, each with the change that removes it."""
 
 from __future__ import annotations
 

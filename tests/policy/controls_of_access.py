@@ -1,4 +1,4 @@
-"""Controls of who reaches what: network, permissions, the history server inside the VPC."""
+"""Security controls of access: network, permissions, history server."""
 
 from __future__ import annotations
 

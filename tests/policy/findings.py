@@ -1,4 +1,4 @@
-"""What a scanner has to say, and what of it is accepted."""
+"""Findings of a scanner, and those that are accepted."""
 
 from __future__ import annotations
 

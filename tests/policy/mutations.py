@@ -1,4 +1,4 @@
-"""Security controls, and how each is taken out of a template.
+"""Removal of security controls from a template.
 
 A mutation is data: what resources it is about, the way to the control, and the change.
 """

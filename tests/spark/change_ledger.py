@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.spark import change_events
-from tests.spark.batches import EPOCH
+from tests.spark.source_batches import EPOCH
 
 DDL = "id BIGINT NOT NULL, code STRING NOT NULL, n INT"
 IDS, PARTITIONS = 9, 3

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.maintenance import table_services
+from millrace.etl.maintenance import table_maintenance
 from millrace.etl.record.tables import Table
 from millrace.etl.services import jvm_name_cache
-from millrace.sandbox.programs import jars, kafka, session
+from millrace.sandbox.programs import jars, kafka_broker, local_session
 from millrace.sandbox.programs.local_driver import KINESIS_READER
 from tests import opensearch, secured_kafka
-from tests.spark.profiles import profile_named
+from tests.spark.engine_sessions import profile_named
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--profile", help="Spark settings of an engine, by their name in tests/spark/profiles.py"
+        "--profile", help="Spark settings of an engine, by their name in tests/spark/engine_sessions.py"
     )
 
 
@@ -39,9 +39,9 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     # Those of the Spark line that this interpreter has; no Kinesis source is built for Scala 2.13.
-    brought = [jar for name in ("kafka-client", "postgresql", "avro") for jar in jars.files(name)]
+    brought = [jar for name in ("kafka-client", "postgresql", "avro") for jar in jars.jar_files(name)]
     brought += [
-        jar for jar in jars.files("sandbox") if jar.name.startswith(("iceberg-", "spark-sql-kinesis_"))
+        jar for jar in jars.jar_files("sandbox") if jar.name.startswith(("iceberg-", "spark-sql-kinesis_"))
     ]
     settings = {
         # Two cores, and three attempts at a task.
@@ -70,14 +70,14 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
             for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
                 patch.setenv(name, "test")
             patch.setenv("PYTHONPATH", str(KINESIS_READER), prepend=os.pathsep)
-            running = ending.enter_context(session.open_session(brought, settings, warehouse=warehouse))
+            running = ending.enter_context(local_session.open_session(brought, settings, warehouse=warehouse))
         yield jvm_name_cache.cache_jvm_names(running)
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[kafka.Kafka]:
+def broker() -> Iterator[kafka_broker.Kafka]:
     """One broker for all tests here, whose topics each have names of their own."""
-    with kafka.running() as running:
+    with kafka_broker.running_broker() as running:
         yield running
 
 
@@ -131,4 +131,4 @@ def regime(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of a few commits have something to forget."""
-    monkeypatch.setattr(table_services, "FEWEST_SNAPSHOTS", 1)
+    monkeypatch.setattr(table_maintenance, "FEWEST_SNAPSHOTS", 1)

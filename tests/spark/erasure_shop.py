@@ -30,7 +30,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.erase import Erasure
 from millrace.etl.sinks.iceberg import IcebergSink
-from tests.spark.batches import KAFKA, Events, frame, kafka_rows, lander, log_offsets
+from tests.spark.source_batches import KAFKA, Events, frame, kafka_rows, lander, log_offsets
 
 DDL = "customer STRING NOT NULL, amount INT NOT NULL"
 ZOE = "zoe@example.org"
@@ -60,7 +60,7 @@ class Shop:
         self.next_batch, self.next_offset = 0, 0
         self.lander = self.new_lander()
         self.compose = EnrichThenTransform((), by_customer, "by_customer")
-        tables.ensure(spark, self.sink, self.compose.schema(spark, self.landing))
+        tables.create_or_evolve(spark, self.sink, self.compose.schema(spark, self.landing))
         self.job = self._job()
 
     def new_lander(self, log: Path | None = None) -> Any:
@@ -122,7 +122,7 @@ class Shop:
             self.events.reporter,
         )
         return (
-            derive.read(self.spark, self.landing)
+            derive.read_landing_table(self.spark, self.landing)
             .writeStream.option("checkpointLocation", str(self.folder / "orders"))
             .foreachBatch(deriver)
             .trigger(processingTime=trigger)

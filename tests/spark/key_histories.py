@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.batches import ENVELOPE, EPOCH
+from tests.spark.source_batches import ENVELOPE, EPOCH
 
 FIELDS = f"{ENVELOPE.removesuffix(', payload BINARY')}, k STRING, n INT, _deleted BOOLEAN"
 

@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
-from millrace.etl.maintenance.table_services import Compaction, Expiry
+from millrace.etl.maintenance.table_maintenance import Compaction, Expiry
 from millrace.etl.queries import derive
-from millrace.etl.record.query import Query
+from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events, frame, good, kafka_rows
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.source_batches import Events, frame, good, kafka_rows
 
 Names = Callable[[str], Table]
 
@@ -49,7 +49,7 @@ def land(pipe: Pipeline, first: int, batches: int, rows: int = 2) -> None:
 
 
 def begin(pipe: Pipeline, rows: DataFrame | None = None) -> tuple[str, ...]:
-    rows = derive.read(pipe.spark, pipe.landing) if rows is None else rows
+    rows = derive.read_landing_table(pipe.spark, pipe.landing) if rows is None else rows
     return start_with_all_files(pipe.spark, rows, Checkpoint(str(pipe.checkpoint)), "derive-flights")
 
 
@@ -60,8 +60,8 @@ def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None)
     def take(batch: DataFrame, _: int) -> None:
         result.extend(row["flight"] for row in batch.collect())
 
-    rows = derive.read(pipe.spark, pipe.landing, most) if rows is None else rows
-    bare = Query("derive-flights", rows, take, str(pipe.checkpoint), 0.0)
+    rows = derive.read_landing_table(pipe.spark, pipe.landing, most) if rows is None else rows
+    bare = ReadyQuery("derive-flights", rows, take, str(pipe.checkpoint), 0.0)
     query = with_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
     assert query.reopen is not None
     for cuts in range(9):

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.record.job_run import JobRun
-from tests.spark.batches import Events, drained
+from tests.spark.source_batches import Events, drained
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ import json, sys
 from pathlib import Path
 from pkgutil import resolve_name
 from aws_cdk import App
-from millrace.infra.deployment import build
+from millrace.infra.environment_stacks import build
 from millrace.config import Names, load
 from millrace.sizing import plan
 
@@ -150,5 +150,5 @@ def registered(
 
 def ran(spark: SparkSession, job: JobSettings, events: Events) -> None:
     """Run the job's query over what is there, then end."""
-    (query,) = run.build(JobRun(spark, job, {}, events.reporter))
+    (query,) = build_queries.build_queries(JobRun(spark, job, {}, events.reporter))
     drained(query.rows, query.handle, query.checkpoint)

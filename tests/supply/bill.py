@@ -1,4 +1,4 @@
-"""A software bill of materials: every pinned part, as CycloneDX says it."""
+"""A software bill of materials in the CycloneDX format, with every pinned part."""
 
 from __future__ import annotations
 

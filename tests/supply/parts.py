@@ -1,4 +1,4 @@
-"""Everything that is pinned: Python packages, JVM jars, Node packages."""
+"""All pinned parts: Python packages, JVM jars, Node packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets in tracked files, as detect-secrets finds them; what only looks like one is listed with its reason."""
+"""Secrets in tracked files, found by detect-secrets; false positives are listed with their reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every environment is synthesised once; tests read what came out."""
+"""Synthesis of every environment, once for all tests of templates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from millrace.config import Environment, Names, environments, load
-from millrace.infra.deployment import build
+from millrace.infra.environment_stacks import build_stacks
 from millrace.sizing import Plan, plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,7 +107,7 @@ def synthesise(tmp_path_factory: pytest.TempPathFactory) -> Synthesise:
         app = App(outdir=str(folder), context=context, analytics_reporting=False)
         names = Names(environment, environment.account or "111122223333")
         numbers = plan(environment)
-        build(app, names=names, plan=numbers, root=ROOT)
+        build_stacks(app, names=names, plan=numbers, root=ROOT)
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
         app.synth()
         return Synthesis(environment=environment, plan=numbers, names=names, folder=folder)

@@ -1,4 +1,4 @@
-"""Templates as text that a person can compare: one line a value, nothing that changes by itself."""
+"""Templates as text for comparison: one value per line, without values that change by themselves."""
 
 from __future__ import annotations
 

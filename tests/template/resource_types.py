@@ -16,12 +16,12 @@ from aws_cdk import App
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from millrace.config import Environment, Names, environments, load
-from millrace.infra.deployment import build
+from millrace.infra.environment_stacks import build_stacks
 from millrace.lifecycle.changes.permission_changes import JOB_RIGHTS, DeployedRights
 from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
-from tests.policy.everywhere import ACCOUNT, NEWEST, written
+from tests.policy.all_regions import ACCOUNT, NEWEST, written
 from tests.template.test_exports import full, synthesised
 
 RARE = (
@@ -93,7 +93,7 @@ def write() -> None:
         for environment in (load(name, root=ROOT) for name in files):
             app = App(context=context, analytics_reporting=False)
             names = Names(environment, environment.account or ACCOUNT)
-            build(app, names=names, plan=plan(environment), root=ROOT)
+            build_stacks(app, names=names, plan=plan(environment), root=ROOT)
             result |= kinds(stack.template for stack in app.synth().stacks)
     text = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(extract(kind))}" for kind in sorted(result))
     RESOURCE_TYPES.write_text(f"{{\n{text}\n}}\n")

@@ -10,8 +10,8 @@ import pytest
 from aws_cdk import App, DefaultStackSynthesizer
 
 from millrace.config import Environment, Names, load
-from millrace.config.platform import Governance
-from millrace.infra.deployment import build
+from millrace.config.infrastructure_sections import Governance
+from millrace.infra.environment_stacks import build_stacks
 from millrace.sizing import plan
 from tests.template.conftest import ROOT, Synthesis
 
@@ -29,7 +29,7 @@ def synthesised(folder: Path, context: dict[str, Any], governance: Governance | 
     given = json.loads((ROOT / "cdk.json").read_text())["context"]
     app = App(outdir=str(folder), context=given | context, analytics_reporting=False)
     names, numbers = Names(environment, ACCOUNT), plan(environment)
-    build(app, names=names, plan=numbers, root=ROOT)
+    build_stacks(app, names=names, plan=numbers, root=ROOT)
     app.synth()
     return Synthesis(environment, numbers, names, folder)
 

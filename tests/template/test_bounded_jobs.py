@@ -55,7 +55,7 @@ def test_a_schedule_starts_runs_and_an_expected_end_says_that_it_was_one(turns: 
     assert succeeded in ended["EventPattern"]["detail"]["state"]
     assert f"$ended = '{succeeded}'" in due
     assert "< 585000" in due, "a run that took longer than its period is followed at once"
-    # Before a second run beside a going one, and after the wish.
+    # Before a second run beside a going one, and after the desired state.
     order = [rule["Next"] for rule in states["Decide"]["Choices"]]
     assert (
         order.index("KeepAlarmsOff")

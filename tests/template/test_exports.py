@@ -12,7 +12,7 @@ from aws_cdk import App
 
 from millrace.config import Names, load
 from millrace.config.model import Environment
-from millrace.infra.deployment import build
+from millrace.infra.environment_stacks import build_stacks
 from millrace.lifecycle.changes.stack_exports import StackOrder, stack_order
 from millrace.sizing import plan
 from tests.template.cloudformation import Template, deploy, exports, producers_first
@@ -56,7 +56,7 @@ def synthesised(environment: Environment) -> dict[str, Template]:
     """Synthesise an environment, without rule packs."""
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     app = App(context=context, analytics_reporting=False)
-    build(app, names=Names(environment, "111122223333"), plan=plan(environment), root=ROOT)
+    build_stacks(app, names=Names(environment, "111122223333"), plan=plan(environment), root=ROOT)
     return {stack.stack_name: stack.template for stack in app.synth().stacks}
 
 

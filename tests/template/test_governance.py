@@ -7,7 +7,7 @@ import json
 import pytest
 
 from millrace.config import load
-from millrace.config.platform import Governance
+from millrace.config.infrastructure_sections import Governance
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 BOUNDARY = "arn:aws:iam::111122223333:policy/StreamingBoundary"

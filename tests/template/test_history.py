@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.config.platform import HistoryServer, SignIn
+from millrace.config.infrastructure_sections import HistoryServer, SignIn
 from millrace.infra.constructs.history_image import cache_prefix
 from millrace.infra.constructs.log_flattener import FLAT_PREFIX
 from tests.template.conftest import Synthesis, Synthesise

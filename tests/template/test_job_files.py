@@ -17,9 +17,9 @@ import pytest
 from millrace.config import load
 from millrace.etl.main import is_original
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.launch import carried
-from millrace.infra.launch.assets import missing_jars, write_archive
+from millrace.infra.launch import carried_boto3
 from millrace.infra.launch.jars import locked_jars
+from millrace.infra.launch.job_assets import missing_jars, write_archive
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 
@@ -143,9 +143,9 @@ def test_a_bootstrap_with_a_key_of_its_own_lets_jobs_read_their_files(
 def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    files = carried.boto3_files()
+    files = carried_boto3.boto3_files()
     # Its digests are those of the wheels, whose own record is a second witness.
-    for name, wanted in json.loads(carried.LOCK.read_text()).items():
+    for name, wanted in json.loads(carried_boto3.LOCK.read_text()).items():
         installed = distribution(name)
         assert wanted["version"] == installed.version
         for file in installed.files or ():
@@ -154,14 +154,14 @@ def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
                 assert digest.rstrip(b"=").decode() == file.hash.value, path
     changed = tmp_path / "session.py"
     changed.write_bytes(files["carried/boto3/session.py"].read_bytes() + b"import os\n")
-    real = carried._files
+    real = carried_boto3._files_of_package
     monkeypatch.setattr(
-        carried,
-        "_files",
+        carried_boto3,
+        "_files_of_package",
         lambda name: real(name) | ({"carried/boto3/session.py": changed} if name == "boto3" else {}),
     )
     with pytest.raises(InfrastructureError, match=r"boto3 .* is not the one .* pip install --require-hashes"):
-        carried.boto3_files()
+        carried_boto3.boto3_files()
 
 
 def test_what_may_not_travel_is_refused_all_at_once(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from millrace.config.model import EmrJob, ExternalCluster, GlueJob
 from millrace.infra.engines.emr import heap_mib
 from millrace.infra.engines.glue import glue_conf
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.launch.spark import spark_settings
+from millrace.infra.launch.job_spark_settings import spark_settings
 from tests.template.conftest import Synthesis, Synthesise
 
 GIB = 1024**3
@@ -37,7 +37,7 @@ def test_glue_runs_one_at_a_time_and_on_and_on(prod: Synthesis, glue: tuple[str,
 def test_glue_arguments_disarm_the_defaults(prod: Synthesis, glue: tuple[str, GlueJob]) -> None:
     name, _ = glue
     arguments = prod.the("AWS::Glue::Job", f"job-{name}")["NonOverridableArguments"]
-    held = prod.plan.jobs[name].scaling.held
+    held = prod.plan.jobs[name].scaling.fixed
     assert arguments.get("--enable-auto-scaling") == (None if held else "true")
     assert arguments["--enable-spark-ui"] == "true"
     assert arguments["--enable-spark-ui-legacy-path"] == "true"

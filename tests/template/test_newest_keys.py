@@ -9,7 +9,7 @@ import pytest
 from millrace.config import load
 from millrace.config.aws.regions import partition
 from millrace.verify.account.checks import RESOURCE_TYPES
-from tests.policy.everywhere import NEWEST, REGIONS, written
+from tests.policy.all_regions import NEWEST, REGIONS, written
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_iam_resources import refused
 

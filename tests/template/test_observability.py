@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from millrace.config import load
-from millrace.etl.metrics import catalogue
-from millrace.infra.dashboards import boards, cloudwatch_body, grafana
-from millrace.infra.panels import sections
+from millrace.etl.metrics import metric_names
+from millrace.infra.dashboard_sections import sections
+from millrace.infra.dashboards import cloudwatch_body, grafana, split_into_dashboards
 from millrace.sizing.alarms.metrics import BY_NAME, METRICS, namespace
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
@@ -196,7 +196,7 @@ def test_what_grows_with_topics_and_queries_is_as_long_as_aws_takes_it(synthesis
 def test_no_dashboard_holds_more_than_cloudwatch_shows(each: Synthesis) -> None:
     shown = sections(each.names, each.plan) * 40
     arns = tuple(f"arn:{n}" for n in range(250))
-    parts = boards(shown, len(arns))
+    parts = split_into_dashboards(shown, len(arns))
     assert len(parts) > 1
     assert tuple(section for part in parts for section in part) == shown
     for part in parts:
@@ -296,9 +296,9 @@ def test_the_document_lists_the_metrics() -> None:
 
 
 def test_the_core_sends_what_is_promised() -> None:
-    sent = [(m.name, m.unit, m.per_query) for m in catalogue.METRICS]
+    sent = [(m.name, m.unit, m.per_query) for m in metric_names.METRICS]
     assert sent == [(m.name, m.unit, m.per_query) for m in METRICS]
-    assert namespace("a-job") == f"{catalogue.PREFIX}/a-job"
+    assert namespace("a-job") == f"{metric_names.PREFIX}/a-job"
 
 
 def test_standard_output_goes_where_cloudwatch_reads_metrics_out_of_it(each: Synthesis) -> None:

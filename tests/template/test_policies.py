@@ -14,7 +14,13 @@ from millrace.config.aws.grants import Grant, allow, list_prefixes
 from millrace.infra.constructs.job_role import JobRole
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.grants import statement
-from millrace.infra.permissions.policies import ATTACHED, INLINE, MANAGED, characters, split_into_policies
+from millrace.infra.permissions.split_policies import (
+    ATTACHED,
+    INLINE,
+    MANAGED,
+    characters,
+    split_into_policies,
+)
 from tests.template.conftest import ROOT, Resource, Synthesis, Synthesise
 from tests.template.test_security import listed
 
@@ -140,7 +146,7 @@ def test_more_than_a_role_can_have_is_one_message() -> None:
     tables = [f"arn:aws:glue:us-east-1:111122223333:table/shop/{number:060}" for number in range(560)]
     assert len(role_of([allow("Read", ["glue:GetTable"], tables[:450])]).policies) <= ATTACHED
     with pytest.raises(
-        InfrastructureError, match=r"^Job wide of shop-dev: .* policies, and IAM .* 10: .*job"
+        InfrastructureError, match=r"^Job wide of shop-dev: .* policies, but IAM .* 10: .*job"
     ):
         role_of([allow("Read", ["glue:GetTable"], tables)])
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from millrace.config import load
+from millrace.config.infrastructure_sections import Network
 from millrace.config.model import GlueJob, KafkaTopic
-from millrace.config.platform import Network
 from millrace.config.queries import StreamQuery
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
@@ -27,7 +27,7 @@ def test_the_rule_packs_find_nothing(each: Synthesis) -> None:
 def test_a_wildcard_without_a_reason_stops_the_synthesis(
     synthesise: Synthesise, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("millrace.infra.permissions.job.FILES", None)
+    monkeypatch.setattr("millrace.infra.permissions.job_permissions.FILES", None)
     with pytest.raises(RuntimeError, match="ValidationFailed"):
         synthesise(load("minimal", root=ROOT))
 

@@ -10,7 +10,7 @@ from millrace.config import ConfigurationError, load
 from millrace.config.aws.names import Names
 from millrace.etl.launch.settings import TableUpkeep
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.infra.permissions.job import JobPermissions, Keys
+from millrace.infra.permissions.job_permissions import JobPermissions, Keys
 from millrace.sizing import plan
 
 FILE = """

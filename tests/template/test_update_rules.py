@@ -17,10 +17,10 @@ from millrace.config.model import Environment
 from millrace.etl.launch import typed_json
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.lifecycle.changes.deployment_changes import job_change, stack_change
-from millrace.lifecycle.changes.read_sizes import sizes
-from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES, refusals, stages
+from millrace.lifecycle.changes.read_sizes import find_sizes
+from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES, refused_changes, templates_in_order
 from millrace.sizing import plan
-from tests.policy.everywhere import NEWEST, written
+from tests.policy.all_regions import NEWEST, written
 from tests.template.cloudformation import Template, replaced, update_refused
 from tests.template.conftest import ROOT, Synthesis
 from tests.template.resource_types import RARE, extract, kinds
@@ -94,8 +94,8 @@ def wrong(deployed: dict[str, Template], edit: Edit) -> str | None:
     change = stack_change(edit.stack, old, new)
     if not change:
         return "the change is not shown"
-    refused = list(refusals({edit.stack: old}, {edit.stack: new}))
-    steps = [template for _, template in stages(old, new)] or [new]
+    refused = list(refused_changes({edit.stack: old}, {edit.stack: new}))
+    steps = [template for _, template in templates_in_order(old, new)] or [new]
     standing, said = old, []
     for step in steps:
         said += update_refused(standing, step)
@@ -206,8 +206,10 @@ def test_the_page_says_what_an_edit_does(edit: str) -> None:
             )
         ]
     } - {("leave", "leave")}
-    refused = list(refusals(old, new))
-    counts = [len(way) for stack, template in new.items() if (way := stages(old[stack], template))]
+    refused = list(refused_changes(old, new))
+    counts = [
+        len(way) for stack, template in new.items() if (way := templates_in_order(old[stack], template))
+    ]
     [row] = rows
     assert bool(refused) is (steps == "refused") is row[1].startswith("refused")
     if not refused:
@@ -243,12 +245,12 @@ def test_traffic_that_is_measured_and_edited_never_leads_to_what_aws_refuses(zon
         environment = of(*base, put(RATE, rate))
         names = Names(environment, "111122223333")
         kafka = {} if not deployed else deployed[names.stack("kafka")]
-        new = synthesised(environment.with_deployed(sizes(names, kafka, {}, {})))
+        new = synthesised(environment.with_deployed(find_sizes(names, kafka, {}, {})))
         if deployed:
-            assert list(refusals(deployed, new)) == []
+            assert list(refused_changes(deployed, new)) == []
             for stack, template in new.items():
                 standing = deployed[stack]
-                for step in [each for _, each in stages(standing, template)] or [template]:
+                for step in [each for _, each in templates_in_order(standing, template)] or [template]:
                     assert update_refused(standing, step) == []
                     standing = step
                 assert standing == template

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from millrace.sandbox.programs.toolchain import spark_line
-from tests import conftest, parts, run
-from tests.spark.profiles import profile_named
+from tests import conftest, run, suite_parts
+from tests.spark.engine_sessions import profile_named
 
 
 def test_a_part_that_a_signal_ended_fails_beside_one_that_is_well(
@@ -18,7 +18,9 @@ def test_a_part_that_a_signal_ended_fails_beside_one_that_is_well(
         "import os, signal\n\n\ndef test_it() -> None:\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     (tmp_path / "test_well.py").write_text("def test_it() -> None:\n    assert 1 + 1 == 2\n")
-    two = tuple(parts.Part("mine", name, (str(tmp_path / f"test_{name}.py"),)) for name in ("killed", "well"))
+    two = tuple(
+        suite_parts.Part("mine", name, (str(tmp_path / f"test_{name}.py"),)) for name in ("killed", "well")
+    )
     monkeypatch.setattr(run, "PARTS", two)
     monkeypatch.setattr(run, "KINDS", ("mine",))
     monkeypatch.setattr(run, "SANDBOXES", tmp_path)
@@ -31,7 +33,8 @@ def test_a_part_that_a_signal_ended_fails_beside_one_that_is_well(
 
 def test_the_core_is_counted_by_line_of_spark() -> None:
     core, newest = (
-        parts.Part("spark", name, (), line=line) for name, line in (("a", ""), ("b", parts.NEWEST))
+        suite_parts.Part("spark", name, (), line=line)
+        for name, line in (("a", ""), ("b", suite_parts.NEWEST))
     )
     results = {core: run.Result(0, 5, 0, 1, 1.0, 0, 0.0), newest: run.Result(1, 2, 1, 0, 1.0, 0, 0.0)}
     first, second = run._by_line(results)
@@ -58,22 +61,22 @@ def test_the_slowest_are_listed_over_all_parts() -> None:
 
 
 def test_what_is_run_once_more_without_broadcasts_is_there_and_has_its_day() -> None:
-    assert all((run.TESTS / path).is_file() for path in parts.LARGE)
-    assert profile_named(parts.LARGE_PROFILE).more["spark.sql.autoBroadcastJoinThreshold"] == "-1"
+    assert all((run.TESTS / path).is_file() for path in suite_parts.LARGE)
+    assert profile_named(suite_parts.LARGE_PROFILE).more["spark.sql.autoBroadcastJoinThreshold"] == "-1"
 
     def large(slow: str) -> list[tuple[str, ...]]:
-        chosen = run.parts_of(parts.PARTS, ["spark"], slow)
-        return [part.paths for part in chosen if part.options == ("--profile", parts.LARGE_PROFILE)]
+        chosen = run.parts_of(suite_parts.PARTS, ["spark"], slow)
+        return [part.paths for part in chosen if part.options == ("--profile", suite_parts.LARGE_PROFILE)]
 
     assert large("none") == []
-    assert large("all") == [parts.LARGE]
-    assert large("today") in [[(path,)] for path in parts.LARGE]
+    assert large("all") == [suite_parts.LARGE]
+    assert large("today") in [[(path,)] for path in suite_parts.LARGE]
 
 
 def test_a_part_that_takes_turns_runs_each_path_once_and_on_other_days_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    some = (parts.Part("spark", "some", ("a", "b"), turns=7),)
+    some = (suite_parts.Part("spark", "some", ("a", "b"), turns=7),)
     chosen = []
     for number in range(7):
         monkeypatch.setattr(run, "day", lambda number=number: number)

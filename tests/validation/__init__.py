@@ -1,1 +1,1 @@
-"""The sizing model held against known answers and real runs; ``make validate`` writes docs/validation.md."""
+"""Validation of the sizing model against known answers and real runs; ``make validate`` writes docs/validation.md."""

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from millrace.sandbox.programs.child_processes import RUN
 from tests.performance.preloaded import PARTITIONS
-from tests.validation import coverage, drain, measured, shard, sharing
-from tests.validation.rivals import RIVALS
+from tests.validation import drain, interval_coverage, measured_batches, shard_read_limit, sharing
+from tests.validation.duration_models import RIVALS
 
 PAGE = Path("docs/validation.md")
 _SHARD, _SHARING = "## A shard's bytes", "## Queries of one job"
@@ -46,18 +46,22 @@ def main(arguments: Sequence[str]) -> int:
     if options.only != "shard" and not options.again:
         sharing.run(together, _say)
     if options.only is not None:
-        part = _sharing(together) if options.only == "sharing" else _shard(shard.drained(_say))
+        part = _sharing(together) if options.only == "sharing" else _shard(shard_read_limit.drained(_say))
         page = options.page.read_text(encoding="utf-8")
         options.page.write_text(_with_part(page, _wrapped(part)), encoding="utf-8")
         return 0
     kept = RUN / "validation.json"
     if not options.again:
-        measured.save(measured.measure(options.repetitions, options.batches, _say), kept)
-    real = measured.validate(measured.read(kept))
+        measured_batches.save(measured_batches.measure(options.repetitions, options.batches, _say), kept)
+    real = measured_batches.validate(measured_batches.read(kept))
     drains = drain.drained(real.fit, _say)
-    covered = coverage.coverage(options.draws)
+    covered = interval_coverage.coverage(options.draws)
     page = "\n".join(
-        (_page(covered, options.draws, real, drains), _shard(shard.drained(_say)), _sharing(together))
+        (
+            _page(covered, options.draws, real, drains),
+            _shard(shard_read_limit.drained(_say)),
+            _sharing(together),
+        )
     )
     options.page.write_text(_wrapped(page), encoding="utf-8")
     _say(f"{options.page} is written")
@@ -69,9 +73,9 @@ def _say(line: str) -> None:
 
 
 def _page(
-    covered: Sequence[coverage.Coverage],
+    covered: Sequence[interval_coverage.Coverage],
     draws: int,
-    real: measured.Validation,
+    real: measured_batches.Validation,
     drains: Sequence[drain.Drained],
 ) -> str:
     machine = f"{os.cpu_count()} cores, {platform.machine()}, one machine that others may use too"
@@ -84,10 +88,10 @@ def _page(
     parts.append(_table(["parameter", "share", "interval of that share"], rows))
     parts.append("\n## Batches on real Spark\n")
     parts.append(
-        f"The example's land query on Spark and Kafka, {len(measured.LIMITS)} limits from {measured.LIMITS[0]:,} to "
-        f"{measured.LIMITS[-1]:,} records, {', '.join(map(str, measured.PARTITIONS))} partitions, one and two cores. "
-        f"Trained on one core, {' and '.join(map(str, measured.TRAINING_PARTITIONS))} partitions, limits up to "
-        f"{measured.TRAINING_LIMIT:,} ({real.training} batches); all other runs ({real.asked} batches) are predicted. "
+        f"The example's land query on Spark and Kafka, {len(measured_batches.LIMITS)} limits from {measured_batches.LIMITS[0]:,} to "
+        f"{measured_batches.LIMITS[-1]:,} records, {', '.join(map(str, measured_batches.PARTITIONS))} partitions, one and two cores. "
+        f"Trained on one core, {' and '.join(map(str, measured_batches.TRAINING_PARTITIONS))} partitions, limits up to "
+        f"{measured_batches.TRAINING_LIMIT:,} ({real.training} batches); all other runs ({real.asked} batches) are predicted. "
         "The table has the errors of the median duration of a run. Target: median at most 15 %, p95 at most 30 %, and less than "
         "each of the other models.\n"
     )
@@ -144,7 +148,7 @@ def _page(
     return "\n".join(parts) + "\n"
 
 
-def _shard(drains: Sequence[shard.Drained]) -> str:
+def _shard(drains: Sequence[shard_read_limit.Drained]) -> str:
     rows = [
         [
             one.setting.name,

@@ -1,4 +1,4 @@
-"""After a pause of R seconds the backlog drains in λR/(μ - λ): on real Spark and Kafka, with a producer that continues."""
+"""A backlog after a pause of R seconds drains in λR/(μ - λ), on real Spark and Kafka with a running producer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 
 from millrace.benchmark.fit import Fit
 from millrace.sandbox.payloads import flights
-from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import only_one
-from tests.performance import by_hand, core, preloaded
+from tests.performance import core, hand_written_baselines, preloaded
 from tests.performance.session import spark_session
 
 PARTITIONS = 4
@@ -121,19 +121,19 @@ def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
         event.payload for event in flights.events(flights.read_departures(month=1), dirty_share=0, seed=1)
     ]
     results = []
-    shutil.rmtree(by_hand.HOME, ignore_errors=True)
-    by_hand.HOME.mkdir(parents=True)
-    with only_one(), kafka.running() as broker, spark_session(CORES) as spark:
+    shutil.rmtree(hand_written_baselines.HOME, ignore_errors=True)
+    hand_written_baselines.HOME.mkdir(parents=True)
+    with only_one(), kafka_broker.running_broker() as broker, spark_session(CORES) as spark:
         for number, setting in enumerate(SETTINGS):
             topic = f"{preloaded.TOPIC}-{number}"
             broker.create_topic(topic, PARTITIONS)
-            with (by_hand.HOME / "events.jsonl").open("a") as log:
+            with (hand_written_baselines.HOME / "events.jsonl").open("a") as log:
                 bench = core.Bench(spark, broker.bootstrap, setting.limit, 0, log, topic)
                 with _traffic(broker.bootstrap, topic, payloads, setting.rate):
                     results.append(_once(bench, f"drain_{number}", setting, fit))
             one = results[-1]
             said(f"{setting.name}: foretold {one.foretold:.1f} s, measured {one.measured:.1f} s")
-    shutil.rmtree(by_hand.HOME)
+    shutil.rmtree(hand_written_baselines.HOME)
     return results
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from millrace.sizing.queries.driver import times_longer
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
-from millrace.sizing.simulation.tasks import parts
+from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.performance.preloaded import PARTITIONS
 from tests.performance.sharing import Burst, Cell, measure
 
@@ -89,7 +89,7 @@ def predict(alone: Alone, cell: Cell) -> float:
             per_record=alone.per_record,
             trigger=cell.trigger,
             source=Arrivals.constant(cell.records / cell.trigger, seconds),
-            parts=parts(PARTITIONS),
+            parts=divide_stream(PARTITIONS),
         )
         for number in range(cell.queries)
     )

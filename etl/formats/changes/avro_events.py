@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...launch.formats import AvroFormat
 from .. import avro, avro_values
-from ..decoding import rows as shared
+from ..decoding import decoded_rows as shared
 from .decoder import ChangeDecoder
 
 _JSON, _PAYLOAD, _KEY, _LETTERED = (f"_event_{name}" for name in ("json", "payload", "key", "letter"))
@@ -43,7 +43,8 @@ def open_decoder(
     """
     avro.set_limits(spark)
     writers = {
-        identity: json.dumps(_plain(text)) for identity, text in avro.writers(spark, form, path).items()
+        identity: json.dumps(_without_logical_types(text))
+        for identity, text in avro.writers(spark, form, path).items()
     }
     types = {identity: avro.datum_type(spark, text, path) for identity, text in writers.items()}
     schema = StructType([StructField(_JSON, StringType())])
@@ -51,7 +52,7 @@ def open_decoder(
     return AvroChangeDecoder(events, _AsJson(schema, text, form.framing, writers, open_up_to, types=types))
 
 
-def _plain(text: str) -> Any:
+def _without_logical_types(text: str) -> Any:
     """Return a schema without its logical types."""
 
     def plain(part: Any) -> Any:
@@ -84,7 +85,7 @@ class _AsJson(avro.AvroDecoder):
         found = F.lit(None)
         for identity, writer in self.writers.items():
             one, kind = (
-                avro.from_framed(self._framed(condition), avro.framed_schema(writer, days=False)),
+                avro.from_framed(self._with_frame(condition), avro.framed_schema(writer, days=False)),
                 self.types[identity],
             )
             text = F.to_json(avro_values.with_flags(kind, one["datum"]))
@@ -96,7 +97,7 @@ class _AsJson(avro.AvroDecoder):
                 F.struct(text.alias(_JSON)).alias("datum"),
                 (end if flags is None else F.when(flags, end)).alias("end"),
             )
-            found = F.when(self._id() == identity, result).otherwise(found)
+            found = F.when(self._writer_schema_id() == identity, result).otherwise(found)
         return found
 
 

@@ -25,7 +25,7 @@ from ...launch.formats import DebeziumFormat
 from .. import schemas
 from ..base import Decoder
 from ..decoding import times
-from ..decoding.rows import dead_letter_verdict, valid_text
+from ..decoding.decoded_rows import dead_letter_verdict, valid_text
 from . import avro_events
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
 from .wire_types import WireTypes, is_available
@@ -113,7 +113,7 @@ class _Events(ChangeEnvelope):
         heartbeat = _without_schema(raw).rlike(_HEARTBEAT)
         ends = head["status"].isin("BEGIN", "END") & head["ts_ms"].isNotNull()
         control = head["op"].isNull() & (head["tableChanges"].isNotNull() | ends | heartbeat)
-        operation = F.coalesce(_named(head["op"]), F.when(control, CONTROL))
+        operation = F.coalesce(_operation_name(head["op"]), F.when(control, CONTROL))
         return {
             "operation": operation,
             "transaction": head["transaction"]["id"],
@@ -122,7 +122,7 @@ class _Events(ChangeEnvelope):
         }
 
     def place(self, source: Column, operation: Column) -> Mapping[str, Column]:
-        return _place(source, operation)
+        return _change_place(source, operation)
 
     def completed(self, row: StructType, after: Column, before: Column) -> Column:
         """Take a value that the database did not log from the row before, if that has it."""
@@ -172,7 +172,7 @@ class _Flattened(_Events):
     def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         fields = [F.col(f"`{f.name}`") for f in wire]
         deletes = F.coalesce((head["__deleted"] == "true") | raw.isNull(), F.lit(False))
-        named = F.when(head["__op"].isNull(), F.lit("update")).otherwise(_named(head["__op"]))
+        named = F.when(head["__op"].isNull(), F.lit("update")).otherwise(_operation_name(head["__op"]))
         given = reduce(lambda one, other: one | other, (each.isNotNull() for each in fields))
         return {
             "operation": F.when(given, F.when(deletes, F.lit(DELETE)).otherwise(named)),
@@ -189,11 +189,11 @@ def _without_schema(payload: Column) -> Column:
     return F.when(~inner.rlike(r"\A\s*+null\s*+\z"), inner)
 
 
-def _named(op: Column) -> Column:
+def _operation_name(op: Column) -> Column:
     return F.coalesce(*(F.when(op == letter, name) for letter, name in _OPERATIONS.items()))
 
 
-def _place(source: Column, operation: Column) -> dict[str, Column]:
+def _change_place(source: Column, operation: Column) -> dict[str, Column]:
     """Return the place of a change: its table, lane and position in it, and time."""
     sequence = F.from_json(source["sequence"], "array<string>")
     # Rows of an incremental snapshot are among the changes.
@@ -204,7 +204,7 @@ def _place(source: Column, operation: Column) -> dict[str, Column]:
     first = sequence.isNotNull() & sequence[0].isNull() & ~whole
     commit = F.when(~whole, sequence[0])
     position = F.coalesce(
-        *(F.when(_all_given(parts), _joined(parts)) for parts in _positions(source, commit))
+        *(F.when(_are_hexadecimal(parts), _join_positions(parts)) for parts in _log_positions(source, commit))
     )
     # Another server has other files, and the same numbers of transactions.
     origin = F.when(source["gtid"].rlike(_GTID), F.regexp_replace(source["gtid"], _GTID, ""))
@@ -219,11 +219,11 @@ def _place(source: Column, operation: Column) -> dict[str, Column]:
         "table": F.concat_ws(".", F.coalesce(source["schema"], source["db"]), source["table"]),
         "lane": lane,
         "position": position,
-        "at": times.of_millis(source["ts_ms"]),
+        "at": times.from_millis(source["ts_ms"]),
     }
 
 
-def _positions(source: Column, before: Column) -> Sequence[tuple[Column, Column, Column]]:
+def _log_positions(source: Column, before: Column) -> Sequence[tuple[Column, Column, Column]]:
     """Return the position in the log of each database, as three texts that are compared in turn; null where it has no such log.
 
     ``before`` is the commit before the transaction, in PostgreSQL.
@@ -261,7 +261,7 @@ def _positions(source: Column, before: Column) -> Sequence[tuple[Column, Column,
     )
 
 
-def _all_given(parts: tuple[Column, Column, Column]) -> Column:
+def _are_hexadecimal(parts: tuple[Column, Column, Column]) -> Column:
     fits = (part.rlike(rf"^[0-9a-f]{{1,{digits}}}\z") for part, digits in zip(parts, _WIDTHS, strict=True))
     return F.coalesce(reduce(lambda one, other: one & other, fits), F.lit(False))
 
@@ -269,5 +269,5 @@ def _all_given(parts: tuple[Column, Column, Column]) -> Column:
 _WIDTHS = (_DIGITS, _DIGITS, 10)
 
 
-def _joined(parts: tuple[Column, Column, Column]) -> Column:
+def _join_positions(parts: tuple[Column, Column, Column]) -> Column:
     return F.concat(*(F.lpad(part, digits, "0") for part, digits in zip(parts, _WIDTHS, strict=True)))

@@ -26,7 +26,14 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...record.cached_select import CachedSelect
 from ...record.tables import nullable
-from ..decoding.rows import CHANGE, NOT_UTF8, TOMBSTONE, dead_letter_verdict, missing_fields, valid_text
+from ..decoding.decoded_rows import (
+    CHANGE,
+    NOT_UTF8,
+    TOMBSTONE,
+    dead_letter_verdict,
+    missing_fields,
+    valid_text,
+)
 from ..json import JsonDecoder
 from .wire_types import WireTypes
 
@@ -45,14 +52,16 @@ _RAW, _HEAD, _LETTER, _READ, _JUDGED = (
 )
 
 
-def change_type(row: StructType) -> StructType:
+def change_column_type(row_schema: StructType) -> StructType:
     """Return the type of :data:`CHANGE`.
 
     ``lane`` names a sequence in which positions can be compared, and ``position`` is the place in it. Without a position the order
     is that of ``at`` in the lane :data:`BY_TIME`, and that of the records in any other. See :mod:`etl.queries.change_order`.
     """
     texts = (StructField(name, StringType()) for name in _TEXTS)
-    return StructType([*texts, StructField("at", TimestampType()), StructField("before", nullable(row))])
+    return StructType(
+        [*texts, StructField("at", TimestampType()), StructField("before", nullable(row_schema))]
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ class ChangeEnvelope(ABC):
 
     @abstractmethod
     def place(self, source: Column, operation: Column) -> Mapping[str, Column]:
-        """Return ``table``, ``lane``, ``position`` and ``at`` of :func:`change_type`."""
+        """Return ``table``, ``lane``, ``position`` and ``at`` of :func:`change_column_type`."""
 
     def verdict(self, row: StructType, after: Column) -> Column | None:
         """Return why an event whose values are good is a dead letter all the same; null or None for no reason."""
@@ -132,16 +141,16 @@ class ChangeDecoder:
     """Projections by the kept columns, as :class:`~etl.formats.json.JsonDecoder` has them."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_events", JsonDecoder(self.envelope.shape(self._wire)))
+        object.__setattr__(self, "_events", JsonDecoder(self.envelope.shape(self._wire_schema)))
 
     @cached_property
-    def _wire(self) -> StructType:
-        return self.envelope.values.of(self.row)
+    def _wire_schema(self) -> StructType:
+        return self.envelope.values.wire_schema(self.row)
 
     @property
     def schema(self) -> StructType:
         """Columns of a row, and :data:`CHANGE`."""
-        return StructType([*self.row, StructField(CHANGE, change_type(self.row))])
+        return StructType([*self.row, StructField(CHANGE, change_column_type(self.row))])
 
     def table_of(self, payload: Column) -> Column:
         """Return the table of the change in a payload; null or empty for what is no change of a table."""
@@ -167,7 +176,7 @@ class ChangeDecoder:
         event = F.when(valid_text(payload) | payload.isNull(), self.envelope.unwrapped(payload, key))
         head = F.from_json(payload.cast("string"), self.envelope.head).alias(_HEAD)
         values, raw = self.envelope.values, F.col(_RAW)
-        wire = dict(self.envelope.read(F.col(_HEAD), raw, self._wire))
+        wire = dict(self.envelope.read(F.col(_HEAD), raw, self._wire_schema))
         after, before = wire.pop("after"), wire.pop("before")
         wrong = [name for part in (after, before) for name in values.misread(self.row, part)]
         rows = (values.row(self.row, after).alias("after"), values.row(self.row, before).alias("before"))
@@ -196,7 +205,7 @@ class ChangeDecoder:
             ],
             [*others, raw, F.col(_LETTER), whole.alias(_READ)],
             [*others, raw, read, self._verdict().alias(_JUDGED)],
-            [*others, *self._columns()],
+            [*others, *self._row_columns()],
         )
 
     def _verdict(self) -> Column:
@@ -227,7 +236,7 @@ class ChangeDecoder:
         own = self.envelope.verdict(self.row, after)
         return F.coalesce(found, *([] if own is None else [own]), F.when(missing != "", missed))
 
-    def _columns(self) -> list[Column]:
+    def _row_columns(self) -> list[Column]:
         read, bad = F.col(_READ), F.col(_JUDGED).isNotNull()
         operation = F.coalesce(read["operation"], F.lit(CONTROL))
         known = F.when(operation == DELETE, F.coalesce(read["before"], read["after"]))

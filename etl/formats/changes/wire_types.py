@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from ..decoding import times
-from ..decoding.rows import contains, holds_for_all, rebuilt
+from ..decoding.decoded_rows import contains, holds_for_all, rebuilt
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a value that the database did not log, such as an unchanged TOAST value of PostgreSQL."""
@@ -62,31 +62,34 @@ class WireTypes:
     unscaled: bool = False
     hexadecimal: bool = False
 
-    def of(self, row: StructType) -> StructType:
+    def wire_schema(self, row: StructType) -> StructType:
         """Return the types in which a parser reads a row, each nullable: an event may hold its key only."""
         return StructType(
-            [StructField(f.name, self._wire(f.dataType, times_declared(f)), True, f.metadata) for f in row]
+            [
+                StructField(f.name, self._wire_type(f.dataType, times_declared(f)), True, f.metadata)
+                for f in row
+            ]
         )
 
-    def _wire(self, kind: DataType, declared: bool) -> DataType:
+    def _wire_type(self, kind: DataType, declared: bool) -> DataType:
         if isinstance(kind, ArrayType):
-            return ArrayType(self._wire(kind.elementType, declared))
+            return ArrayType(self._wire_type(kind.elementType, declared))
         if isinstance(kind, MapType):
-            return MapType(kind.keyType, self._wire(kind.valueType, declared))
+            return MapType(kind.keyType, self._wire_type(kind.valueType, declared))
         if isinstance(kind, StructType):
-            return self.of(kind)
+            return self.wire_schema(kind)
         if isinstance(kind, DateType) and self.numeric:
             return IntegerType()
-        return StringType() if self._is_made(kind) and not (declared and is_moment(kind)) else kind
+        return StringType() if self._needs_conversion(kind) and not (declared and is_moment(kind)) else kind
 
-    def _is_made(self, kind: DataType) -> bool:
+    def _needs_conversion(self, kind: DataType) -> bool:
         return (
             (self.numeric and (isinstance(kind, DateType) or is_moment(kind)))
             or (self.unscaled and isinstance(kind, DecimalType))
             or (self.hexadecimal and isinstance(kind, BinaryType))
         )
 
-    def _made(self, kind: DataType, value: Column) -> Column:
+    def _converted(self, kind: DataType, value: Column) -> Column:
         if isinstance(kind, DateType):
             return F.when(
                 value.between(_FIRST_DAY, _LAST_DAY), F.date_add(F.lit("1970-01-01").cast("date"), value)
@@ -96,7 +99,7 @@ class WireTypes:
         if isinstance(kind, BinaryType):
             return F.when(value.rlike(_HEX), F.unhex(F.regexp_extract(value, _HEX, 1)))
         # A number without a declared unit would be a year: "1700".
-        return F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), times.of_text(kind, value))
+        return F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), times.from_text(kind, value))
 
     def value(self, field: StructField, wire: Column) -> Column:
         """Return a field's value, of what the parser read; null, at any depth, where the type does not hold it."""
@@ -104,8 +107,8 @@ class WireTypes:
             field.dataType,
             wire,
             None,
-            lambda kind: self._is_made(kind) and not (times_declared(field) and is_moment(kind)),
-            lambda kind, value, _: self._made(kind, value),
+            lambda kind: self._needs_conversion(kind) and not (times_declared(field) and is_moment(kind)),
+            lambda kind, value, _: self._converted(kind, value),
         )
 
     def row(self, row: StructType, wire: Column) -> Column:
@@ -119,8 +122,8 @@ class WireTypes:
             declared = times_declared(field)
 
             def leaf(kind: DataType, value: Column, declared: bool = declared) -> Column | None:
-                made = self._is_made(kind) and not (declared and is_moment(kind))
-                return self._made(kind, value).isNotNull() if made else None
+                made = self._needs_conversion(kind) and not (declared and is_moment(kind))
+                return self._converted(kind, value).isNotNull() if made else None
 
             if (fits := holds_for_all(field.dataType, wire[field.name], leaf)) is not None:
                 yield F.when(~fits, F.lit(field.name))
@@ -156,22 +159,22 @@ def _decimal(kind: DecimalType, text: Column) -> Column:
     own = F.from_json(text, "scale INT, value STRING")
     parts = F.when(text.startswith("{"), own).otherwise(plain)
     # Lambdas name values; as columns they would be computed once for each place that uses them.
-    return _named(
+    return _bind_value(
         parts,
-        lambda each: _named(
+        lambda each: _bind_value(
             F.hex(F.unbase64(F.when(each["value"].rlike(_BASE64), each["value"]))),
-            lambda digits: F.concat(_unscaled(digits), F.lit("E"), (-each["scale"]).cast("string")).cast(
-                kind
-            ),
+            lambda digits: F.concat(
+                _unscaled_digits(digits), F.lit("E"), (-each["scale"]).cast("string")
+            ).cast(kind),
         ),
     )
 
 
-def _named(value: Column, then: Callable[[Column], Column]) -> Column:
+def _bind_value(value: Column, then: Callable[[Column], Column]) -> Column:
     return F.transform(F.array(value), then).getItem(0)
 
 
-def _unscaled(given: Column) -> Column:
+def _unscaled_digits(given: Column) -> Column:
     """Return the decimal digits of a number in two's complement, most significant byte first (``BigInteger.toByteArray``)."""
     negative = F.substring(given, 1, 1) >= "8"
     inverted = F.translate(given, "0123456789ABCDEF", "FEDCBA9876543210")

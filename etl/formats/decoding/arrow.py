@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...record.tables import nullable
-from .rows import decoded_or_dead_letter
-from .worker_batches import run_in_portions
+from .decoded_rows import decoded_or_dead_letter
+from .worker_batch_limit import run_in_portions
 
 Decoded = tuple[dict[str, Any] | None, str | None, str | None]
 """Values by column, or stage and error."""
@@ -69,11 +69,11 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
 
             def work(frame: DataFrame) -> DataFrame:
                 shape = StructType([*frame.schema.fields, StructField("_answer", answer)])
-                return frame.mapInArrow(_columns(make, answer), shape)
+                return frame.mapInArrow(_arrow_column_function(make, answer), shape)
 
             answered = run_in_portions(rows, work, by_arrow=True)
         else:
-            one = F.udf(_rows(make), answer).asNondeterministic()("payload")
+            one = F.udf(_row_function(make), answer).asNondeterministic()("payload")
             payload = F.col("payload")
             answered = run_in_portions(
                 rows, lambda given: given.withColumn("_answer", one), by_arrow=False, handed=payload
@@ -86,7 +86,9 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
     return decoded_or_dead_letter(held.drop("_answer"), schema, "_record", "_verdict")
 
 
-def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterable[Any]], Iterable[Any]]:
+def _arrow_column_function(
+    make: Callable[[], Decode], answer: StructType
+) -> Callable[[Iterable[Any]], Iterable[Any]]:
     def columns(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_type
@@ -95,7 +97,7 @@ def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterab
         names = answer.fieldNames()
         for whole in batches:
             column = whole.column(whole.schema.get_field_index("payload"))
-            for start, answers in _parts(one, column):
+            for start, answers in _decode_in_parts(one, column):
                 batch = whole.slice(start, len(answers))
                 made = pa.array([dict(zip(names, each, strict=True)) for each in answers], kind)
                 yield pa.RecordBatch.from_arrays([*batch.columns, made], [*batch.schema.names, "_answer"])
@@ -103,7 +105,7 @@ def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterab
     return columns
 
 
-def _parts(one: Decode, payloads: Any) -> Iterator[tuple[int, list[Decoded]]]:
+def _decode_in_parts(one: Decode, payloads: Any) -> Iterator[tuple[int, list[Decoded]]]:
     """Decode a column in parts of up to :data:`MOST_VALUES` values; yield each with its start position."""
     answers: list[Decoded] = []
     begin = held = 0
@@ -116,7 +118,7 @@ def _parts(one: Decode, payloads: Any) -> Iterator[tuple[int, list[Decoded]]]:
     yield begin, answers
 
 
-def _rows(make: Callable[[], Decode]) -> Callable[[bytearray | None], Decoded]:
+def _row_function(make: Callable[[], Decode]) -> Callable[[bytearray | None], Decoded]:
     held: list[Decode] = []
 
     def one(payload: bytearray | None) -> Decoded:

@@ -61,11 +61,15 @@ class RuleCheckingDecoder(DecoderWrapper):
 
     def _verdict(self) -> Column:
         """Return the names of the broken rules; null if there are none."""
-        names = [F.when(_broken(rule.where), F.lit(rule.name)) for rule in self.rules if not _fails(rule)]
+        names = [
+            F.when(_broken_rule_names(rule.where), F.lit(rule.name))
+            for rule in self.rules
+            if not _fails(rule)
+        ]
         listed = F.concat_ws(", ", *names) if names else F.lit("")
         verdict = F.when(listed != "", listed)
         return reduce(
-            lambda found, rule: F.when(_broken(rule.where), _raised(rule)).otherwise(found),
+            lambda found, rule: F.when(_broken_rule_names(rule.where), _error_of_rule(rule)).otherwise(found),
             [rule for rule in self.rules if _fails(rule)],
             verdict,
         )
@@ -80,7 +84,7 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
         Spark cannot evaluate a condition on the columns of a record, or it is not BOOLEAN.
     """
     for rule in rules:
-        record = _record(spark, decoder.schema)
+        record = _empty_records(spark, decoder.schema)
         try:
             kind = record.select(F.expr(rule.where)).schema[0].dataType
         except JVM_ERRORS as error:
@@ -103,7 +107,9 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
 def counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
     """Return aggregates over landed rows that count the records breaking each rule, named for :func:`rule_counts`."""
     return tuple(
-        F.expr(f"count_if({_counted(route, rule)})").alias(f"{_FIGURE}{qualified_rule_name(route, rule)}")
+        F.expr(f"count_if({_broken_records_condition(route, rule)})").alias(
+            f"{_FIGURE}{qualified_rule_name(route, rule)}"
+        )
         for route in routes
         for rule in route.rules
         if not _fails(rule)
@@ -121,7 +127,7 @@ def rule_counts(figures: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return {"rules": found} if found else {}
 
 
-def _counted(route: RouteSettings, rule: RuleSettings) -> str:
+def _broken_records_condition(route: RouteSettings, rule: RuleSettings) -> str:
     mine = "" if route.name is None else f"_route = '{route.name}' AND "
     if rule.action == "dead-letter":
         # Redaction may add a note in brackets.
@@ -129,7 +135,7 @@ def _counted(route: RouteSettings, rule: RuleSettings) -> str:
     return f"{mine}_error IS NULL AND _stage IS NULL AND NOT coalesce({rule.where_landed}, false)"
 
 
-def _broken(where: str) -> Column:
+def _broken_rule_names(where: str) -> Column:
     return ~F.coalesce(F.expr(where), F.lit(False))
 
 
@@ -137,11 +143,11 @@ def _fails(rule: RuleSettings) -> bool:
     return rule.action == "fail"
 
 
-def _raised(rule: RuleSettings) -> Column:
+def _error_of_rule(rule: RuleSettings) -> Column:
     said = F.concat(F.lit(f"rule {rule.name} (action fail) is broken by record "), F.col("_id"))
     return F.raise_error(said).cast("string")
 
 
-def _record(spark: SparkSession, schema: StructType) -> DataFrame:
+def _empty_records(spark: SparkSession, schema: StructType) -> DataFrame:
     """Return an empty DataFrame with the columns of a record."""
     return spark.createDataFrame([], StructType([*envelope.SCHEMA.fields, *schema.fields]))

@@ -35,7 +35,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from ..base import DecoderWrapper
 from ..protobuf_wire import varint
 from .arrow import available
-from .worker_batches import run_in_portions
+from .worker_batch_limit import run_in_portions
 
 STAGE = "decompress"
 
@@ -99,15 +99,15 @@ def decompress(message: bytes, limit: int) -> bytes:
         return message
     try:
         if name in ("gzip", "zlib", "bzip2"):
-            return _streams(name, message, limit)
-        return _frames(name, message, limit)
+            return _decompress_streams(name, message, limit)
+        return _decompress_frames(name, message, limit)
     except _BrokenError as error:
         if name == "zlib" and (not error.opened or _is_text(message)):
             return message
         raise
     except ImportError as error:
         raise DecompressError(
-            f"{name}: this engine lacks pyarrow, which is needed to decompress it"
+            f"{name}: messages cannot be decompressed, because this engine lacks the Python package pyarrow"
         ) from error
     except (zlib.error, OSError, ValueError) as error:
         if name == "zlib":
@@ -118,7 +118,7 @@ def decompress(message: bytes, limit: int) -> bytes:
         ) from error
 
 
-def _streams(name: str, message: bytes, limit: int) -> bytes:
+def _decompress_streams(name: str, message: bytes, limit: int) -> bytes:
     """Decompress one stream after the other; each call returns a limited part, so a bomb is never expanded."""
     content, at = bytearray(), 0
     for _ in range(MOST_STREAMS):
@@ -126,8 +126,11 @@ def _streams(name: str, message: bytes, limit: int) -> bytes:
         if at == len(message):
             return bytes(content)
         if not message[at : at + 4].hex().upper().startswith(MAGIC[name]):
-            raise _BrokenError(f"{name}: {len(message) - at:,} unexpected bytes after its end", len(content))
-    raise DecompressError(f"{name}: the message has more than {MOST_STREAMS:,} streams")
+            raise _BrokenError(
+                f"{name}: {len(message) - at:,} unexpected bytes after the end of the compressed data",
+                len(content),
+            )
+    raise DecompressError(f"{name}: the message has more than {MOST_STREAMS:,} compressed streams, the limit")
 
 
 def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: int) -> int:
@@ -145,10 +148,13 @@ def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: i
         rest = b"" if name == "bzip2" else opener.unconsumed_tail
         content += part
         if len(content) > limit:
-            raise DecompressError(f"{name}: larger than {limit:,} bytes after decompression")
+            raise DecompressError(
+                f"{name}: the message is larger than {limit:,} bytes after decompression, the limit"
+            )
         if stuck and not opener.eof:
             raise _BrokenError(
-                f"{name}: incomplete: it ends after {len(content):,} decompressed bytes", len(content)
+                f"{name}: the message is incomplete: it ends after {len(content):,} decompressed bytes",
+                len(content),
             )
     return at - len(opener.unused_data)
 
@@ -161,19 +167,21 @@ def _is_text(message: bytes) -> bool:
     return True
 
 
-def _frames(name: str, message: bytes, limit: int) -> bytes:
+def _decompress_frames(name: str, message: bytes, limit: int) -> bytes:
     import pyarrow as pa
 
-    parts = _snappy(message) if name == "snappy" else _stream(pa, name, message)
+    parts = _snappy(message) if name == "snappy" else _open_stream(pa, name, message)
     content = bytearray()
     for part in parts:
         content += part
         if len(content) > limit:
-            raise DecompressError(f"{name}: larger than {limit:,} bytes after decompression")
+            raise DecompressError(
+                f"{name}: the message is larger than {limit:,} bytes after decompression, the limit"
+            )
     return bytes(content)
 
 
-def _stream(pa: Any, name: str, message: bytes) -> Iterator[bytes]:
+def _open_stream(pa: Any, name: str, message: bytes) -> Iterator[bytes]:
     with pa.CompressedInputStream(pa.BufferReader(message), name) as stream:
         while part := stream.read(_STEP):
             yield part
@@ -187,20 +195,24 @@ def _snappy(message: bytes) -> Iterator[bytes]:
     for _ in range(MOST_STREAMS):
         kind, end = message[at], at + 4 + int.from_bytes(message[at + 1 : at + 4], "little")
         if len(message) < end or at + 4 > len(message):
-            raise DecompressError(f"snappy: incomplete: it ends inside the chunk at byte {at:,}")
+            raise DecompressError(
+                f"snappy: the message is incomplete: it ends inside the chunk at byte {at:,}"
+            )
         if kind == 0x01:
             yield message[at + 8 : end]
         elif kind == 0x00:
             size, _ = varint(message[at + 8 : at + 13], 0)
             if size > _STEP:  # the format allows no more in a chunk
-                raise DecompressError(f"snappy: a chunk of {size:,} bytes, which the format does not allow")
+                raise DecompressError(
+                    f"snappy: the size of a chunk is {size:,} bytes, which the format does not allow"
+                )
             yield pa.Codec("snappy").decompress(message[at + 8 : end], size, asbytes=True)
         elif 0x02 <= kind <= 0x7F:
-            raise DecompressError(f"snappy: unknown type {kind:#x} of the chunk at byte {at:,}")
+            raise DecompressError(f"snappy: the chunk at byte {at:,} has the unknown type {kind:#x}")
         at = end
         if at == len(message):
             return
-    raise DecompressError(f"snappy: the message has more than {MOST_STREAMS:,} chunks")
+    raise DecompressError(f"snappy: the message has more than {MOST_STREAMS:,} chunks, the limit")
 
 
 _OPENED = StructType([StructField("content", BinaryType()), StructField("error", StringType())])
@@ -208,7 +220,7 @@ _OPENED = StructType([StructField("content", BinaryType()), StructField("error",
 Answer = tuple[bytes | None, str | None]
 
 
-def _each(limit: int) -> Callable[[bytes | None], Answer]:
+def _decompress_or_error(limit: int) -> Callable[[bytes | None], Answer]:
     def each(message: bytes | None) -> Answer:
         if message is None:
             return None, None
@@ -232,7 +244,7 @@ def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> C
     most
         Most decompressed bytes that are returned at once.
     """
-    each = _each(limit)
+    each = _decompress_or_error(limit)
     if not arrow:
         # PySpark 4.1 looks for Arrow's types in annotations, and warns that these are none.
         each.__annotations__.clear()
@@ -314,11 +326,11 @@ class DecompressingDecoder(DecoderWrapper):
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decompress, then decode; a dead letter keeps the original bytes."""
-        marked = F.when(_marked(), F.col("payload"))
+        marked = F.when(_starts_like_compressed(), F.col("payload"))
         content_of = with_decompressed(
             rows.withColumn("_came", F.col("payload")), marked, self.limit, arrow=self.arrow
         )
-        content = F.when(_marked(), F.col("_opened.content")).otherwise(F.col("payload"))
+        content = F.when(_starts_like_compressed(), F.col("_opened.content")).otherwise(F.col("payload"))
         failed = F.col("_failed")
         decoded = self.decoder.decode(
             content_of.select(
@@ -345,7 +357,7 @@ class DecompressingDecoder(DecoderWrapper):
         )
 
 
-def _marked() -> Column:
+def _starts_like_compressed() -> Column:
     """Return a condition: the payload begins like a compressed one."""
     beginning = F.hex(F.substring("payload", 1, _LONGEST))
     marks = [mark for each in MAGIC.values() for mark in each]

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from . import exact_json, out_of_range_numbers, times
-from .rows import distinct_names, holds_for_all, rebuilt, with_leaves
+from .decoded_rows import distinct_names, holds_for_all, rebuilt, with_leaves
 
 
 def is_converted(kind: DataType) -> bool:
@@ -32,7 +32,7 @@ def is_converted(kind: DataType) -> bool:
     return isinstance(kind, StringType | ByteType) or times.is_time(kind)
 
 
-def parsed_types(schema: StructType) -> StructType:
+def parser_schema(schema: StructType) -> StructType:
     """Return the types that the parser reads: a time as a text, and a larger number than ``TINYINT``, of which it takes 255."""
 
     def leaf(kind: DataType) -> DataType:
@@ -58,10 +58,10 @@ def text_types(kind: DataType) -> DataType | None:
 
 
 def quick_value(kind: DataType, value: Column) -> Column:
-    """Return a value of the schema's type, or null where that is not certain (:func:`sound`)."""
+    """Return a value of the schema's type, or null where that is not certain (:func:`soundness_conditions`)."""
 
     def leaf(kind: DataType, value: Column, _: Column) -> Column:
-        return times.quick(kind, value) if times.is_time(kind) else value.cast("tinyint")
+        return times.from_common_form(kind, value) if times.is_time(kind) else value.cast("tinyint")
 
     return rebuilt(kind, value, None, lambda k: isinstance(k, ByteType) or times.is_time(k), leaf)
 
@@ -69,7 +69,7 @@ def quick_value(kind: DataType, value: Column) -> Column:
 def _is_sound(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a parsed value without parts is what :func:`quick_value` makes of it. Null meets it."""
     if times.is_time(kind):
-        return times.quick(kind, value).isNotNull()
+        return times.from_common_form(kind, value).isNotNull()
     if isinstance(kind, ByteType):
         return _is_tiny(value)
     if isinstance(kind, MapType):
@@ -82,7 +82,7 @@ def has_distinct_names(kind: DataType, value: Column) -> Column | None:
     return distinct_names(value) if isinstance(kind, MapType) else None
 
 
-def sound(fields: StructType, value_of: Callable[[str], Column]) -> Iterator[Column]:
+def soundness_conditions(fields: StructType, value_of: Callable[[str], Column]) -> Iterator[Column]:
     """Yield conditions on parsed values; a record that does not meet them all is parsed again."""
     for each in fields:
         if (sound := holds_for_all(each.dataType, value_of(each.name), _is_sound)) is not None:
@@ -122,26 +122,26 @@ def exact_value(kind: DataType, value: Column, text: Column) -> Column:
     """Return a value of a record, of its text by :func:`etl.formats.decoding.exact_json.marked`."""
     if isinstance(kind, ByteType):
         return value.cast("tinyint")
-    return _time(kind, text) if times.is_time(kind) else exact_json.written(text)
+    return _time_of_text(kind, text) if times.is_time(kind) else exact_json.written(text)
 
 
-def groups(schema: StructType) -> list[tuple[DataType, list[str]]]:
+def columns_by_type(schema: StructType) -> list[tuple[DataType, list[str]]]:
     """Return the columns that :func:`exact_value` makes of a text alone, by their types."""
     made = [f for f in schema if isinstance(f.dataType, StringType) or times.is_time(f.dataType)]
     kinds = {str(f.dataType): f.dataType for f in made}
     return [(kind, [f.name for f in made if f.dataType == kind]) for kind in kinds.values()]
 
 
-def _time(kind: DataType, text: Column) -> Column:
+def _time_of_text(kind: DataType, text: Column) -> Column:
     written = exact_json.without_mark(text)
-    number = F.when(exact_json.is_number(text), times.epoch(kind, written))
-    return F.coalesce(number, F.when(~exact_json.is_number(text), times.of_text(kind, written)))
+    number = F.when(exact_json.is_number(text), times.from_epoch_number(kind, written))
+    return F.coalesce(number, F.when(~exact_json.is_number(text), times.from_text(kind, written)))
 
 
 def is_readable(kind: DataType, text: Column) -> Column | None:
     """Return a condition: a value is written as one of its type, as far as the parser does not know."""
     if times.is_time(kind):
-        return _time(kind, text).isNotNull()
+        return _time_of_text(kind, text).isNotNull()
     if isinstance(kind, ByteType):
         return _is_tiny(exact_json.without_mark(text).cast("int"))
     if isinstance(kind, DecimalType):

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from .rows import dead_letter_verdict, holds_for_all
+from .decoded_rows import dead_letter_verdict, holds_for_all
 
 MOST_DIGITS = 1000
 """Most digits of a decimal; Jackson reads no longer number since 2.15."""
@@ -110,7 +110,7 @@ def is_flat(kind: DataType) -> bool:
 
 def decimals(kind: DataType) -> bool:
     """Check that a type contains a decimal, at any depth."""
-    return next(_names(kind, ""), None) is not None
+    return next(_decimal_field_names(kind, ""), None) is not None
 
 
 def decimal_fields(schema: StructType) -> StructType:
@@ -118,17 +118,17 @@ def decimal_fields(schema: StructType) -> StructType:
     return StructType([f for f in schema.fields if decimals(f.dataType)])
 
 
-def _names(kind: DataType, name: str) -> Iterator[str]:
+def _decimal_field_names(kind: DataType, name: str) -> Iterator[str]:
     """Yield the field of each decimal: its own name, or that of the array or map that holds it."""
     if isinstance(kind, DecimalType):
         yield name
     elif isinstance(kind, ArrayType):
-        yield from _names(kind.elementType, name)
+        yield from _decimal_field_names(kind.elementType, name)
     elif isinstance(kind, MapType):
-        yield from _names(kind.valueType, name)
+        yield from _decimal_field_names(kind.valueType, name)
     elif isinstance(kind, StructType):
         for field in kind.fields:
-            yield from _names(field.dataType, field.name)
+            yield from _decimal_field_names(field.dataType, field.name)
 
 
 def decimal(text: Column, kind: DecimalType) -> Column:
@@ -144,20 +144,20 @@ def may_have_large_exponent(text: Column, schema: StructType) -> Column | None:
     text
         JSON or any other text.
     """
-    return _in_decimals(text, schema, _is_far(text))
+    return _in_decimals(text, schema, _has_large_exponent(text))
 
 
 def may_have_misread_decimal(text: Column, schema: StructType) -> Column | None:
     """Return the same condition, or: a JSON text may hold a decimal of which Spark makes another number."""
-    return _in_decimals(text, schema, _is_far(text) | text.rlike(_GROUPED))
+    return _in_decimals(text, schema, _has_large_exponent(text) | text.rlike(_GROUPED))
 
 
-def _is_far(text: Column) -> Column:
+def _has_large_exponent(text: Column) -> Column:
     return text.rlike(_LONG) | ((F.length(text) >= MOST_DIGITS) & text.rlike(_MANY))
 
 
 def _in_decimals(text: Column, schema: StructType, condition: Column) -> Column | None:
-    names = sorted(set(_names(schema, "")))
+    names = sorted(set(_decimal_field_names(schema, "")))
     if not names:
         return None
     plain = [n for n in names if re.fullmatch(r"[^\"\\/\x00-\x1f]+", n)]

@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..base import Decoder, DecoderWrapper, Observe, decode_and_observe
-from .rows import CHANGE, valid_text
+from .decoded_rows import CHANGE, valid_text
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
 """Suffix of a dead letter's error when its bytes are withheld."""
@@ -90,20 +90,22 @@ class RedactingDecoder(DecoderWrapper):
         payload
             Bytes as they arrived.
         """
-        return F.when(self._shown(payload), self._cut(payload).cast("binary"))
+        return F.when(self._can_be_shown(payload), self._without_values(payload).cast("binary"))
 
-    def _shown(self, payload: Column) -> Column:
+    def _can_be_shown(self, payload: Column) -> Column:
         if not self.readable:
             return F.length(payload) == 0
-        return _readable(payload) & ~payload.cast("string").rlike(rf"(?iu){_any(map(_escaped, self.fields))}")
+        return _has_no_hidden_name(payload) & ~payload.cast("string").rlike(
+            rf"(?iu){_any_pattern(map(_escaped, self.fields))}"
+        )
 
-    def _cut(self, payload: Column) -> Column:
-        name = rf"""(?<!\w)({_any(map(re.escape, self.fields))}(?!\w)["'`]?+)"""
+    def _without_values(self, payload: Column) -> Column:
+        name = rf"""(?<!\w)({_any_pattern(map(re.escape, self.fields))}(?!\w)["'`]?+)"""
         value = rf"(?:(\s*+[:=]\s*+)(?:{_SCALAR}|.*+)|.*+)"
         return F.regexp_replace(payload.cast("string"), f"(?siu){name}{value}", "$1$2null")
 
 
-def _any(patterns: Iterable[str]) -> str:
+def _any_pattern(patterns: Iterable[str]) -> str:
     return f"(?:{'|'.join(sorted(patterns, key=len, reverse=True))})"
 
 
@@ -124,12 +126,12 @@ def redacted_payload(decoder: Decoder, payload: Column) -> Column:
     return decoder.redacted_payload(payload) if isinstance(decoder, RedactsPayload) else payload
 
 
-def redacted_error(error: Column, payload: Column, bare: Column) -> Column:
+def redacted_error(error: Column, payload: Column, redacted: Column) -> Column:
     """Return the error of a dead letter, with a note if its bytes are withheld."""
-    return F.when(payload.isNotNull() & bare.isNull(), F.concat(error, F.lit(WITHHELD))).otherwise(error)
+    return F.when(payload.isNotNull() & redacted.isNull(), F.concat(error, F.lit(WITHHELD))).otherwise(error)
 
 
-def _readable(payload: Column) -> Column:
+def _has_no_hidden_name(payload: Column) -> Column:
     """Return a condition: no name in the bytes can hide. They are empty, or UTF-8 that starts an object, with no escaped name."""
     text = payload.cast("string")
     return (F.length(payload) == 0) | (

@@ -23,8 +23,8 @@ from ...record.tables import nullable
 from ..base import Decoder, DecoderWrapper, open_decoder
 from . import redact
 from .data_rules import with_rules
+from .decoded_rows import TOMBSTONE
 from .decompress import DecompressingDecoder
-from .rows import TOMBSTONE
 
 COLUMN = "_route"
 """Name of the route, in a routed landing table."""
@@ -123,9 +123,9 @@ class Router:
         table = F.col(_TABLE) if asked else F.lit("").alias(_TABLE)
         out = named.select(*kept, name.alias(COLUMN), F.col("payload").alias(_RAW), table)
         for place, route in enumerate(self.routes):
-            out = self._along(out, place, route)
-        letters = [F.col(_letter(place)) for place in range(len(self.routes))]
-        letter = F.coalesce(*letters, self._unknown())
+            out = self._decode_route(out, place, route)
+        letters = [F.col(_letter_column(place)) for place in range(len(self.routes))]
+        letter = F.coalesce(*letters, self._letter_without_route())
         parts = {part: letter.getField(part) for part in _LETTER}
         if len(self._origins) < len(self.routes):
             # What names no table may be of any, so each table's fields are cut out of it.
@@ -135,7 +135,7 @@ class Router:
         return out.select(
             *kept,
             COLUMN,
-            *(F.col(_record(place)).alias(route.name) for place, route in enumerate(self.routes)),
+            *(F.col(_record_column(place)).alias(route.name) for place, route in enumerate(self.routes)),
             *(value.alias(part) for part, value in parts.items()),
         )
 
@@ -173,7 +173,7 @@ class Router:
         first = any(routes[0] is route for routes in self._origins)
         return route.arrives() & F.col(_TABLE).isin(route.changes_of, *([""] if first else []))
 
-    def _along(self, rows: DataFrame, place: int, route: Route) -> DataFrame:
+    def _decode_route(self, rows: DataFrame, place: int, route: Route) -> DataFrame:
         """Decode one route's payloads; its decoder gets a null payload for other rows, and their result is dropped."""
         mine = F.col(COLUMN).eqNullSafe(route.name)
         decoded = route.decoder.decode(rows.withColumn("payload", F.when(mine, F.col(_RAW))))
@@ -181,11 +181,11 @@ class Router:
         good = mine & F.col("_error").isNull()
         return decoded.select(
             *(F.col(f"`{name}`") for name in rows.columns),
-            F.when(good, F.struct(*fields)).alias(_record(place)),
-            F.when(mine, F.struct(*_LETTER)).alias(_letter(place)),
+            F.when(good, F.struct(*fields)).alias(_record_column(place)),
+            F.when(mine, F.struct(*_LETTER)).alias(_letter_column(place)),
         )
 
-    def _unknown(self) -> Column:
+    def _letter_without_route(self) -> Column:
         origin = F.element_at(F.split("_id", "/"), 1)
         return F.struct(
             F.col(_RAW).alias("_bytes"),
@@ -242,11 +242,11 @@ def query_decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decod
     )
 
 
-def _record(place: int) -> str:
+def _record_column(place: int) -> str:
     return f"_record_{place}"
 
 
-def _letter(place: int) -> str:
+def _letter_column(place: int) -> str:
     return f"_letter_{place}"
 
 
@@ -272,7 +272,7 @@ def rows_of_route(rows: DataFrame, route: str | None, table: str) -> DataFrame:
     known = [f.name for f in rows.schema.fields if isinstance(f.dataType, StructType)]
     if COLUMN not in rows.columns or route not in known:
         have = ", ".join(known) if COLUMN in rows.columns else "none"
-        raise StartError(f"table {table} has no route {route}; it has: {have}")
+        raise StartError(f"table {table} has no route {route}; its routes are {have}")
     others = [F.col(f"`{name}`") for name in rows.columns if name.startswith("_") and name != COLUMN]
     return rows.where(F.col(COLUMN) == route).select(*others, f"`{route}`.*")
 

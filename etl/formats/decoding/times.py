@@ -99,7 +99,7 @@ def _unit(kind: DataType, metadata: Mapping[str, Any]) -> DataType:
     return kind
 
 
-def quick(kind: DataType, text: Column) -> Column:
+def from_common_form(kind: DataType, text: Column) -> Column:
     """Return a time from a text in a common form; null where that is not certain.
 
     Spark compiles a regular expression for each zone that it meets, which takes as long as the rest of a record. A time in
@@ -114,7 +114,11 @@ def quick(kind: DataType, text: Column) -> Column:
     found = F.when(text.rlike(_UTC), without_zone.cast("timestamp")).when(
         text.rlike(_INSIDE) & _has_clear_zone(text), text.cast("timestamp")
     )
-    return found.when(text.rlike(_WHOLE), epoch(kind, text)) if isinstance(kind, _Declared) else found
+    return (
+        found.when(text.rlike(_WHOLE), from_epoch_number(kind, text))
+        if isinstance(kind, _Declared)
+        else found
+    )
 
 
 def _has_clear_zone(text: Column) -> Column:
@@ -123,23 +127,23 @@ def _has_clear_zone(text: Column) -> Column:
     return ((last > " ") & (last != "T")) | ~text.rlike(_ABBREVIATED)
 
 
-def of_text(kind: DataType, text: Column) -> Column:
+def from_text(kind: DataType, text: Column) -> Column:
     """Return a time from any text that stands for one; null for any other."""
     if isinstance(kind, DateType):
         dated = text.rlike(_DAY) | (text.rlike(_DAY_AND_TIME) & text.cast("timestamp").isNotNull())
         return F.when(dated, F.substring(text, 1, 10).cast("date"))
     if isinstance(kind, TimestampNTZType):
-        return quick(kind, text)
-    found = F.when(text.rlike(_DATED) & _has_clear_zone(text), in_years(kind, text.cast("timestamp")))
+        return from_common_form(kind, text)
+    found = F.when(text.rlike(_DATED) & _has_clear_zone(text), is_in_years(kind, text.cast("timestamp")))
     # Before the year: quickly read, four digits are a number, too.
     return (
-        F.when(text.rlike(_WHOLE), epoch(kind, text)).otherwise(found)
+        F.when(text.rlike(_WHOLE), from_epoch_number(kind, text)).otherwise(found)
         if isinstance(kind, _Declared)
         else found
     )
 
 
-def epoch(kind: DataType, text: Column) -> Column:
+def from_epoch_number(kind: DataType, text: Column) -> Column:
     """Return the time of a whole number in the declared unit, which is seconds if there is none; null out of range.
 
     Nanoseconds are cut to microseconds.
@@ -153,12 +157,12 @@ def epoch(kind: DataType, text: Column) -> Column:
     return F.when(_lies_in_years(number, digits), F.timestamp_micros(micros.cast("bigint")))
 
 
-def of_millis(number: Column) -> Column:
+def from_millis(number: Column) -> Column:
     """Return the time of a BIGINT of epoch milliseconds; null out of range."""
     return F.when(_lies_in_years(number, UNITS["milliseconds"]), F.timestamp_millis(number))
 
 
-def hint(kind: DataType, text: Column) -> Column:
+def unit_hint(kind: DataType, text: Column) -> Column:
     """Return what a dead letter says after the name of a field of times: the likely unit of a large number in it, or nothing.
 
     Parameters
@@ -183,7 +187,7 @@ def _lies_in_years(number: Column, digits: int) -> Column:
     )
 
 
-def in_years(kind: DataType, value: Column) -> Column:
+def is_in_years(kind: DataType, value: Column) -> Column:
     """Return a time or day that lies in the years 1 to 9999; null for any other."""
     last = _LAST_DAY if isinstance(kind, DateType) else f"{_LAST_DAY} 23:59:59.999999"
     name = "timestamp" if isinstance(kind, TimestampType) else kind.simpleString()

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from ..base import DELETED
-from .python_tasks import UnsupportedRowError as UnsupportedRowError
+from .python_task_writes import UnsupportedRowError as UnsupportedRowError
 
 TEXT_BYTES = 4 << 20
 """Largest row, as JSON. An item has 400 KB at most (DynamoDB developer guide, "Quotas"), which is 2.4 MB if each character
@@ -118,7 +118,7 @@ class ItemForm:
         """
         size = len(text.encode())
         if size > TEXT_BYTES:
-            raise UnsupportedRowError(f"the row has {size} bytes; the limit is {TEXT_BYTES}")
+            raise UnsupportedRowError(f"the item has {size} bytes; the limit is {TEXT_BYTES}")
         item: dict[str, Any] = dict(more or {})
         for name, value in json.loads(text, parse_float=Decimal, parse_int=Decimal).items():
             if name == DELETED:
@@ -126,7 +126,9 @@ class ItemForm:
             if name in self.binary:
                 item[name] = {"B": base64.b64decode(value)}
             elif (odd := not_finite(value, self.floating.get(name))) is not None:
-                raise UnsupportedRowError(f"{name} is {odd}, which DynamoDB cannot store as a number")
+                raise UnsupportedRowError(
+                    f"the value of {name} is {odd}, which DynamoDB cannot store as a number"
+                )
             elif (formed := attribute(value)) is not None:
                 item[name] = formed
         return item, size

@@ -91,8 +91,8 @@ class FolderManifests:
             return None
         except (KeyError, TypeError, ValueError) as error:
             raise SinkError(
-                f"{url} records what batch {place.batch} wrote, but cannot be read: {error}. Restore it, or delete "
-                "it: the batch is then written again, in the place of what it wrote before"
+                f"{url}, the list of files that batch {place.batch} wrote, cannot be read: {error}. Restore "
+                "it, or delete it: the batch is then written again and replaces those files"
             ) from error
         if (manifest.start, manifest.end) != (place.start, place.end):
             raise SinkError(
@@ -131,17 +131,17 @@ class FolderManifests:
         [aggregates] = rows.agg(
             F.count(F.lit(1)).alias("_count"), F.collect_set(broken).alias("_broken"), *wanted
         ).collect()
-        damaged = {_file(url) for url in aggregates["_broken"]}
+        damaged = {_manifest_file_name(url) for url in aggregates["_broken"]}
         if not damaged and aggregates["_count"] != len(urls):
             # A file without a line gives no row, and concatenated files give several.
             each = rows.groupBy("_url").count().collect()
-            single = {_file(row["_url"]) for row in each if row["count"] == 1}
-            damaged = {_file(url) for url in urls} - single
+            single = {_manifest_file_name(row["_url"]) for row in each if row["count"] == 1}
+            damaged = {_manifest_file_name(url) for url in urls} - single
         if damaged:
             raise SinkError(
-                f"{self.location}: {', '.join(sorted(damaged))}: these manifests of another checkpoint or a replay "
-                "are damaged. Restore them; without them, readers of the manifests miss the files in the folders "
-                "batch=NAME, and records of these files that come again are written again"
+                f"{self.location}: these manifests of another checkpoint or a replay are damaged: "
+                f"{', '.join(sorted(damaged))}. Restore them; without them, readers of the manifests miss "
+                "the files in the folders batch=NAME, and a repeated record of these files is written again"
             )
         return aggregates
 
@@ -151,7 +151,7 @@ class FolderManifests:
         hadoop_files.write_text(spark, url, json.dumps(asdict(manifest)))
 
 
-def _file(url: str) -> str:
+def _manifest_file_name(url: str) -> str:
     return url.rpartition("/")[2]
 
 

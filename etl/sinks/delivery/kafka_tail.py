@@ -74,19 +74,19 @@ class TopicTail:
             The brokers do not answer.
         """
         with self._reader(spark).consumer() as consumer:
-            edges = _settled(lambda: self._edges(spark, consumer))
+            edges = _wait_for_equal_ends(lambda: self._edges(spark, consumer))
         ranges = {
             place: (start, end)
             for place, (first, end) in edges.items()
-            if (start := _start(first, since.get(str(place[1])), end)) < end
+            if (start := _first_offset(first, since.get(str(place[1])), end)) < end
         }
         if not ranges:
             return None
         identities = (
             self._reader(spark)
             .read_range(ranges)
-            .where(_header(BATCH_HEADER) == batch)
-            .select(_header(ID_HEADER).alias("_id"), _header(SOURCE_HEADER).alias("_source"))
+            .where(_header_value(BATCH_HEADER) == batch)
+            .select(_header_value(ID_HEADER).alias("_id"), _header_value(SOURCE_HEADER).alias("_source"))
             .persist()
         )
         if identities.isEmpty():
@@ -105,12 +105,12 @@ class TopicTail:
         return reader.oldest_and_next_offsets(consumer, reader.partitions(consumer, self.topic))
 
 
-def _start(first: int, since: int | None, end: int) -> int:
+def _first_offset(first: int, since: int | None, end: int) -> int:
     """Return the first offset to read: for a new partition, or a topic that was made again, that of its first message."""
     return first if since is None or since > end else max(first, since)
 
 
-def _settled(ask_ends: Callable[[], Edges]) -> Edges:
+def _wait_for_equal_ends(ask_ends: Callable[[], Edges]) -> Edges:
     """Return the ends of a topic after some time without new messages."""
     begun = quiet_since = time.monotonic()
     last = ask_ends()
@@ -122,6 +122,6 @@ def _settled(ask_ends: Callable[[], Edges]) -> Edges:
     return last
 
 
-def _header(name: str) -> Column:
+def _header_value(name: str) -> Column:
     """Return the text of a message's header; empty if it has no header of the name."""
     return F.expr(f"cast(try_element_at(filter(headers, h -> h.key = '{name}'), 1).value AS string)")

@@ -57,7 +57,7 @@ class KeptDeletes:
         rows
             ``_id`` and :data:`~etl.sinks.base.ORDER`, and other columns.
         """
-        deletes = self._read(rows.sparkSession)
+        deletes = self._read_deletes(rows.sparkSession)
         if deletes is None:
             return rows
         gone = deletes.select(F.col("_id").alias("_gone"), F.col(ORDER).alias("_gone_order"))
@@ -85,7 +85,7 @@ class KeptDeletes:
         merged = [each for each in self._segments or () if due or len(self._segments or ()) >= MOST_SEGMENTS]
         if not merged and not deletes.count():
             return
-        if merged and (stored := self._read(spark)) is not None:
+        if merged and (stored := self._read_deletes(spark)) is not None:
             deletes = stored.where(F.col("_kept_at") >= F.lit(now - HORIZON)).unionByName(deletes)
             self._merged_at = now
         name = uuid.uuid4().hex
@@ -94,7 +94,7 @@ class KeptDeletes:
         for each in merged:
             hadoop_files.delete(spark, f"{self.folder}/{each}")
 
-    def _read(self, spark: SparkSession) -> DataFrame | None:
+    def _read_deletes(self, spark: SparkSession) -> DataFrame | None:
         if self._segments is None:
             self._segments = hadoop_files.list_names(spark, self.folder)
         if not self._segments:

@@ -72,7 +72,9 @@ def type_of(kind: DataType) -> str:
     if isinstance(kind, _NESTED):
         return "jsonb"
     if type(kind) not in _TYPES:
-        raise StartError(f"PostgreSQL has no column for {kind.simpleString()}: cast it in the transform")
+        raise StartError(
+            f"PostgreSQL has no column type for {kind.simpleString()}: cast the value in the transform"
+        )
     return _TYPES[type(kind)]
 
 
@@ -118,7 +120,8 @@ class TableShape:
         long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c or '"' in c]
         if long:
             raise StartError(
-                f"PostgreSQL table {name}: a column's name is too long or holds $ or a quote: {', '.join(long)}; a name has at most {LONGEST_NAME} bytes"
+                f"PostgreSQL table {name}: these column names are longer than {LONGEST_NAME} bytes, or "
+                f"contain $ or a quote: {', '.join(long)}; rename them in the transform"
             )
         identity = ("_source", "_id") if "_source" in columns else ("_id",)
         return cls(schema, table, columns, identity, DELETED in rows.fieldNames())
@@ -133,23 +136,23 @@ class TableShape:
         """True if each row has the order of its record."""
         return ORDER in self.columns
 
-    def _name(self, suffix: str = "") -> str:
+    def _table_name(self, suffix: str = "") -> str:
         return f"{quote_identifier(self.schema)}.{quote_identifier(self.table + suffix)}"
 
     @property
     def staging(self) -> str:
         """Table that collects the rows of a batch; emptied before each."""
-        return self._name("_millrace")
+        return self._table_name("_millrace")
 
     @property
     def refused_table(self) -> str:
         """Table with the identities of the last batch's refused rows."""
-        return self._name("_refused")
+        return self._table_name("_refused")
 
     @property
     def merged_table(self) -> str:
         """Table with one row, for results without an order: the version of the latest merged batch."""
-        return self._name("_merged")
+        return self._table_name("_merged")
 
     def staging_columns(self, rows: DataFrame, attempt: str) -> list[Column]:
         """Return the columns of the staging table: nested values as JSON text, ``ByteType`` as ``ShortType``."""
@@ -177,7 +180,7 @@ class TableShape:
         types = self._types(session)
         if types and self._ordered and ORDER not in types:
             # A table from before the order was kept: its rows are older than every record.
-            session.run(f"ALTER TABLE {self._name()} ADD COLUMN {quote_identifier(ORDER)} text")
+            session.run(f"ALTER TABLE {self._table_name()} ADD COLUMN {quote_identifier(ORDER)} text")
             types = self._types(session)
         if not types:
             columns = [
@@ -185,9 +188,9 @@ class TableShape:
                 for name, kind in self.columns.items()
             ]
             key = ", ".join(map(quote_identifier, self.identity))
-            session.run(f"CREATE TABLE {self._name()} ({', '.join(columns)}, PRIMARY KEY ({key}))")
+            session.run(f"CREATE TABLE {self._table_name()} ({', '.join(columns)}, PRIMARY KEY ({key}))")
         else:
-            self._check(session, types)
+            self._check_columns(session, types)
         staged = [f"{quote_identifier(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
         staged += [f"{DELETED} boolean"] if self.deletes else []
         staged.append(f"{quote_identifier(ATTEMPT)} text")
@@ -222,7 +225,7 @@ class TableShape:
         )
         return {str(name): (str(kind), bool(needed)) for name, kind, needed in rows}
 
-    def _check(self, session: Session, types: dict[str, tuple[str, bool]]) -> None:
+    def _check_columns(self, session: Session, types: dict[str, tuple[str, bool]]) -> None:
         problems = [
             f"it lacks column {name} {kind}" for name, kind in self.columns.items() if name not in types
         ]
@@ -243,7 +246,7 @@ class TableShape:
         if (",".join(sorted(self.identity)),) not in unique:
             problems.append(f"it has no unique key on {', '.join(self.identity)}")
         for name, kind in self.columns.items():
-            if name in types and not self._becomes(session, kind, types[name][0]):
+            if name in types and not self._can_be_cast(session, kind, types[name][0]):
                 problems.append(f"its column {name} is {types[name][0]}, to which {kind} cannot be cast")
         if problems:
             raise StartError(
@@ -252,7 +255,7 @@ class TableShape:
             )
 
     @staticmethod
-    def _becomes(session: Session, kind: str, target: str) -> bool:
+    def _can_be_cast(session: Session, kind: str, target: str) -> bool:
         before = session.connection.setSavepoint()
         try:
             session.query(f"SELECT CAST(CAST(NULL AS {kind}) AS {target})")
@@ -289,16 +292,19 @@ class TableShape:
         """
         # Only results can share an identity that replaces; for records the server need not sort all of them.
         ids = "DISTINCT _id" if self.replaces else "*"
-        ((staged, different),) = session.query(f"SELECT count(*), count({ids}) FROM {self._mine(attempt)}")  # noqa: S608 - quoted
+        ((staged, different),) = session.query(
+            f"SELECT count(*), count({ids}) FROM {self._rows_of_attempt(attempt)}"  # noqa: S608 - quoted
+        )
         if int(staged) < least:
             raise SinkError(
-                f"PostgreSQL table {self.table}: {least} rows were staged, but {staged} are left: the server crashed, "
-                "or another run of the query emptied the staging table; nothing was merged"
+                f"PostgreSQL table {self.table}: {least} rows were written to the staging table, but it has "
+                f"only {staged}: the server crashed, or another run of the query emptied it; nothing was "
+                "merged"
             )
         if int(different) < least:
             raise SinkError(
-                f"PostgreSQL table {self.table}: two results of one batch have the same key, which must name every column "
-                "by which the transform groups; nothing was merged"
+                f"PostgreSQL table {self.table}: two results of one batch have the same key; the key must "
+                "name every column by which the transform groups. Nothing was merged"
             )
         # The row stays locked until the transaction ends: two runs merge one after the other.
         if version is not None and not session.run(
@@ -323,45 +329,49 @@ class TableShape:
         """Count staged rows with a row in the table, of which only the arrival says which record is the later one."""
         if not self._ordered:
             return 0
-        apart = only_by_arrival(_order("s"), _order("t"))
+        apart = only_by_arrival(_order_expression("s"), _order_expression("t"))
         ((count,),) = session.query(
-            f"SELECT count(DISTINCT s._id) FROM {self._name()} t, {self._mine(attempt)} AND t._id = s._id AND {apart}"  # noqa: S608 - quoted
+            f"SELECT count(DISTINCT s._id) FROM {self._table_name()} t, {self._rows_of_attempt(attempt)} AND t._id = s._id AND {apart}"  # noqa: S608 - quoted
         )
         return int(count)
 
-    def _casts(self, session: Session, row: str) -> str:
+    def _cast_columns(self, session: Session, row: str) -> str:
         types = self._types(session)
         return ", ".join(f"CAST({row}.{quote_identifier(c)} AS {types[c][0]})" for c in self.columns)
 
     @property
-    def _into(self) -> str:
-        return f"INSERT INTO {self._name()} AS t ({', '.join(map(quote_identifier, self.columns))})"
+    def _insert_clause(self) -> str:
+        return f"INSERT INTO {self._table_name()} AS t ({', '.join(map(quote_identifier, self.columns))})"
 
     @property
-    def _conflict(self) -> str:
+    def _conflict_clause(self) -> str:
         key = ", ".join(map(quote_identifier, self.identity))
         if not self.replaces:
             return f"ON CONFLICT ({key}) DO NOTHING"
-        ordering = {ORDER: order_kept(_order("EXCLUDED"), _order("t"))} if self._ordered else {}
+        ordering = (
+            {ORDER: order_kept(_order_expression("EXCLUDED"), _order_expression("t"))}
+            if self._ordered
+            else {}
+        )
         values = ", ".join(
             f"{quote_identifier(c)} = {ordering.get(c, f'EXCLUDED.{quote_identifier(c)}')}"
             for c in self.columns
             if c not in self.identity
         )
-        return f"ON CONFLICT ({key}) DO UPDATE SET {values}{self._later('EXCLUDED', ' WHERE ')}"
+        return f"ON CONFLICT ({key}) DO UPDATE SET {values}{self._is_not_older('EXCLUDED', ' WHERE ')}"
 
-    def _later(self, row: str, word: str) -> str:
+    def _is_not_older(self, row: str, word: str) -> str:
         """Return the condition that a row's record is not older than that of the table's row; empty without an order."""
-        return f"{word}{replaces(_order(row), _order('t'))}" if self._ordered else ""
+        return f"{word}{replaces(_order_expression(row), _order_expression('t'))}" if self._ordered else ""
 
-    def _mine(self, attempt: str) -> str:
+    def _rows_of_attempt(self, attempt: str) -> str:
         return f"{self.staging} s WHERE s.{quote_identifier(ATTEMPT)} = '{attempt}'"
 
     def _delete_all(self, attempt: str) -> str:
         same = " AND ".join(f"t.{quote_identifier(c)} = s.{quote_identifier(c)}" for c in self.identity)
         return (
-            f"DELETE FROM {self._name()} t USING {self._mine(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
-            f"{self._later('s', ' AND ')}"
+            f"DELETE FROM {self._table_name()} t USING {self._rows_of_attempt(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
+            f"{self._is_not_older('s', ' AND ')}"
         )
 
     def _merge_all(self, session: Session, attempt: str) -> str:
@@ -370,8 +380,8 @@ class TableShape:
         once = f"DISTINCT ON ({key}) " if self.replaces else ""
         condition = f" AND NOT s.{DELETED}" if self.deletes else ""
         return (
-            f"{self._into} SELECT {once}{self._casts(session, 's')} FROM {self._mine(attempt)}{condition} "  # noqa: S608 - quoted
-            f"{self._conflict}"
+            f"{self._insert_clause} SELECT {once}{self._cast_columns(session, 's')} FROM {self._rows_of_attempt(attempt)}{condition} "  # noqa: S608 - quoted
+            f"{self._conflict_clause}"
         )
 
     def _merge_each(self, session: Session, attempt: str) -> tuple[int, int]:
@@ -379,14 +389,14 @@ class TableShape:
         session.run(f"TRUNCATE {self.refused_table}")
         names = ", ".join(map(quote_identifier, self.identity))
         values = ", ".join(f"r.{quote_identifier(c)}" for c in self.identity)
-        put = f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict};"
+        put = f"{self._insert_clause} VALUES ({self._cast_columns(session, 'r')}) {self._conflict_clause};"
         if self.deletes:
             same = " AND ".join(f"t.{quote_identifier(c)} = r.{quote_identifier(c)}" for c in self.identity)
-            gone = f"{same}{self._later('r', ' AND ')}"
-            put = f"IF r.{DELETED} THEN DELETE FROM {self._name()} t WHERE {gone}; ELSE {put} END IF;"  # noqa: S608 - quoted
+            gone = f"{same}{self._is_not_older('r', ' AND ')}"
+            put = f"IF r.{DELETED} THEN DELETE FROM {self._table_name()} t WHERE {gone}; ELSE {put} END IF;"  # noqa: S608 - quoted
         session.run(
             "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted
-            f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._mine(attempt)} LOOP BEGIN "
+            f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._rows_of_attempt(attempt)} LOOP BEGIN "
             f"{put} GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
             "EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN "
             f"INSERT INTO {self.refused_table} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
@@ -397,6 +407,6 @@ class TableShape:
         return int(written), int(spoilt)
 
 
-def _order(row: str) -> str:
+def _order_expression(row: str) -> str:
     """Return the order of a row; a database's own collation would sort letters otherwise."""
     return f'({row}.{quote_identifier(ORDER)} COLLATE "C")'

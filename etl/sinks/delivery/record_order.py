@@ -136,7 +136,7 @@ def order_prefix(schema: StructType, column: str | None, name: str) -> Column:
         return F.lit("")
     kind = next((f.dataType for f in schema.fields if f.name == column), None)
     if kind is None:
-        raise StartError(f"transform {name}: its result lacks {column}, named in latest_by.order")
+        raise StartError(f"transform {name}: its result lacks column {column}, which latest_by.order names")
     # Shifted above zero, so that no text has a sign; a value's scale is that of its column.
     if isinstance(kind, DecimalType) and kind.precision < _MOST_DIGITS:
         wider = DecimalType(kind.precision + 1, kind.scale)
@@ -146,8 +146,8 @@ def order_prefix(schema: StructType, column: str | None, name: str) -> Column:
         value = F.expr(_WHOLE[type(kind)].format(f"`{column}`"))
     else:
         raise StartError(
-            f"transform {name}: latest_by.order {column} is {kind.simpleString()}; it must be a whole number, a DECIMAL "
-            f"of less than {_MOST_DIGITS} digits, a DATE or a TIMESTAMP: cast it"
+            f"transform {name}: column {column} of latest_by.order has type {kind.simpleString()}; it must "
+            f"be a whole number, a DECIMAL of less than {_MOST_DIGITS} digits, a DATE or a TIMESTAMP: cast it"
         )
     width = wider.precision + (wider.scale > 0)
     shifted = (value.cast(wider) + F.lit(str(shift)).cast(wider)).cast(wider)
@@ -210,11 +210,11 @@ def order_kept(new: str, old: str) -> str:
     before, rest = f"left({new}, length({new}) - {_TAIL})", f"right({new}, {_LANE + _PLACE})"
     return (
         f"CASE WHEN {old} IS NOT NULL AND {_same_lane(new, old)} "
-        f"THEN concat({before}, greatest({_time(new)}, {_time(old)}), {rest}) ELSE {new} END"
+        f"THEN concat({before}, greatest({_time_expression(new)}, {_time_expression(old)}), {rest}) ELSE {new} END"
     )
 
 
-def _time(order: str) -> str:
+def _time_expression(order: str) -> str:
     return f"left(right({order}, {_TAIL}), {_TIME})"
 
 

@@ -17,15 +17,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ...formats.decoding.decoded_rows import CHANGE, valid_text
 from ...formats.decoding.routes import COLUMN as ROUTE
-from ...formats.decoding.rows import CHANGE, valid_text
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER
 from .record_order import POSITION, latest_of_each, order_prefix
 
 
-def newest(rows: DataFrame, key: tuple[str, ...], name: str, order: str | None = None) -> DataFrame:
+def newest_of_each_key(
+    rows: DataFrame, key: tuple[str, ...], name: str, order: str | None = None
+) -> DataFrame:
     """Return the last record of each key, in the order of :mod:`etl.sinks.delivery.record_order`.
 
     Parameters
@@ -61,10 +63,12 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str, order: str | None =
 
 
 def users_columns(rows: DataFrame, key: tuple[str, ...], name: str) -> list[StructField]:
-    """Return the user's own columns of rows with a key; parameters and errors as in :func:`newest`."""
+    """Return the user's own columns of rows with a key; parameters and errors as in :func:`newest_of_each_key`."""
     lacking = [c for c in key if c not in rows.columns]
     if lacking:
-        raise StartError(f"transform {name}: its result lacks {', '.join(lacking)}, named in latest_by")
+        raise StartError(
+            f"transform {name}: its result lacks the columns {', '.join(lacking)}, which latest_by names"
+        )
     theirs = [f for f in rows.schema.fields if not f.name.startswith("_")]
     ours = {*COLUMNS, *CARRIED, "_hash", ROUTE, DELETED, CHANGE}
     if taken := sorted(c for c in rows.columns if c.startswith("_") and c not in ours):
@@ -74,8 +78,8 @@ def users_columns(rows: DataFrame, key: tuple[str, ...], name: str) -> list[Stru
         )
     if copies := [f.name for f in theirs if f.dataType.simpleString() == POSITION.simpleString()]:
         raise StartError(
-            f"transform {name}: {', '.join(copies)} is a copy of _position, which only orders records with latest_by; the "
-            "offset or sequence number is the last part of _id"
+            f"transform {name}: {', '.join(copies)} is a copy of _position, which may only order records "
+            "with latest_by; read the offset or sequence number from the last part of _id"
         )
     return theirs
 
@@ -95,7 +99,7 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
     """
     kinds = {field.name: field.dataType for field in schema.fields}
     result = F.to_json(F.struct(*key))
-    timed = [_finer(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
+    timed = [_is_finer_than_millisecond(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
     if timed:
         result = F.when(reduce(or_, timed), F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(result)
     texts = [c for c in key if isinstance(kinds[c], StringType)]
@@ -114,14 +118,14 @@ def _holds_time(kind: DataType) -> bool:
     return isinstance(kind, TimestampType | TimestampNTZType)
 
 
-def _finer(value: Column, kind: DataType) -> Column:
+def _is_finer_than_millisecond(value: Column, kind: DataType) -> Column:
     """Return a condition: a value with times has one that is not a full millisecond. True or false, never null."""
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        result = F.exists(value, lambda each: _finer(each, element))
+        result = F.exists(value, lambda each: _is_finer_than_millisecond(each, element))
     elif isinstance(kind, StructType):
         inner = [f for f in kind.fields if _holds_time(f.dataType)]
-        result = reduce(or_, (_finer(value.getField(f.name), f.dataType) for f in inner))
+        result = reduce(or_, (_is_finer_than_millisecond(value.getField(f.name), f.dataType) for f in inner))
     else:
         result = F.date_format(value, "SSSSSS").substr(4, 3) != "000"
     return F.coalesce(result, F.lit(False))

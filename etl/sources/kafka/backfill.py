@@ -14,10 +14,10 @@ from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KafkaSource
 from ...record import batch_accounts, envelope
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps
-from ..offsets import offset_bound
+from ..batch_offsets import offset_bound
 from .connection import connection_options, sign_in
 from .range_reader import Ranges, Reader
-from .topics import batch_options
+from .topic_stream import batch_options
 
 APART = timedelta(hours=1)
 """Largest distance of a record's time from those of its neighbours: the range of offsets is extended by it."""

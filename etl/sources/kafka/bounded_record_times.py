@@ -22,11 +22,11 @@ from ...launch.sources import KafkaSource, group_sources
 from ...record import batch_accounts, envelope, hadoop_files
 from ...record.batch_accounts import Reporter
 from ...record.job_run import JobRun
-from ...record.query import Query
-from ..leg_guards import union
+from ...record.ready_query import ReadyQuery
+from ..leg_guards import union_of_legs
 from . import connection
 from .range_reader import LATEST, Ranges, Reader, is_time_overflow
-from .topics import batch_options, to_envelope
+from .topic_stream import batch_options, to_envelope
 
 STAGE = "timestamp"
 """Stage of dead letters whose time overflows."""
@@ -55,7 +55,7 @@ class TopicLeg:
 
     def ranges(self, spark: SparkSession, batch_id: int) -> Ranges:
         """Return the offsets of a batch."""
-        start = self.checkpoint.batch_start(spark, batch_id) or self._first(spark)
+        start = self.checkpoint.batch_start(spark, batch_id) or self._first_batch_start(spark)
         begun, ends = (
             {(t, int(p)): int(at) for t, positions in offset.items() for p, at in positions.items()}
             for offset in (start, self.checkpoint.batch_end(spark, batch_id) or {})
@@ -63,7 +63,7 @@ class TopicLeg:
         # A partition that only the end names is new, and is read from its beginning.
         return {p: (begun.get(p, 0), at) for p, at in ends.items() if begun.get(p, 0) < at}
 
-    def _first(self, spark: SparkSession) -> Any:
+    def _first_batch_start(self, spark: SparkSession) -> Any:
         """Return the start of a checkpoint's first batch, as Spark's Kafka source stores it."""
         text = hadoop_files.read_text(spark, f"{self.checkpoint.location}/sources/{self.checkpoint.place}/0")
         return json.loads(text[text.index("{") :])
@@ -94,12 +94,12 @@ class BoundedTimesHandler:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch."""
         try:
-            self.handle(self._bounded(batch, batch_id), batch_id)
+            self.handle(self._with_bounded_times(batch, batch_id), batch_id)
         except Exception as error:
-            if not is_time_overflow(error) or not self._repaired(batch, batch_id):
+            if not is_time_overflow(error) or not self._write_around_overflow(batch, batch_id):
                 raise
 
-    def _repaired(self, batch: DataFrame, batch_id: int) -> bool:
+    def _write_around_overflow(self, batch: DataFrame, batch_id: int) -> bool:
         """Write a batch that Spark cannot read; return False if no record explains the error."""
         again = self._without_overflowing_times(batch, batch_id)
         if again is None:
@@ -107,7 +107,7 @@ class BoundedTimesHandler:
         # A copy, not a new one: the handler's knowledge of the table's commits belongs to this process.
         handle = copy.copy(self.handle)
         handle.decoder = OverflownTimesDecoder(handle.decoder)
-        handle(self._bounded(again, batch_id), batch_id)
+        handle(self._with_bounded_times(again, batch_id), batch_id)
         return True
 
     def _without_overflowing_times(self, batch: DataFrame, batch_id: int) -> DataFrame | None:
@@ -135,11 +135,11 @@ class BoundedTimesHandler:
         parts = [
             to_envelope(reader.read_without(ranges, odd), leg.sources) for leg, reader, ranges, odd in result
         ]
-        return union([*parts, *streams])
+        return union_of_legs([*parts, *streams])
 
-    def _bounded(self, batch: DataFrame, batch_id: int) -> DataFrame:
+    def _with_bounded_times(self, batch: DataFrame, batch_id: int) -> DataFrame:
         checkpoint: Checkpoint = self.handle.checkpoint
-        planned = checkpoint.planning_time(batch.sparkSession, batch_id) or batch_accounts.now()
+        planned = checkpoint.planned_at(batch.sparkSession, batch_id) or batch_accounts.now()
         sources = [source for leg in self.legs for source in leg.sources]
         retention = timedelta(seconds=max(source.retention_seconds for source in sources))
         names = [source.name for source in sources] if self.mixed else None
@@ -178,7 +178,7 @@ class OverflownTimesDecoder(DecoderWrapper):
         return redact.redacted_payload(self.decoder, payload)
 
 
-def with_bounded_times(run: JobRun, query: Query, settings: QuerySettings) -> Query:
+def with_bounded_times(run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
     """Make a Kafka query write its batches with limited times.
 
     Parameters
@@ -220,7 +220,7 @@ def streams_of(batch: DataFrame, topics: int) -> list[DataFrame] | None:
     frame: Any = batch  # PySpark's types do not include its JVM objects
     session: Any = batch.sparkSession
     made = session._jsparkSession.internalCreateDataFrame
-    parts = [(part, _of_kafka(leaf)) for part, leaf in _parts(frame._jdf.queryExecution().toRdd())]
+    parts = [(part, _is_kafka_rdd(leaf)) for part, leaf in _union_parts(frame._jdf.queryExecution().toRdd())]
     if sum(of_kafka for _, of_kafka in parts) != topics:
         return None
     return [
@@ -230,7 +230,7 @@ def streams_of(batch: DataFrame, topics: int) -> list[DataFrame] | None:
     ]
 
 
-def _parts(rdd: Any) -> Iterator[tuple[Any, Any]]:
+def _union_parts(rdd: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the parts of a union, each with the RDD at its start; any other RDD is one part."""
     below = rdd
     while (parents := below.dependencies()).size() == 1:
@@ -238,10 +238,10 @@ def _parts(rdd: Any) -> Iterator[tuple[Any, Any]]:
     if not parents.size():
         yield rdd, below
     for n in range(parents.size()):
-        yield from _parts(parents.apply(n).rdd())
+        yield from _union_parts(parents.apply(n).rdd())
 
 
-def _of_kafka(leaf: Any) -> bool:
+def _is_kafka_rdd(leaf: Any) -> bool:
     first = leaf.partitions()[0] if leaf.getNumPartitions() else None
     if first is None or leaf.getClass().getSimpleName() != "DataSourceRDD":
         return False

@@ -70,7 +70,9 @@ class ConsumerGroupWriter:
             if isinstance(error, NoAnswerError) and not self._told:
                 self._told = True
                 self.failed(str(error))
-            raise OSError(f"consumer group {self.name}: its offsets cannot be written") from error
+            raise OSError(
+                f"consumer group {self.name}: the offsets of the batch cannot be written to the Kafka cluster"
+            ) from error
         self._told = False
 
     def _alter(self, offsets: Mapping[tuple[str, int], int], connecting: Mapping[str, str]) -> None:

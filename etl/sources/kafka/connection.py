@@ -16,7 +16,7 @@ from ...launch.sources import KafkaSource
 from ...record.errors import NoAnswerError, StartError, describe
 from ...record.job_run import JobRun
 from ...services import bundled_boto3
-from ...services.aws import as_start_error
+from ...services.aws_clients import as_start_error
 from . import login as kafka_login
 
 Answer = TypeVar("Answer")
@@ -64,7 +64,8 @@ def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> BoundCo
     authentication = binds.get(f"kafka.{name}.authentication", connection.authentication)
     if not isinstance(authentication, SecretLogin) and authentication not in kafka_login.WITHOUT:
         raise StartError(
-            f"--bind kafka.{name}.authentication={authentication}: not one of {', '.join(kafka_login.WITHOUT)}"
+            f"--bind kafka.{name}.authentication={authentication}: must be one of "
+            f"{', '.join(kafka_login.WITHOUT)}"
         )
     servers = binds.get(f"kafka.{name}.bootstrap", connection.bootstrap_servers)
     endpoint = binds.get("secretsmanager.endpoint")
@@ -98,11 +99,11 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
         # The filter of ListClustersV2 matches prefixes.
         arns = [c["ClusterArn"] for c in clusters if c["ClusterName"] == connection.cluster]
         if not arns:
-            raise StartError(f"there is no MSK cluster named {connection.cluster} in this account and region")
+            raise StartError(f"MSK cluster {connection.cluster} does not exist in this account and region")
         how = authentication_kind(connection)
         brokers = kafka.get_bootstrap_brokers(ClusterArn=arns[0]).get(BROKERS.get(how, ""))
     if not brokers:
-        raise StartError(f"MSK cluster {connection.cluster} offers no address for authentication {how}")
+        raise StartError(f"MSK cluster {connection.cluster} has no broker address for authentication {how}")
     return str(brokers)
 
 

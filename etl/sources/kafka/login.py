@@ -55,7 +55,7 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
     if not isinstance(login, SecretLogin):
         return dict(WITHOUT[login])
     try:
-        values = dict(secret.read(login.secret, endpoint, NEEDED[login.kind]))
+        values = dict(secret.read_secret(login.secret, endpoint, NEEDED[login.kind]))
     except SinkError as error:
         raise StartError(str(error)) from error
     if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in values["privateKey"]:
@@ -66,7 +66,7 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
         )
     chosen = options_with_secret(login.kind, values)
     private = {name: value for name, value in chosen.items() if name in _PRIVATE}
-    return chosen | _referred(private)
+    return chosen | _with_file_contents(private)
 
 
 _PRIVATE = frozenset(
@@ -113,7 +113,7 @@ def options_with_secret(kind: str, secret: dict[str, str]) -> dict[str, str]:
     return settings
 
 
-def _referred(private: Mapping[str, str]) -> dict[str, str]:
+def _with_file_contents(private: Mapping[str, str]) -> dict[str, str]:
     """Return options that refer to a file with their values, which Kafka's own client reads wherever it runs."""
     lines = (f"{name}={_escaped(value)}\n" for name, value in private.items())
     file = driver_files.ship(SparkContext.getOrCreate(), "kafka", "".join(lines).encode())

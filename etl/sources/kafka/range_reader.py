@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from ...record.envelope import HEADERS, TIME_HEADER
 from ...record.errors import NoAnswerError, whole_text
-from ..leg_guards import union
+from ..leg_guards import union_of_legs
 from .connection import closing_client, properties
 
 LATEST = (2**63 - 1) // 1000
@@ -98,7 +98,7 @@ class Reader:
     connecting
         Options of :func:`etl.sources.kafka.connection.connection_options`.
     options
-        Further options of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topics.batch_options`.
+        Further options of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topic_stream.batch_options`.
     seconds
         Longest time without an answer of the brokers, or without records while some are left.
     """
@@ -157,7 +157,7 @@ class Reader:
         return closing_client(lambda: kind(settings, as_bytes(), as_bytes()))
 
     @property
-    def _wait(self) -> Any:
+    def _poll_timeout(self) -> Any:
         jvm: Any = self.spark._jvm
         return jvm.java.time.Duration.ofSeconds(self.seconds)
 
@@ -181,24 +181,26 @@ class Reader:
             There is no such topic.
         """
         jvm: Any = self.spark._jvm
-        there = {str(e.getKey()): len(e.getValue()) for e in consumer.listTopics(self._wait).entrySet()}
+        there = {
+            str(e.getKey()): len(e.getValue()) for e in consumer.listTopics(self._poll_timeout).entrySet()
+        }
         matches = jvm.java.util.regex.Pattern.matches if pattern else str.__eq__
         places = [(name, n) for name, count in there.items() if matches(topic, name) for n in range(count)]
         chosen = sorted(place for place in places if only is None or place[1] in only)
         if not chosen:
-            raise NoAnswerError(f"there is no topic {topic}")
+            raise NoAnswerError(f"Kafka topic {topic} does not exist")
         return chosen
 
     def oldest_and_next_offsets(
         self, consumer: Any, places: Sequence[Partition]
     ) -> dict[Partition, tuple[int, int]]:
         """Return the offsets of the oldest record and of the next one, by partition."""
-        parts = [self._place(place) for place in places]
-        begins = consumer.beginningOffsets(parts, self._wait)
-        ends = consumer.endOffsets(parts, self._wait)
+        parts = [self._topic_partition(place) for place in places]
+        begins = consumer.beginningOffsets(parts, self._poll_timeout)
+        ends = consumer.endOffsets(parts, self._poll_timeout)
         return {place: (int(begins[a]), int(ends[a])) for place, a in zip(places, parts, strict=True)}
 
-    def _place(self, place: Partition) -> Any:
+    def _topic_partition(self, place: Partition) -> Any:
         jvm: Any = self.spark._jvm
         return jvm.org.apache.kafka.common.TopicPartition(*place)
 
@@ -264,11 +266,11 @@ class Reader:
         odd: dict[Partition, set[int]] = {}
         with self.consumer() as consumer:
             for place, within in ranges.items():
-                for page in self._polled(consumer, place, within):
+                for page in self._poll_pages(consumer, place, within):
                     # One call for a page instead of one for each record.
                     told = _TIMES.findall(str(jvm.java.util.Objects.toString(page)))
                     late = {int(offset) for offset, at in told if abs(int(at)) > LATEST}
-                    odd.setdefault(place, set()).update(o for o in late if _overflows(page, o))
+                    odd.setdefault(place, set()).update(o for o in late if _has_overflowing_time(page, o))
         result = {place: sorted(o for o in offsets if o < ranges[place][1]) for place, offsets in odd.items()}
         return {place: offsets for place, offsets in result.items() if offsets}
 
@@ -295,25 +297,26 @@ class Reader:
         clean, rest = split(ranges, odd)
         turns = range(max((len(each) for each in clean.values()), default=0))
         parts = [self.read_range({p: each[n] for p, each in clean.items() if n < len(each)}) for n in turns]
-        return union([*parts, *(self._read_here(rest) if rest else ())])
+        return union_of_legs([*parts, *(self._read_here(rest) if rest else ())])
 
-    def _polled(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
+    def _poll_pages(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
         """Yield pages of a partition's records, which may go a little beyond the range."""
-        part = self._place(place)
+        part = self._topic_partition(place)
         consumer.assign([part])
         consumer.seek(part, within[0])
         while (before := int(consumer.position(part))) < within[1]:
-            records = consumer.poll(self._wait).records(part)
+            records = consumer.poll(self._poll_timeout).records(part)
             if int(consumer.position(part)) == before:
                 raise NoAnswerError(
-                    f"{place[0]}/{place[1]}: the brokers sent nothing from offset {before} on within {self.seconds} s"
+                    f"topic {place[0]}, partition {place[1]}: the brokers sent no record after offset "
+                    f"{before} for {self.seconds} s"
                 )
             if records.size():
                 yield records
 
     def _records(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
         """Yield the records of a range of one partition."""
-        for page in self._polled(consumer, place, within):
+        for page in self._poll_pages(consumer, place, within):
             for record in page:
                 if int(record.offset()) >= within[1]:
                     return
@@ -329,12 +332,12 @@ class Reader:
                 rows.append(self._row(record))
                 size += sum(len(each) for each in rows[-1][:2] if each is not None)
                 if size > CHUNK_BYTES or len(rows) >= 10 * POLL_RECORDS:
-                    yield self._chunk(rows)
+                    yield self._rows_frame(rows)
                     rows, size = [], 0
         if rows:
-            yield self._chunk(rows)
+            yield self._rows_frame(rows)
 
-    def _chunk(self, rows: list[tuple[Any, ...]]) -> DataFrame:
+    def _rows_frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
         # Milliseconds become a time in the JVM, whose range of years is larger than Python's.
         made = self.spark.createDataFrame(rows, _RECORDS, verifySchema=False)
         made = made.withColumn("timestamp", F.expr("timestamp_millis(timestamp)"))
@@ -359,7 +362,7 @@ class Reader:
         )
 
 
-def _overflows(page: Any, offset: int) -> bool:
+def _has_overflowing_time(page: Any, offset: int) -> bool:
     """Check that a page has a record at an offset whose time overflows."""
     size = int(page.size())
     at = bisect_left(range(size), offset, key=lambda place: int(page.get(place).offset()))

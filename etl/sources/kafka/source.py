@@ -8,10 +8,10 @@ from ...checkpoints import manifest
 from ...launch.settings import QuerySettings
 from ...launch.sources import KafkaSource
 from ...record.job_run import JobRun
-from ...record.query import Query
+from ...record.ready_query import ReadyQuery
 from ..base import Follower, Leg, Parts, SourceContext, SourceReader
 from ..identity_check import Identity, Ids
-from . import commit_offsets, connection, topic_state, topics
+from . import commit_offsets, connection, topic_state, topic_stream
 from .backfill import read_topic_range
 from .bounded_record_times import with_bounded_times
 from .connection import bound_connection
@@ -26,9 +26,9 @@ class Reader(SourceReader[KafkaSource]):
         reached = connection.with_resolved_brokers(bound_connection(self.source, context.run))
         connection.sign_in(spark, reached)
         watch = topic_state.watch_partitions(spark, self.source, reached)
-        opened = partial(topics.read, spark, self.leg, reached, partitions=context.partitions)
-        fix_end = partial(topic_state.fix_end, spark, self.leg, reached, context.checkpoint)
-        return Leg(opened, watch=watch, fix_end=fix_end)
+        opened = partial(topic_stream.read_topics, spark, self.leg, reached, partitions=context.partitions)
+        determine_end = partial(topic_state.determine_end, spark, self.leg, reached, context.checkpoint)
+        return Leg(opened, watch=watch, determine_end=determine_end)
 
     def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the ids of the cluster and of the topics."""
@@ -44,7 +44,7 @@ class Reader(SourceReader[KafkaSource]):
         }
         return Identity(self.source.position_source(run.job), ask, streams)
 
-    def with_batch_handlers(self, run: JobRun, query: Query, settings: QuerySettings) -> Query:
+    def with_batch_handlers(self, run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
         """Limit record times, whatever producers wrote."""
         return with_bounded_times(run, query, settings)
 

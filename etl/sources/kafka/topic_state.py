@@ -11,7 +11,7 @@ from ...checkpoints.checkpoint import Checkpoint
 from ...launch.connections import Connection
 from ...launch.sources import KafkaSource
 from ...record.errors import LossError, NoAnswerError, StartError
-from ...record.query import Reached
+from ...record.ready_query import IsEndReached
 from ..identity_check import Ids
 from .connection import CachedOptions, admin, connection_options
 
@@ -45,12 +45,12 @@ def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting:
     with admin(spark, connecting, SECONDS) as (client, answer):
         known = answer(client.describeCluster().clusterId())
         ids = {} if known is None else {"cluster": str(known)}
-        for name, described in _described(spark, sources, client, answer).items():
+        for name, described in _describe_topics(spark, sources, client, answer).items():
             ids[f"topic {name}"] = str(described.topicId())
     return {what: known for what, known in ids.items() if known != _NONE}
 
 
-def _described(
+def _describe_topics(
     spark: SparkSession, sources: Sequence[KafkaSource], client: Any, answer: Callable[[Any], Any]
 ) -> dict[str, Any]:
     """Return Kafka's description of each topic that some sources read, by name."""
@@ -89,7 +89,7 @@ def end_offsets(
     with admin(spark, connecting, SECONDS) as (client, answer):
         specs = {
             kafka.common.TopicPartition(name, part.partition()): kafka.clients.admin.OffsetSpec.latest()
-            for name, described in _described(spark, sources, client, answer).items()
+            for name, described in _describe_topics(spark, sources, client, answer).items()
             for part in described.partitions()
             if part.partition() in (only.get(name) or (part.partition(),))
         }
@@ -100,9 +100,9 @@ def end_offsets(
     return offsets
 
 
-def fix_end(
+def determine_end(
     spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, checkpoint: Checkpoint
-) -> Reached:
+) -> IsEndReached:
     """Fix the end of a bounded run at the ends that the topics have now.
 
     Parameters
@@ -183,9 +183,9 @@ def watch_partitions(
         if number > known:
             new = ", ".join(map(str, range(known, number)))
             raise LossError(
-                f"topic {source.topic} has {number} partitions, but the jobs that share it know only {known}: no job "
-                f"reads {new}. Make new lists with `millrace split JOB --env ENV --jobs N`; jobs with `start: "
-                f"earliest` then read {new} from the beginning, and no record lands twice"
+                f"topic {source.topic} has {number} partitions, but the jobs that share it were given only "
+                f"{known}: no job reads {new}. Make new lists with `millrace split JOB --env ENV --jobs N`; "
+                f"jobs with `start: earliest` then read {new} from the beginning, and no record lands twice"
             )
 
     try:

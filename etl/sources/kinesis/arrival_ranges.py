@@ -12,7 +12,7 @@ from datetime import datetime
 from pyspark.sql import functions as F
 
 from ...commits.look_ups import LookUp, older_than
-from ..offsets import any_of
+from ..batch_offsets import any_of
 
 MOST_RANGES = 8
 """Most ranges of a bound: each is a comparison for each row, and another number of them changes the generated code."""

@@ -54,8 +54,9 @@ def _row(stream: str, record: Mapping[str, Any]) -> tuple[Any, ...]:
     number = record["SequenceNumber"]
     if record["Data"].startswith(AGGREGATE):
         raise ValueError(
-            f"stream {stream}, record {number}: it is an aggregate of the Kinesis Producer Library, which only the "
-            "engine's connector can read; add a land query with another name and the time as its start"
+            f"stream {stream}, record {number} is an aggregate of the Kinesis Producer Library, which only "
+            "the engine's connector can read; add a land query with another name, and with the time as its "
+            "start"
         )
     arrived = record["ApproximateArrivalTimestamp"]
     return bytearray(record["Data"]), stream, record["PartitionKey"], number, arrived

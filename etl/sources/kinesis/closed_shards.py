@@ -186,7 +186,7 @@ def _record(message: Any, keys: Sequence[str]) -> tuple[str, bytes]:
     parts = protobuf_wire.values_by_field(message)
     index, data = parts[_KEY_INDEX][-1], parts[_DATA][-1]
     if isinstance(index, bytes) or isinstance(data, int):
-        raise protobuf_wire.WireError("a record of other fields")
+        raise protobuf_wire.WireError("a record of the aggregate has fields of the wrong types")
     return keys[index], data
 
 

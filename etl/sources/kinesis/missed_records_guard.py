@@ -115,20 +115,20 @@ class KinesisGuard(LegGuard):
         """
         self._begun = begun
         since = self.oldest or begun - timedelta(seconds=self.source.retention_seconds)
-        recent: tuple[Steps, ...] = ((self._step(since - SLACK), None),)
+        recent: tuple[Steps, ...] = ((self._step_of_time(since - SLACK), None),)
         if self.steps and self._read_since is not None:
-            likely = ranges_after(self.steps, self.further, self._step(self._read_since - SLACK))
+            likely = ranges_after(self.steps, self.further, self._step_of_time(self._read_since - SLACK))
             if likely != recent:
-                yield arrived_in(self.source.name, likely, self._at)
+                yield arrived_in(self.source.name, likely, self._time_of_step)
                 # While a backlog is read, batches go further than expected: each would look through everything.
                 self.further, self._right = 2 * self.further, 0
         # Full steps: batches with the same bound share Spark's generated code.
-        yield arrived_in(self.source.name, recent, self._at)
+        yield arrived_in(self.source.name, recent, self._time_of_step)
 
-    def _step(self, moment: datetime) -> int:
+    def _step_of_time(self, moment: datetime) -> int:
         return int(moment.timestamp() // self.step_seconds)
 
-    def _at(self, step: int) -> datetime:
+    def _time_of_step(self, step: int) -> datetime:
         return datetime.fromtimestamp(step * self.step_seconds, tz=UTC)
 
     @property
@@ -216,7 +216,10 @@ class KinesisGuard(LegGuard):
         # An engine's connector writes where a batch ends only when it plans the next one, which needs new records.
         rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
         since = min(rest.values()) - SLACK
-        return rest.keys() <= _arrivals(rows.where(F.col("_arrived_at") >= F.lit(since)), rest).keys()
+        return (
+            rest.keys()
+            <= _arrivals_at_positions(rows.where(F.col("_arrived_at") >= F.lit(since)), rest).keys()
+        )
 
     def _begin_of(self, spark: SparkSession, batch: int) -> Positions:
         """Return the positions at the start of a batch."""
@@ -240,8 +243,8 @@ class KinesisGuard(LegGuard):
             raise NoAnswerError(str(error)) from error
         if count != self.shards:
             raise RestartQueryError(
-                f"stream {self.source.stream} now has {count} shards, before {self.shards}; the query starts again by "
-                f"itself, with limits for {count} shards"
+                f"stream {self.source.stream} now has {count} shards (before: {self.shards}); the query "
+                f"restarts by itself with limits for {count} shards"
             )
 
     def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
@@ -256,9 +259,7 @@ class KinesisGuard(LegGuard):
         ]
         wanted += [str(n) for n in range(FEWEST_IN_SET - len(wanted))]
         # As a set: if executors are lost, rows of the look-up are counted more than once.
-        condition = (
-            f"CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN substring_index(_id, '/', 2) END"
-        )
+        condition = f"CASE WHEN _id IN ({', '.join(map(_quote_for_sql, wanted))}) THEN substring_index(_id, '/', 2) END"
         return F.expr(f"size(collect_set({condition}))")
 
     def _check_landed(self, spark: SparkSession, batch_id: int, positions: Mapping[str, str]) -> None:
@@ -272,13 +273,13 @@ class KinesisGuard(LegGuard):
         recent = [] if earlier is None else [rows.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
         missing = dict(positions)
         for looked_up in (*recent, rows):
-            arrivals = _arrivals(looked_up, positions.values())
+            arrivals = _arrivals_at_positions(looked_up, positions.values())
             missing = {k: v for k, v in positions.items() if v not in arrivals}
             if not missing:
                 arrived = {k: arrivals[p] for k, p in positions.items()}
                 self._not_before |= arrived
                 self.oldest = min(arrived.values())
-                self.steps = {self._step(at - SLACK) for at in arrived.values()}
+                self.steps = {self._step_of_time(at - SLACK) for at in arrived.values()}
                 self._read_since = None if earlier is None else earlier - CLOCKS
                 return
         raise missing_records_error(
@@ -297,10 +298,10 @@ class KinesisGuard(LegGuard):
             return {}
         young = threshold + TRIM_MARGIN
         rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
-        arrivals = _arrivals(rows.where(F.col("_arrived_at") < F.lit(young)), unsure.values())
+        arrivals = _arrivals_at_positions(rows.where(F.col("_arrived_at") < F.lit(young)), unsure.values())
         # Shards that did not advance in this run: their times are unknown, and their records may be deleted dead letters.
         strange = {s: p for s, p in unsure.items() if p not in arrivals and s not in self._not_before}
-        anywhere = _arrivals(rows, strange.values()) if strange else {}
+        anywhere = _arrivals_at_positions(rows, strange.values()) if strange else {}
         missing = {s: p for s, p in strange.items() if p not in anywhere}
         arrivals |= anywhere
         self._not_before |= {s: arrivals.get(p, young) for s, p in unsure.items() if s not in missing}
@@ -317,21 +318,21 @@ class KinesisGuard(LegGuard):
                 for shard, first in sorted(trimmed.items())
             )
             raise LossError(
-                f"stream {self.source.stream}: records expired after its retention of {self.source.retention_seconds} "
-                f"s, perhaps unread: {listed}. A new checkpoint (`millrace checkpoint reset`) reads what the stream "
-                "still has, and lands nothing twice"
+                f"stream {self.source.stream}: records are older than its retention of "
+                f"{self.source.retention_seconds} s and were perhaps never read: {listed}. A new checkpoint "
+                "(`millrace checkpoint reset`) reads what the stream still has, and lands nothing twice"
             )
 
 
-def _arrivals(rows: DataFrame, positions: Collection[str]) -> dict[str, datetime]:
+def _arrivals_at_positions(rows: DataFrame, positions: Collection[str]) -> dict[str, datetime]:
     """Return the arrival times of the records at some positions, for those that exist."""
-    wanted = ", ".join(_quoted(position) for position in sorted(positions))
+    wanted = ", ".join(_quote_for_sql(position) for position in sorted(positions))
     arrived = F.expr("min(unix_micros(_arrived_at)) AS at")
     arrivals = rows.where(F.expr(f"_position IN ({wanted})")).groupBy("_position").agg(arrived).collect()
     return {row["_position"]: datetime.fromtimestamp(row["at"] / 1e6, tz=UTC) for row in arrivals}
 
 
-def _quoted(text: str) -> str:
+def _quote_for_sql(text: str) -> str:
     """Quote a text for SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

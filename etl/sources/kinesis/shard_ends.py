@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from ...launch.sources import KinesisSource
 from ...launch.start_position import start_time
 from ...record.errors import StartError
-from ...record.query import Reached
-from ...services.aws import as_start_error
+from ...record.ready_query import IsEndReached
+from ...services.aws_clients import as_start_error
 from . import closed_shards, stream
 from .closed_shards import Shard, ShardRest
 from .missed_records_guard import KinesisGuard
@@ -25,9 +25,9 @@ _FIRST, _WIDER = timedelta(seconds=5), 12
 """A shard is read this far back for its last record, then so many times as far: a busy shard has it among few records."""
 
 
-def fix_end(
+def determine_end(
     spark: SparkSession, source: KinesisSource, endpoint: str | None, guard: KinesisGuard, *, closed: bool
-) -> Reached:
+) -> IsEndReached:
     """Fix the end of a bounded run at the records that the stream holds now.
 
     The API has no number for the end of an open shard, so the last record before now is looked up, by the stream's own clock.
@@ -50,7 +50,8 @@ def fix_end(
     """
     if source.start == "latest":
         raise StartError(
-            f"stream {source.stream}: a bounded run needs a start at `earliest` or a time, not `latest`"
+            f"stream {source.stream}: a job with `run_every` must start at `earliest` or a time, not at "
+            "`latest`"
         )
     with as_start_error(f"stream {source.stream}"):
         kinesis = stream.api_client(source, endpoint)

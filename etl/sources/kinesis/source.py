@@ -44,10 +44,12 @@ class Reader(SourceReader[KinesisSource]):
                 guard.count_shards, guard.shards = count_shards, count_shards()
                 read = stream.with_limits_per_shard(self.source, guard.shards)
             begun = context.checkpoint.has_batches(spark)
-            return stream.read(spark, read, engine=engine, endpoint=endpoint, begun=begun)
+            return stream.read_stream(spark, read, engine=engine, endpoint=endpoint, begun=begun)
 
-        fix_end = partial(shard_ends.fix_end, spark, self.source, endpoint, guard, closed=tails is None)
-        return Leg(opened, guard, fix_end=fix_end)
+        determine_end = partial(
+            shard_ends.determine_end, spark, self.source, endpoint, guard, closed=tails is None
+        )
+        return Leg(opened, guard, determine_end=determine_end)
 
     def identity(self, run: JobRun, query: QuerySettings) -> Identity:
         """Return the time at which the stream was made."""
@@ -61,7 +63,8 @@ class Reader(SourceReader[KinesisSource]):
         """Return the reader of a range by the Kinesis API."""
         if self.source.role is not None:
             raise StartError(
-                f"--backfill {query} --from stream: its stream belongs to another account, and only the engine's "
-                "connector can read it; add a land query with another name and the time as its start"
+                f"--backfill {query} --from stream: the stream belongs to another account, so only the "
+                "engine's connector can read it; add a land query with another name, and with the time as "
+                "its start"
             )
         return read_stream_range(self.source, run.binds.get(ENDPOINT))

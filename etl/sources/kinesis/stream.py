@@ -19,7 +19,7 @@ from ...launch.start_position import start_time
 from ...record import envelope
 from ...record.errors import NoAnswerError, StartError
 from ...services import bundled_boto3
-from ...services.aws import as_start_error, sts_endpoint
+from ...services.aws_clients import as_start_error, sts_endpoint
 from ..identity_check import Ids
 from . import closed_shards
 from .closed_shards import Positions, Records, Shard, ShardRest
@@ -29,7 +29,7 @@ CALLS = 10
 """Shards that are called at once; a shard allows five calls a second (Kinesis service limits)."""
 
 
-def read(
+def read_stream(
     spark: SparkSession,
     source: KinesisSource,
     *,
@@ -61,7 +61,7 @@ def read(
         source = with_consumer_arn(source)
     shards: list[str] = []
     if start_time(source.start) is not None:
-        shards = [shard.id for shard in _listed(source, endpoint, None)]
+        shards = [shard.id for shard in _list_shards(source, endpoint, None)]
     options = engine.kinesis_options(source, endpoint, shards) | engine.credentials(os.environ)
     connector = engine.kinesis_format(spark.version)
     if connector == KINESIS_IN_PYTHON:
@@ -83,10 +83,10 @@ def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = No
     StartError
         The stream cannot be listed: it does not exist, or the role has no permission.
     """
-    return sum(not shard.closed for shard in _listed(source, endpoint, client))
+    return sum(not shard.closed for shard in _list_shards(source, endpoint, client))
 
 
-def _listed(source: KinesisSource, endpoint: str | None, client: Any) -> list[Shard]:
+def _list_shards(source: KinesisSource, endpoint: str | None, client: Any) -> list[Shard]:
     with as_start_error(f"stream {source.stream}"):
         return closed_shards.list_shards(client or api_client(source, endpoint), source.stream)
 
@@ -189,7 +189,8 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
             )
         except kinesis.exceptions.ResourceNotFoundException as error:
             raise StartError(
-                f"stream {source.stream} has no fan-out consumer {source.consumer}: deploy its stack first"
+                f"stream {source.stream} has no fan-out consumer {source.consumer}: deploy the "
+                "environment, which creates it"
             ) from error
     return dataclasses.replace(source, consumer=description["ConsumerDescription"]["ConsumerARN"])
 

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 
-from ...services import aws
+from ...services import aws_clients
 from ...services.backoff import Backoff
 from .closed_shards import ShardRest, list_shards, pages
 
@@ -34,7 +34,7 @@ class StreamReader:
 
     def client(self) -> Any:
         """Make a client."""
-        return aws.client("kinesis", self.region, self.endpoint)
+        return aws_clients.client("kinesis", self.region, self.endpoint)
 
     def now(self, client: Any) -> datetime:
         """Return the time, by the clock of the service.
@@ -44,7 +44,7 @@ class StreamReader:
         SinkError
             The service does not answer.
         """
-        answer = aws.call_until_answered(
+        answer = aws_clients.call_until_answered(
             lambda: client.list_shards(StreamName=self.stream, MaxResults=1), Backoff(self._label)
         )
         # RFC 9110, section 6.6.1.
@@ -53,7 +53,9 @@ class StreamReader:
 
     def shards(self, client: Any) -> list[str]:
         """Return the ids of all shards, including closed ones, which hold the records before a split or merge."""
-        shards = aws.call_until_answered(lambda: list_shards(client, self.stream), Backoff(self._label))
+        shards = aws_clients.call_until_answered(
+            lambda: list_shards(client, self.stream), Backoff(self._label)
+        )
         return [shard.id for shard in shards]
 
     def read_shards(
@@ -82,7 +84,7 @@ class StreamReader:
         backoff = Backoff(self._label)
 
         def patiently(call: Any, **asked: Any) -> Any:
-            answer = aws.call_until_answered(partial(call, **asked), backoff)
+            answer = aws_clients.call_until_answered(partial(call, **asked), backoff)
             backoff.reset_after_write()
             return answer
 

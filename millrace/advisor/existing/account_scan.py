@@ -28,7 +28,7 @@ from millrace.advisor.findings.model import Finding
 from millrace.advisor.logs.application_history import History
 from millrace.advisor.logs.event_log_reader import read
 from millrace.advisor.logs.event_logs import find
-from millrace.config.aws.pages import list_all
+from millrace.config.aws.list_pages import list_all
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing.prices_and_limits import PriceTable, price_regions, prices
 
@@ -116,14 +116,16 @@ def glue_jobs(client: Client, region: str, window: Window, tags: Mapping[str, st
     ClientError
         Jobs may not be listed.
     """
-    glue, table = client("glue"), _table(region)
+    glue, table = client("glue"), _price_table(region)
     named = set(list_all(glue, "list_jobs", "JobNames", Tags=dict(tags))) if tags else None
     for job in list_all(glue, "get_jobs", "Jobs"):
         if job.get("Command", {}).get("Name") == STREAMING and (named is None or job["Name"] in named):
-            yield _glue(glue, job, window, table)
+            yield _scanned_glue_job(glue, job, window, table)
 
 
-def _glue(glue: Any, job: Mapping[str, Any], window: Window, table: PriceTable | None) -> ScannedJob:
+def _scanned_glue_job(
+    glue: Any, job: Mapping[str, Any], window: Window, table: PriceTable | None
+) -> ScannedJob:
     name, version = str(job["Name"]), str(job.get("GlueVersion", ""))
     workers = f"{job['NumberOfWorkers']} {job.get('WorkerType', '')}" if job.get("NumberOfWorkers") else ""
     scanned = ScannedJob("glue", name, f"glue:{name}", version, workers.strip())
@@ -160,7 +162,7 @@ def emr_jobs(client: Client, region: str, window: Window, tags: Mapping[str, str
     ClientError
         Applications may not be listed.
     """
-    emr, table = client("emr-serverless"), _table(region)
+    emr, table = client("emr-serverless"), _price_table(region)
     for listed in list_all(emr, "list_applications", "applications"):
         if str(listed.get("type", "")).lower() != "spark":
             continue
@@ -180,10 +182,10 @@ def emr_jobs(client: Client, region: str, window: Window, tags: Mapping[str, str
             )
             continue
         for name, of in by_name.items():
-            yield _emr(emr, app, name, of, window, table)
+            yield _scanned_emr_job(emr, app, name, of, window, table)
 
 
-def _emr(
+def _scanned_emr_job(
     emr: Any,
     app: Mapping[str, Any],
     name: str,
@@ -269,5 +271,5 @@ def foreign_job(job: ScannedJob, client: Client, region: str) -> ForeignJob:
     return emr_application(client("emr-serverless"), application, region, run)
 
 
-def _table(region: str) -> PriceTable | None:
+def _price_table(region: str) -> PriceTable | None:
     return prices(region) if region in price_regions() else None

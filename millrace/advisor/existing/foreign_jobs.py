@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.logs import events
 from millrace.advisor.logs.event_logs import EventLog, LogLines
-from millrace.config.aws.pages import list_all
+from millrace.config.aws.list_pages import list_all
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_bills, glue_workers
 from millrace.sizing.cost import HOURS, price_name
@@ -84,12 +84,12 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
         There is no job of this name or no such run of it, it may not be read, or it writes no event logs.
     """
     with aws_errors_as_wrong_option(
-        "--glue-job", name, "a Glue job of this account and region that may be read"
+        "--glue-job", name, "a Glue job of this account and region that you have permission to read"
     ):
         job = client.get_job(JobName=name)["Job"]
         runs = [] if run else client.get_job_runs(JobName=name, MaxResults=1).get("JobRuns", [])
     if run:
-        with aws_errors_as_wrong_option("--run", run, f"a run of Glue job {name}"):
+        with aws_errors_as_wrong_option("--run", run, f"the id of a run of Glue job {name}"):
             runs = [client.get_job_run(JobName=name, RunId=run)["JobRun"]]
     ran = runs[0] if runs else {}
     # A run may have been started with other arguments than the job's own.
@@ -103,7 +103,8 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
         raise wrong_option(
             "--glue-job",
             name,
-            "a job with --enable-spark-ui true and --spark-event-logs-path s3://BUCKET/PREFIX",
+            "a job with the arguments --enable-spark-ui true and --spark-event-logs-path "
+            "s3://BUCKET/PREFIX, so that it has event logs",
         )
     workers = ran.get("NumberOfWorkers") or job.get("NumberOfWorkers")
     kind = ran.get("WorkerType") or job.get("WorkerType")
@@ -184,7 +185,7 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
         There is none, it has had no run, it may not be read, or it writes no logs to S3.
     """
     with aws_errors_as_wrong_option(
-        "--emr-app", application, "an EMR Serverless application that may be read"
+        "--emr-app", application, "an EMR Serverless application that you have permission to read"
     ):
         app = client.get_application(applicationId=application)["application"]
         if run is None:
@@ -192,7 +193,7 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
             runs = list(list_all(client, "list_job_runs", "jobRuns", applicationId=application))
             streaming = [each for each in runs if each.get("mode") == "STREAMING"] or runs
             if not streaming:
-                raise wrong_option("--emr-app", application, "an application that has had a job run")
+                raise wrong_option("--emr-app", application, "an application with at least one job run")
             run = max(streaming, key=lambda each: each["createdAt"])["id"]
         job = client.get_job_run(applicationId=application, jobRunId=run)["jobRun"]
     overrides = job.get("configurationOverrides", {})
@@ -201,7 +202,8 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
         raise wrong_option(
             "--emr-app",
             application,
-            "a run whose monitoringConfiguration has s3MonitoringConfiguration.logUri: logs that EMR keeps itself cannot be read",
+            "a run whose monitoringConfiguration has s3MonitoringConfiguration.logUri, because logs in "
+            "EMR's own storage cannot be read",
         )
     settings = emr_spark_settings(app, job)
     arm = app.get("architecture") == "ARM64"
@@ -225,11 +227,11 @@ def log_of(logs: Sequence[EventLog], run: str) -> EventLog | None:
     whole = re.compile(rf"(?<![0-9a-z]){re.escape(run)}(?![0-9a-z_])")
     named = (each for each in logs if whole.search(each.name))
     return next(named, None) or next(
-        (each for each in logs[:LOOKED] if run in _settings(each).values()), None
+        (each for each in logs[:LOOKED] if run in _spark_settings_of_log(each).values()), None
     )
 
 
-def _settings(log: EventLog) -> Mapping[str, str]:
+def _spark_settings_of_log(log: EventLog) -> Mapping[str, str]:
     """Return Spark's settings, which are among a log's first events."""
     for line in itertools.islice(LogLines(log), _FIRST):
         with suppress(ValueError, TypeError):  # a damaged line costs only itself

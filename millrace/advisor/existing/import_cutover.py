@@ -71,7 +71,7 @@ def set_start_position(text: str, imported: Mapping[str, Any]) -> tuple[str, Sta
     Parameters
     ----------
     imported
-        What :func:`millrace.advisor.existing.import_environment.environment` makes of the job today.
+        What :func:`millrace.advisor.existing.import_environment.environment_document` makes of the job today.
 
     Returns
     -------
@@ -93,14 +93,14 @@ def set_start_position(text: str, imported: Mapping[str, Any]) -> tuple[str, Sta
 
 
 def _start_query(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> tuple[str, StartPosition]:
-    node = _query(text, path)
+    node = _query_section(text, path)
     offsets = query.get("kafka", {}).get("start_offsets")
     kafka = node.get("kafka")
     had = kafka.get("start_offsets") if isinstance(kafka, Mapping) else None
     if offsets is None and had is not None:
         raise TakeoverError(
-            f"--logs with the event log of the last run: {'.'.join(path)} has kafka.start_offsets, which only a log "
-            "can replace"
+            f"--logs is missing: {'.'.join(path)} has kafka.start_offsets, which only the event log of the "
+            "last run can replace"
         )
     key, value, before = (
         ("start", query["start"], node.get("start"))
@@ -113,7 +113,7 @@ def _start_query(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> 
             text = remove(text, (*path, "start"))
     except EditError as error:
         raise TakeoverError(
-            f"{key}: {value} below {'.'.join(path)}, which you write by hand: {error}"
+            f"{key}: {value} cannot be written below {'.'.join(path)} ({error}); write it by hand"
         ) from None
     return text, StartPosition(path, key, before, value)
 
@@ -125,7 +125,7 @@ class _AsWritten(SafeConstructor):
 _AsWritten.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
-def loaded(text: str) -> Any:
+def load_yaml(text: str) -> Any:
     """Return what an environment file holds, its times as text; None if it is no YAML."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _AsWritten
@@ -137,7 +137,7 @@ def loaded(text: str) -> Any:
 
 def stream_of(text: str) -> str | None:
     """Return the name of the one stream of an imported file; None if it has several."""
-    document = loaded(text)
+    document = load_yaml(text)
     streams = document.get("streams") if isinstance(document, Mapping) else None
     return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
 
@@ -148,14 +148,14 @@ def fill_open_lines(text: str, imported: Mapping[str, Any]) -> tuple[str, dict[P
     Parameters
     ----------
     imported
-        What :func:`millrace.advisor.existing.import_environment.environment` makes of the job today.
+        What :func:`millrace.advisor.existing.import_environment.environment_document` makes of the job today.
 
     Returns
     -------
     tuple
         The new text, the values that were written, and the lines that are still open, by path.
     """
-    document = loaded(text)
+    document = load_yaml(text)
     filled: dict[Path, Any] = {}
     left: dict[Path, str] = {}
     for path, question in open_lines(document if isinstance(document, Mapping) else {}):
@@ -168,21 +168,23 @@ def fill_open_lines(text: str, imported: Mapping[str, Any]) -> tuple[str, dict[P
         try:
             text = set_value(text, path, value)
         except EditError as error:
-            raise TakeoverError(f"{dotted_path(path)}: {value}, which you write by hand: {error}") from None
+            raise TakeoverError(
+                f"{dotted_path(path)}: {value} cannot be written ({error}); write it by hand"
+            ) from None
         filled[path] = value
     return text, filled, left
 
 
-def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
-    document = loaded(text)
+def _query_section(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
+    document = load_yaml(text)
     for step in path:
         document = document.get(step) if isinstance(document, Mapping) else None
     if not isinstance(document, Mapping):
-        raise TakeoverError(f"a file that still has {'.'.join(path)}")
+        raise TakeoverError(f"a file that still has the key {'.'.join(path)}")
     return document
 
 
-def cut_over(running: RunningJob, imported: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
+def cut_over_steps(running: RunningJob, imported: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
     """Return the steps from the old job to the new one.
 
     With offsets of a Kafka topic the cut-over is exact: the new job starts at the old one's last offsets. Otherwise records

@@ -26,7 +26,7 @@ query follows, each query has half of the SLA for its trigger and the fixed cost
 _SLA_OF_RUNS, _START_AND_WORK, _SHORTEST_PERIOD = (timedelta(minutes=each) for each in (15, 5, 5))
 
 
-def environment(
+def environment_document(
     running: RunningJob,
     *,
     project: str,
@@ -79,11 +79,11 @@ def environment(
         raise wrong_option(
             "SOURCE",
             running.where,
-            f"a job whose Kinesis stream or Kafka topic its Python program names; found: {program.why_not}",
-            "name it with --stream, or with --topic and --brokers",
+            f"a job whose Python program names its Kinesis stream or Kafka topic ({program.why_not})",
+            "name the source with --stream, or with --topic and --brokers",
         )
     job = slug(stable_name(running.where).partition(":")[2])
-    turns = _turns(latency) if all(each.ends for each in program.streams) else {}
+    turns = _bounded_run_keys(latency) if all(each.ends for each in program.streams) else {}
     made: dict[str, Any] = {"project": project, "account": running.account, "region": running.region}
     if running.vpc is not None:
         made["network"] = {"vpc": running.vpc, "subnets": sorted(set(running.subnets))}
@@ -105,14 +105,16 @@ def environment(
             query["trigger"] = format_duration(timedelta(seconds=trigger))
             triggers.append(trigger)
         shards = running.shards.get(str(each.name))
-        limit = _limit(each, shards, twin)
+        limit = _batch_limit(each, shards, twin)
         if limit:
             query["records_per_batch"] = limit
         parts = (
             partitions or shards or (len(offsets) if offsets else None) or (twin.partitions if twin else None)
         )
         if each.kind == "kafka":
-            source = _topic(each, parts, _cluster_name(clusters, _cluster(running, each, cluster, secret)))
+            source = _topic_section(
+                each, parts, _cluster_name(clusters, _cluster_section(running, each, cluster, secret))
+            )
             kafka: dict[str, Any] = {"partitions": list(each.partitions)} if each.partitions else {}
             if offsets:
                 kafka["start_offsets"] = dict(sorted(offsets.items()))
@@ -124,14 +126,17 @@ def environment(
             )
         if not offsets or each.kind != "kafka":
             query["start"] = start
-        streams[stream] = source | {"traffic": _traffic(rate, record_size, twin)}
+        streams[stream] = source | {"traffic": _traffic_section(rate, record_size, twin)}
         queries[f"land-{stream}"] = query
     if clusters:
         made["kafka"] = clusters
     landed = [query["table"] for query in queries.values()]
     queries |= derive_queries(program.written, job, landed)
-    sla = turns or _latency(latency, max(triggers), chained=bool(program.written))
-    made |= {"streams": streams, "jobs": {job: dict(running.job) | sla | _speed(twin) | {"queries": queries}}}
+    sla = turns or _latency_keys(latency, max(triggers), chained=bool(program.written))
+    made |= {
+        "streams": streams,
+        "jobs": {job: dict(running.job) | sla | _rate_keys(twin) | {"queries": queries}},
+    }
     return made
 
 
@@ -143,7 +148,7 @@ def _cluster_name(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:
     return name
 
 
-def _topic(program: ProgramSettings, parts: int | None, cluster: str) -> dict[str, Any]:
+def _topic_section(program: ProgramSettings, parts: int | None, cluster: str) -> dict[str, Any]:
     return {
         "kind": "kafka",
         "cluster": cluster,
@@ -162,7 +167,7 @@ def open_lines(section: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Pa
             yield (*path, key), value
 
 
-def _traffic(rate: float | None, record_size: str, twin: QueryTwin | None) -> dict[str, Any]:
+def _traffic_section(rate: float | None, record_size: str, twin: QueryTwin | None) -> dict[str, Any]:
     pace = rate if rate is not None or twin is None else twin.records_per_second
     if pace is None:
         missing = open_value("records a second, as no event log shows them; give it with --rate N")
@@ -171,7 +176,7 @@ def _traffic(rate: float | None, record_size: str, twin: QueryTwin | None) -> di
     return traffic if rate is not None else traffic | {"basis": "measured"}
 
 
-def _latency(latency: str | None, trigger: float | None, *, chained: bool) -> dict[str, Any]:
+def _latency_keys(latency: str | None, trigger: float | None, *, chained: bool) -> dict[str, Any]:
     """Return the SLA where the default is too short for the trigger of today."""
     default: timedelta = JobBase.model_fields["latency"].default
     needed = (_WITH_DERIVE if chained else _LATENCY_PER_TRIGGER) * timedelta(seconds=trigger or 0.0)
@@ -180,7 +185,7 @@ def _latency(latency: str | None, trigger: float | None, *, chained: bool) -> di
     return {"latency": latency or format_duration(needed)}
 
 
-def _turns(latency: str | None) -> dict[str, Any]:
+def _bounded_run_keys(latency: str | None) -> dict[str, Any]:
     """Return the keys of a job whose runs end; none if its SLA leaves no time for runs."""
     try:
         sla = _SLA_OF_RUNS if latency is None else parse_duration(latency)
@@ -192,7 +197,7 @@ def _turns(latency: str | None) -> dict[str, Any]:
     return {"latency": latency or format_duration(sla), "run_every": format_duration(period)}
 
 
-def _cluster(
+def _cluster_section(
     running: RunningJob, program: ProgramSettings, cluster: str | None, secret: str | None
 ) -> dict[str, Any]:
     servers = servers_of(program)
@@ -220,7 +225,7 @@ def _cluster(
     return made
 
 
-def _speed(twin: QueryTwin | None) -> dict[str, Any]:
+def _rate_keys(twin: QueryTwin | None) -> dict[str, Any]:
     """Return the measured speed of the log; without a log the plan takes its default."""
     if twin is None:
         return {}
@@ -236,7 +241,7 @@ def _speed(twin: QueryTwin | None) -> dict[str, Any]:
     }
 
 
-def _limit(program: ProgramSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
+def _batch_limit(program: ProgramSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
     """Return the limit of a batch: Kinesis connectors have one for each shard."""
     whole = program.first_option("maxOffsetsPerTrigger")
     if whole is not None and whole.isdecimal():

@@ -61,7 +61,7 @@ def figures_of(history: History, log: str, running: RunningJob) -> ImportLog:
     if program.also:
         several = "nothing is taken from the log of several streams: give --rate and --partitions, or import each by its name"
         return ImportLog(None, None, (several,))
-    queries = [each for each in history.queries if each.batches and _reads(each, program)]
+    queries = [each for each in history.queries if each.batches and _reads_stream(each, program)]
     if not queries:
         described = {one.description for each in history.queries for one in _last_sources(each)}
         allowed = f"a log with a batch that reads {program.name}; its batches read {', '.join(sorted(described)) or 'nothing'}"
@@ -82,7 +82,7 @@ def figures_of(history: History, log: str, running: RunningJob) -> ImportLog:
     ended = datetime.fromtimestamp(query.batches[-1].ended, UTC).isoformat(timespec="seconds")
     return ImportLog(
         fitted,
-        _offsets(query, program.name),
+        _offsets_of_topic(query, program.name),
         (f"offsets of batch {query.batches[-1].id}, which ended at {ended}",),
     )
 
@@ -95,14 +95,16 @@ def _own_log(place: str, logs: Sequence[EventLog], running: RunningJob) -> Event
             raise wrong_option(
                 "--logs",
                 place,
-                f"the log of run {running.run}, the latest of {running.where}; no log there names it",
+                f"the event log of run {running.run}, the latest of {running.where}; no log in this "
+                "place belongs to that run",
             )
         return own
     if len(logs) > 1:
         raise wrong_option(
             "--logs",
             place,
-            f"one log, as {running.where} has no run that tells which of {len(logs)} is its own",
+            f"a place with one event log: {running.where} has no run, so it is unknown which of the "
+            f"{len(logs)} logs belongs to it",
         )
     return logs[0]
 
@@ -111,7 +113,7 @@ def _last_sources(query: Query) -> Sequence[Source]:
     return query.batches[-1].sources if query.batches else ()
 
 
-def _reads(query: Query, program: ProgramSettings) -> bool:
+def _reads_stream(query: Query, program: ProgramSettings) -> bool:
     """Return whether a query reads a stream of exactly this name."""
     name = str(program.name).rpartition("/")[2]
     if program.kind == "kafka":
@@ -121,7 +123,7 @@ def _reads(query: Query, program: ProgramSettings) -> bool:
     return any(whole.search(each.description) for each in _last_sources(query))
 
 
-def _offsets(query: Query, topic: str) -> dict[int, int]:
+def _offsets_of_topic(query: Query, topic: str) -> dict[int, int]:
     return {
         int(key.rpartition(":")[2]): at
         for each in query.batches[-1].sources

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millrace.advisor.programs.streams import FORMAT, SINK, Query, Source
+from millrace.advisor.programs.program_streams import FORMAT, SINK, Query, Source
 from millrace.config.document.secrets import censor, is_secret_key
 
 if TYPE_CHECKING:
@@ -98,22 +98,22 @@ def written_queries(
             continue
         named = None if node is None or isinstance(node, ast.Lambda) else node.name
         name = (
-            re.sub(r"[^a-z0-9]+", "_", _snake(named or f"{sink or 'query'}_{query.line}")).strip("_")
+            re.sub(r"[^a-z0-9]+", "_", _snake_case(named or f"{sink or 'query'}_{query.line}")).strip("_")
             or "write"
         )
         if name in found and found[name].reads != reads:  # the same lines for another stream
             name = f"{name}_{reads[0] + 1}"
-        text = "" if node is None else _lines(program, node.lineno, node.end_lineno or node.lineno)
+        text = "" if node is None else _program_lines(program, node.lineno, node.end_lineno or node.lineno)
         line = query.line if node is None else node.lineno
         found.setdefault(name, ProgramQuery(name, line, sink, text, reads))
     return tuple(found.values())
 
 
-def _snake(name: str) -> str:
+def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _lines(program: str, first: int, last: int) -> str:
+def _program_lines(program: str, first: int, last: int) -> str:
     lines = program.split("\n")[first - 1 : min(last, first + _LONGEST - 1)]
     shown = ("(this line may hold a secret)" if _may_hold_secret(each) else each for each in lines)
     return textwrap.dedent("\n".join(shown))

@@ -27,10 +27,10 @@ from millrace.advisor.existing.foreign_jobs import (
     emr_spark_settings,
     parse_spark_conf,
 )
-from millrace.advisor.existing.job_program import NO_ANSWERS, Answers, ProgramSettings, read
+from millrace.advisor.existing.job_program import NO_ANSWERS, Answers, ProgramSettings, read_program_settings
 from millrace.advisor.existing.stream_candidates import RefusedError
-from millrace.advisor.programs.library import Launch
-from millrace.advisor.programs.streams import LONGEST
+from millrace.advisor.programs.library_functions import Launch
+from millrace.advisor.programs.program_streams import LONGEST
 from millrace.config.checks.jobs import FIXED_IN_CORE, is_owned
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
@@ -88,7 +88,9 @@ class _GlueCatalog:
         try:
             table = self._client("glue").get_table(DatabaseName=database, Name=name)["Table"]
         except (ClientError, BotoCoreError) as error:
-            raise RefusedError(f"table {database}.{name} of the Data Catalog ({error})") from error
+            raise RefusedError(
+                f"table {database}.{name} of the Data Catalog cannot be read ({error})"
+            ) from error
         storage = table.get("StorageDescriptor", {})
         properties = {**table.get("Parameters", {}), **storage.get("Parameters", {})}
         return properties | ({"location": storage["Location"]} if storage.get("Location") else {})
@@ -110,13 +112,13 @@ def _latest_run(client: Any, name: str) -> Mapping[str, Any]:
         return {}
 
 
-def _variables(arguments: Mapping[str, str]) -> dict[str, str]:
+def _environment_variables(arguments: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a Glue job's driver (``--customer-driver-env-vars``)."""
     pairs = (each.partition("=") for each in arguments.get("--customer-driver-env-vars", "").split(","))
     return {name.strip(): value.strip('"') for name, _, value in pairs if name.strip()}
 
 
-def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) -> RunningJob:
+def import_glue_job(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) -> RunningJob:
     """Look up a Glue job.
 
     Raises
@@ -126,7 +128,7 @@ def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) 
     """
     where = f"glue:{name}"
     with aws_errors_as_wrong_option(
-        "SOURCE", where, "a Glue job of this account and region that may be read"
+        "SOURCE", where, "a Glue job of this account and region that you have permission to read"
     ):
         job = client("glue").get_job(JobName=name)["Job"]
         account = client("sts").get_caller_identity()["Account"]
@@ -138,16 +140,18 @@ def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) 
             **job.get("NonOverridableArguments", {}),
         }
         launch = Launch(
-            tuple(word for each in arguments.items() for word in each), _variables(arguments), ordered=False
+            tuple(word for each in arguments.items() for word in each),
+            _environment_variables(arguments),
+            ordered=False,
         )
-        text = _program(client, str(job["Command"].get("ScriptLocation", "")))
-        program = read(text, launch, answers, _GlueCatalog(client))
+        text = _download_program(client, str(job["Command"].get("ScriptLocation", "")))
+        program = read_program_settings(text, launch, answers, _GlueCatalog(client))
         subnets = [
             subnet
             for each in job.get("Connections", {}).get("Connections", ())
             if (subnet := _subnet(client, each)) is not None
         ]
-    version, notes = _accepted(GlueJob, str(job.get("GlueVersion", "")))
+    version, notes = _supported_version(GlueJob, str(job.get("GlueVersion", "")))
     pinned: dict[str, Any] = {"engine": "glue", "version": version}
     if job.get("WorkerType"):
         pinned["worker"] = job["WorkerType"]
@@ -163,13 +167,13 @@ def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) 
     role = str(job.get("Role", ""))
     pinned["role"] = role if role.startswith("arn:") else f"arn:aws:iam::{account}:role/{role}"
     spark = parse_spark_conf(job.get("DefaultArguments", {}).get("--conf", ""), first=True)
-    return _placed(
+    return _with_network_and_shards(
         client,
         RunningJob(
             where,
             account,
             region,
-            pinned | _spark(spark, notes),
+            pinned | _spark_keys(spark, notes),
             program,
             tuple(subnets),
             notes=tuple(notes),
@@ -181,7 +185,9 @@ def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) 
 _DRIVER = "spark.emr-serverless.driverEnv."
 
 
-def emr(client: Client, application: str, run: str, region: str, answers: Answers = NO_ANSWERS) -> RunningJob:
+def import_emr_job(
+    client: Client, application: str, run: str, region: str, answers: Answers = NO_ANSWERS
+) -> RunningJob:
     """Look up a job run of an EMR Serverless application.
 
     Raises
@@ -191,7 +197,7 @@ def emr(client: Client, application: str, run: str, region: str, answers: Answer
     """
     where = f"emr:{application}/{run}"
     with aws_errors_as_wrong_option(
-        "SOURCE", where, "an EMR Serverless application and a run of it that may be read"
+        "SOURCE", where, "an EMR Serverless application and one of its runs that you have permission to read"
     ):
         app = client("emr-serverless").get_application(applicationId=application)["application"]
         job = client("emr-serverless").get_job_run(applicationId=application, jobRunId=run)["jobRun"]
@@ -202,10 +208,10 @@ def emr(client: Client, application: str, run: str, region: str, answers: Answer
             key.removeprefix(_DRIVER): value for key, value in settings.items() if key.startswith(_DRIVER)
         }
         launch = Launch(tuple(map(str, submit.get("entryPointArguments", ()))), variables)
-        text = _program(client, str(submit.get("entryPoint", "")))
-        program = read(text, launch, answers, _GlueCatalog(client))
-    version, notes = _accepted(EmrJob, str(app.get("releaseLabel", "")))
-    worker, more = _worker(settings)
+        text = _download_program(client, str(submit.get("entryPoint", "")))
+        program = read_program_settings(text, launch, answers, _GlueCatalog(client))
+    version, notes = _supported_version(EmrJob, str(app.get("releaseLabel", "")))
+    worker, more = _emr_worker(settings)
     pinned: dict[str, Any] = {
         "engine": "emr",
         "version": version,
@@ -222,13 +228,13 @@ def emr(client: Client, application: str, run: str, region: str, answers: Answer
     if attempts:
         pinned["retries_per_hour"] = min(10, int(attempts))
     subnets = tuple((app.get("networkConfiguration") or {}).get("subnetIds", ()))
-    return _placed(
+    return _with_network_and_shards(
         client,
         RunningJob(
             where,
             account,
             region,
-            pinned | _spark(settings, more),
+            pinned | _spark_keys(settings, more),
             program,
             subnets,
             notes=(*notes, *more),
@@ -237,11 +243,13 @@ def emr(client: Client, application: str, run: str, region: str, answers: Answer
     )
 
 
-def _placed(client: Client, running: RunningJob) -> RunningJob:
+def _with_network_and_shards(client: Client, running: RunningJob) -> RunningJob:
     """Add the network of the subnets, the shards of the stream and the cluster."""
     vpc, shards, notes = None, dict[str, int](), running.notes + running.program.notes
     cluster = NOT_ASKED
-    with aws_errors_as_wrong_option("SOURCE", running.where, "subnets and a stream that may be described"):
+    with aws_errors_as_wrong_option(
+        "SOURCE", running.where, "a job whose subnets and stream you have permission to describe"
+    ):
         if running.subnets:
             answer = client("ec2").describe_subnets(SubnetIds=list(running.subnets))["Subnets"]
             if len({each["AvailabilityZone"] for each in answer}) > 1:
@@ -257,13 +265,13 @@ def _placed(client: Client, running: RunningJob) -> RunningJob:
                 with suppress(ClientError):  # a stream of another account; the shards stay open
                     answer = client("kinesis").describe_stream_summary(**argument)
                     shards[stream.name] = answer["StreamDescriptionSummary"]["OpenShardCount"]
-                notes += _elsewhere(stream, running.region)
+                notes += _other_region_note(stream, running.region)
             elif cluster.arn is None and authentication_of(stream).kind == "iam":
                 cluster = cluster_of(client, servers_of(stream))
     return replace(running, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
 
 
-def _program(client: Client, place: str) -> str:
+def _download_program(client: Client, place: str) -> str:
     bucket, _, key = place.removeprefix("s3://").partition("/")
     if not key or not place.startswith("s3://"):
         return ""
@@ -272,7 +280,7 @@ def _program(client: Client, place: str) -> str:
     return body.decode("utf-8", errors="replace")
 
 
-def _elsewhere(program: ProgramSettings, ours: str) -> tuple[str, ...]:
+def _other_region_note(program: ProgramSettings, ours: str) -> tuple[str, ...]:
     """Return a note on a stream that is named without its ARN and is in another region."""
     place = (
         program.first_option("kinesis.region", "region", "awsRegion", "kinesis.endpointUrl", "endpointUrl")
@@ -290,7 +298,7 @@ def _subnet(client: Client, connection: str) -> str | None:
     return None if subnet is None else str(subnet)
 
 
-def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[str]]:
+def _supported_version(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[str]]:
     """Return the version, or the oldest that Millrace runs on, which is a change."""
     known = list(model.spark_versions)
     with contextlib.suppress(KeyError):
@@ -301,7 +309,7 @@ def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[st
     ]
 
 
-def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _emr_worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Return EMR's worker for an executor: heap and overhead, rounded up to a size that EMR has."""
     cores_text = settings.get("spark.executor.cores", "4")
     cores = int(cores_text) if COUNT.fullmatch(cores_text) else 0
@@ -325,7 +333,7 @@ def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     return {"vcpu": cores, "memory": f"{memory}GiB", "disk": f"{min(disk, EMR_DISK_GIB[1])}GiB"}, notes
 
 
-def _spark(settings: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
+def _spark_keys(settings: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
     """Return the job's own settings of Spark SQL, and note the others that Millrace does not derive from the plan."""
     left_over = {
         key: value for key, value in settings.items() if key.startswith("spark.sql.") and not is_owned(key)

@@ -16,15 +16,15 @@ from millrace.advisor.existing.stream_candidates import (
     Kind,
     StreamName,
     candidate_of,
-    in_words,
-    question,
+    names_in_words,
+    question_for_names,
     several_streams,
 )
-from millrace.advisor.programs.intervals import interval_seconds
-from millrace.advisor.programs.library import Launch
-from millrace.advisor.programs.streams import FORMAT, GLUE, TRIGGER, Program, Query, Source
-from millrace.advisor.programs.streams import read as read_program
-from millrace.advisor.programs.values import Table, Unknown, Values
+from millrace.advisor.programs.library_functions import Launch
+from millrace.advisor.programs.possible_values import Table, Unknown, Values
+from millrace.advisor.programs.program_streams import FORMAT, GLUE, TRIGGER, Program, Query, Source
+from millrace.advisor.programs.program_streams import read_program as read_program
+from millrace.advisor.programs.trigger_interval import trigger_interval_seconds
 from millrace.config.document.problems import wrong_option
 
 _LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
@@ -102,7 +102,7 @@ class ProgramSettings:
         return next((self.options[each.lower()] for each in names if each.lower() in self.options), None)
 
 
-def read(
+def read_program_settings(
     text: str,
     launch: Launch | Mapping[str, str],
     answers: Answers = NO_ANSWERS,
@@ -129,7 +129,7 @@ def read(
     Examples
     --------
     >>> text = "args = getResolvedOptions(sys.argv, ['TOPIC'])\ns.readStream.format('kafka').option('subscribe', args['TOPIC']).load()"
-    >>> read(text, {"TOPIC": "orders"}).name
+    >>> read_program_settings(text, {"TOPIC": "orders"}).name
     'orders'
     """
     if not isinstance(launch, Launch):
@@ -169,7 +169,7 @@ class _Choice:
         )
         chosen = [each for each in self.candidates if kind is None or each.kind in (None, kind)]
         if wanted is not None and kind is not None:
-            chosen = self._named(chosen, wanted, kind)
+            chosen = self._candidates_for(chosen, wanted, kind)
             same = [one for each in chosen for one in each.names if one.name == wanted]
             streams = [(same[0] if same else StreamName(wanted, 0), chosen)]
         elif not self.program.doubtful:
@@ -181,26 +181,26 @@ class _Choice:
             kind = kind or (kinds.pop() if len(kinds) == 1 else None)
             if kind is None:
                 return ProgramSettings(None, None, {}, None, why_not=self._why_not(chosen))
-            streams = streams or [(self._only(chosen, kind), chosen)]
+            streams = streams or [(self._only_name(chosen, kind), chosen)]
         if not chosen:
             self.notes.append(f"{self._why_not(chosen)}: this file has only what the options give")
         self.notes += [
-            f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
+            f"line {each.source.line} reads {names_in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
             for each in self.others
             if GLUE not in each.options  # by Glue, what is no stream is a table that is joined
         ]
-        written = self._written([[each.source for each in by] for _, by in streams])
+        written = self._derivable_queries([[each.source for each in by] for _, by in streams])
         first, *also = [self._stream(kind, name, by) for name, by in streams]
         notes = tuple(dict.fromkeys(self.notes))
         return replace(first, notes=notes, written=written, also=tuple(also))
 
     def _stream(self, kind: Kind | None, name: StreamName, chosen: Sequence[Candidate]) -> ProgramSettings:
         kind = kind or chosen[0].kind or "kafka"
-        options = self._options(chosen, kind)
+        options = self._common_options(chosen, kind)
         if options.get("kinesis.consumertype", "").lower() == "subscribetoshard":
             self.notes.append("it reads by enhanced fan-out: fan_out: true in the land query keeps that")
         self.ends = False
-        trigger = self._trigger([each.source for each in chosen])
+        trigger = self._shortest_trigger([each.source for each in chosen])
         settings = ProgramSettings(
             kind,
             name.name,
@@ -215,7 +215,7 @@ class _Choice:
         self.open, self.by_port = {}, False
         return settings
 
-    def _written(self, streams: Sequence[Sequence[Source]]) -> tuple[ProgramQuery, ...]:
+    def _derivable_queries(self, streams: Sequence[Sequence[Source]]) -> tuple[ProgramQuery, ...]:
         """Return the queries whose rows are to be derived, and note these, those that only land, and those that print."""
         queries = [
             each
@@ -260,13 +260,13 @@ class _Choice:
         if self.program.why_not:
             return self.program.why_not
         if chosen:
-            return question([one for each in chosen for one in each.names])
+            return question_for_names([one for each in chosen for one in each.names])
         outside = next((each.line for each in self.program.queries if not each.sources), None)
         if outside is not None:
             return f"line {outside} writes a stream that is read outside this program"
         if self.others:
             return "; ".join(
-                f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'a table that is no stream'}"
+                f"line {each.source.line} reads {names_in_words(each.options.get(FORMAT, ())) or 'a table that is no stream'}"
                 for each in self.others
             )
         if read := re.search(r"^[^#\n]*\.\s*(readStream|create_data_frame)\b", self.text, re.MULTILINE):
@@ -274,7 +274,7 @@ class _Choice:
             return f"a run with the job's arguments does not reach its {read[1]} in line {line}"
         return "no readStream and no create_data_frame in it"
 
-    def _named(self, candidates: list[Candidate], chosen: str, kind: Kind) -> list[Candidate]:
+    def _candidates_for(self, candidates: list[Candidate], chosen: str, kind: Kind) -> list[Candidate]:
         """Return the candidates that read a stream, or that may read it."""
 
         def reads(name: str | None) -> bool:
@@ -285,23 +285,27 @@ class _Choice:
         known_ones = [one for each in candidates for one in each.names if one.name is not None]
         if candidates and not matches:
             raise wrong_option(
-                _ASKED[kind], chosen, f"a stream that the program reads: {question(known_ones)}"
+                _ASKED[kind],
+                chosen,
+                f"a stream that the program reads, one of {question_for_names(known_ones)}",
             )
         left = [one for one in known_ones if same and not reads(one.name)]
         if left:
-            self.notes.append(f"it reads other streams too, which are not in this file: {question(left)}")
+            self.notes.append(
+                f"it reads other streams too, which are not in this file: {question_for_names(left)}"
+            )
         return matches
 
-    def _only(self, candidates: Sequence[Candidate], kind: Kind) -> StreamName:
+    def _only_name(self, candidates: Sequence[Candidate], kind: Kind) -> StreamName:
         names = [one for each in candidates for one in each.names]
         distinct = {(one.name, one.pattern, one.partitions): one for one in reversed(names)}
         if len(distinct) == 1 and names[0].name is not None:
             return names[0]
         what = "the program reads several" if len(names) > 1 else "the program does not name it"
-        self.open["name"] = f"{what}: {question(names)}; give it with {_ASKED[kind]} NAME"
+        self.open["name"] = f"{what}: {question_for_names(names)}; give it with {_ASKED[kind]} NAME"
         return StreamName(None, names[0].line if names else 0)
 
-    def _options(self, candidates: Sequence[Candidate], kind: Kind) -> dict[str, str]:
+    def _common_options(self, candidates: Sequence[Candidate], kind: Kind) -> dict[str, str]:
         """Return the options that have one value in all candidates, and ask for the brokers."""
         table: Table | None = None
         for each in candidates:
@@ -317,9 +321,9 @@ class _Choice:
             elif certain or lost:
                 unclear[key] = values
         if kind == "kafka":
-            self._brokers(options, unclear, candidates)
+            self._set_brokers(options, unclear, candidates)
             security = [
-                f"{key} is {in_words(values)}"
+                f"{key} is {names_in_words(values)}"
                 for key, values in unclear.items()
                 if key.removeprefix("kafka.") in _SECURITY
             ]
@@ -331,10 +335,10 @@ class _Choice:
                     "from the brokers' port"
                 )
                 self.by_port = True
-        self._limit(options, unclear)
+        self._set_limit(options, unclear)
         return options
 
-    def _brokers(
+    def _set_brokers(
         self, options: dict[str, str], unclear: Mapping[str, Values], candidates: Sequence[Candidate]
     ) -> None:
         if self.answers.brokers:
@@ -346,19 +350,21 @@ class _Choice:
         for each in _BROKERS:
             options.pop(each, None)
         why = f"{addresses} is not HOST:PORT" if addresses else ""
-        why = why or next((f"{key} is {in_words(unclear[key])}" for key in _BROKERS if key in unclear), "")
+        why = why or next(
+            (f"{key} is {names_in_words(unclear[key])}" for key in _BROKERS if key in unclear), ""
+        )
         why = why or next((each.refused or each.source.more for each in candidates), "") or "not named"
         line = candidates[0].source.line if candidates else 0
         self.open["brokers"] = f"line {line}: {why}; give them with --brokers HOST:PORT,..."
 
-    def _limit(self, options: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
+    def _set_limit(self, options: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
         for key in (each.lower() for each in _LIMIT):
             if key in unclear:
-                self.notes.append(f"its limit {key} is {in_words(unclear[key])}: {_INSTEAD}")
+                self.notes.append(f"its limit {key} is {names_in_words(unclear[key])}: {_INSTEAD}")
             elif key in options and not options[key].isdecimal():
                 self.notes.append(f"its limit {options[key]} is no number: {_INSTEAD}")
 
-    def _trigger(self, sources: Sequence[Source]) -> float | None:
+    def _shortest_trigger(self, sources: Sequence[Source]) -> float | None:
         """Return the trigger of the queries that read the sources; the shortest of several."""
         triggers: dict[float, str] = {}
         for query in self.program.queries:
@@ -386,7 +392,7 @@ class _Choice:
             if isinstance(each.value, Unknown):
                 self.notes.append(f"line {line}: its trigger is {each.value.origin}: {_INSTEAD}")
                 continue
-            seconds = None if each.value is None else interval_seconds(str(each.value))
+            seconds = None if each.value is None else trigger_interval_seconds(str(each.value))
             if seconds:
                 triggers[seconds] = f"{each.value} (line {line})"
             elif seconds == 0:

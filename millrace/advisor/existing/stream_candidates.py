@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from millrace.advisor.programs.streams import CATALOG, FORMAT, Source
-from millrace.advisor.programs.values import Alternative, Unknown, Values, known_value
+from millrace.advisor.programs.possible_values import Alternative, Unknown, Values, known_value
+from millrace.advisor.programs.program_streams import CATALOG, FORMAT, Source
 
 Kind = Literal["kinesis", "kafka"]
 
@@ -75,10 +75,10 @@ class Candidate:
         kind = self.kind or "kafka"
         key = next((each for each in NAMES[kind] if each.lower() in self.options), "")
         names = [
-            _checked(one, kind)
+            _name_or_question(one, kind)
             for each in self.options.get(key.lower(), ())
             if each.value is not None
-            for one in _names(key, each, self.source.line)
+            for one in _names_of_option(key, each, self.source.line)
         ]
         missing = self.refused or self.source.more or "not named"
         return names or [StreamName(None, self.source.line, missing)]
@@ -91,18 +91,18 @@ _VALID: Mapping[Kind, str] = {
 SERVERS = r"[^\s<>:,]+:\d{1,5}(,\s*[^\s<>:,]+:\d{1,5})*"
 
 
-def _checked(name: StreamName, kind: Kind) -> StreamName:
+def _name_or_question(name: StreamName, kind: Kind) -> StreamName:
     """Return a name, or a question where no stream can have it: a sample's own gap."""
     if name.name is None or name.pattern or re.fullmatch(_VALID[kind], name.name):
         return name
     return StreamName(None, name.line, f"{name.name}, which is no name of a stream or topic")
 
 
-def _names(key: str, of: Alternative, at: int) -> list[StreamName]:
-    line = of.line or at
-    if isinstance(of.value, Unknown):
-        return [StreamName(None, line, f"{key} is {of.value.origin}")]
-    text = str(of.value)
+def _names_of_option(key: str, option: Alternative, at: int) -> list[StreamName]:
+    line = option.line or at
+    if isinstance(option.value, Unknown):
+        return [StreamName(None, line, f"{key} is {option.value.origin}")]
+    text = str(option.value)
     if key == "assign":
         try:
             assigned = json.loads(text)
@@ -138,31 +138,36 @@ def candidate_of(source: Source, catalog: DataCatalog | None) -> Candidate:
     refused = ""
     try:
         if CATALOG in options:
-            database, name = (_one(options.get(key, ())) for key in ("database", "table_name"))
-            options = _at(source.line, _required(catalog).table(database, name)) | options
+            database, name = (_single_value(options.get(key, ())) for key in ("database", "table_name"))
+            options = _values_at_line(source.line, _required(catalog).table(database, name)) | options
         if "connectionname" in options:
             options = (
-                _at(source.line, _connection(_required(catalog).connection(_one(options["connectionname"]))))
+                _values_at_line(
+                    source.line,
+                    _connection(_required(catalog).connection(_single_value(options["connectionname"]))),
+                )
                 | options
             )
     except RefusedError as error:
         refused = str(error)
-    return Candidate(source, _kind(options), options, refused)
+    return Candidate(source, _kind_of_options(options), options, refused)
 
 
 def _required(catalog: DataCatalog | None) -> DataCatalog:
     if catalog is None:
-        raise RefusedError("the Data Catalog, which is not asked")
+        raise RefusedError(
+            "the stream is named in a table of the Data Catalog, which this command does not read"
+        )
     return catalog
 
 
-def _one(values: Values) -> str:
+def _single_value(values: Values) -> str:
     if len(values) != 1 or isinstance(values[0].value, Unknown):
-        raise RefusedError(in_words(values) or "not named")
+        raise RefusedError(names_in_words(values) or "not named")
     return str(values[0].value)
 
 
-def _at(line: int, options: Mapping[str, str]) -> dict[str, Values]:
+def _values_at_line(line: int, options: Mapping[str, str]) -> dict[str, Values]:
     return {key.lower(): known_value(value, line) for key, value in options.items()}
 
 
@@ -173,7 +178,7 @@ def _connection(properties: Mapping[str, str]) -> dict[str, str]:
     return options | {"kafka.security.protocol": "SASL_SSL" if sasl else "SSL" if secured else "PLAINTEXT"}
 
 
-def _kind(options: Mapping[str, Values]) -> Kind | None:
+def _kind_of_options(options: Mapping[str, Values]) -> Kind | None:
     formats = [
         str(each.value).lower()
         for key in ("typeofdata", FORMAT)
@@ -189,7 +194,7 @@ def _kind(options: Mapping[str, Values]) -> Kind | None:
     return next((kind for kind in kinds if any(key.lower() in options for key in NAMES[kind][:-1])), None)
 
 
-def in_words(values: Values) -> str:
+def names_in_words(values: Values) -> str:
     """Return what values are, each with its line."""
     texts = [
         (each.value.origin if isinstance(each.value, Unknown) else str(each.value))
@@ -200,7 +205,7 @@ def in_words(values: Values) -> str:
     return " or ".join(dict.fromkeys(texts))
 
 
-def question(names: Iterable[StreamName]) -> str:
+def question_for_names(names: Iterable[StreamName]) -> str:
     """Return names to choose from, each with its line."""
     return ", or ".join(
         dict.fromkeys(

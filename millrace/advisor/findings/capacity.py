@@ -10,7 +10,7 @@ import numpy as np
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Flags, Floats
-from millrace.advisor.logs.observed import left_behind
+from millrace.advisor.logs.query_observations import left_behind
 from millrace.advisor.logs.statistics import Estimate, median, slope
 
 HIT = 0.8
@@ -46,12 +46,12 @@ _EVEN_SOURCES = ("ratestream", "ratepermicrobatch", "rate per micro")
 def find(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's limit, its first batch and its empty batches."""
     if view.has_enough_batches:
-        yield from _limit(view)
+        yield from _limit_finding(view)
         yield from _unstable_start(view)
-    yield from _empty(view)
+    yield from _empty_batches(view)
 
 
-def hits(view: QueryView) -> Flags | None:
+def batches_at_limit(view: QueryView) -> Flags | None:
     """Tell which settled batches ended at their limit; ``None`` where the limit does not end batch after batch."""
     if not view.has_enough_batches:
         return None
@@ -64,18 +64,18 @@ def hits(view: QueryView) -> Flags | None:
     return same if same[-EQUAL:].all() and not _by_the_clock(view.batches[-1]) else None
 
 
-def _limit(view: QueryView) -> Iterator[Finding]:
+def _limit_finding(view: QueryView) -> Iterator[Finding]:
     begun = np.array([each.begun for each in view.batches])
     records = view.records
-    hit = hits(view)
+    hit = batches_at_limit(view)
     if hit is None:
-        yield from _overrun(view, begun)
+        yield from _growing_batches(view, begun)
         return
     behind = left_behind(view.batches)
-    growth = slope(begun, behind) if behind is not None else _aging(view, begun)
+    growth = slope(begun, behind) if behind is not None else _age_growth(view, begun)
     span = float(begun[-1] - begun[0])
     processed = float(records[1:].sum() / max(span, 1e-3))
-    arriving = _arriving(view, begun) or processed
+    arriving = _arrival_rate(view, begun) or processed
     limit = math.ceil(max(arriving * ROOM * view.interval, float(np.median(records)) * ROOM))
     evidence = (
         figure_evidence("batches that hit the limit", float(hit.mean()) * 100, "%"),
@@ -120,12 +120,12 @@ def _limit(view: QueryView) -> Iterator[Finding]:
     )
     # Where the limit cannot be set, as many records are taken more often.
     changes = view.changes_for("limit", now, limit) or view.changes_for(
-        "trigger", None, _sooner(view, now / limit)
+        "trigger", None, _shorter_interval(view, now / limit)
     )
     yield view.finding("silent-backlog", words, evidence, batches, changes, saved, "record age")
 
 
-def _sooner(view: QueryView, share: float) -> float:
+def _shorter_interval(view: QueryView, share: float) -> float:
     """Return a share of the interval, in tenths of a second; no shorter than a batch."""
     return max(1, math.floor(view.interval * share * 10), math.ceil(view.duration.value * 10)) / 10
 
@@ -134,7 +134,7 @@ def _by_the_clock(batch: Batch) -> bool:
     return any(mark in each.description.lower() for each in batch.sources for mark in _EVEN_SOURCES)
 
 
-def _arriving(view: QueryView, begun: Floats) -> float | None:
+def _arrival_rate(view: QueryView, begun: Floats) -> float | None:
     """Return the records that arrive in a second, by the latest positions (not by what batches took)."""
     latest = [[each.latest for each in batch.sources] for batch in view.batches]
     if any(each is None for every in latest for each in every):
@@ -143,7 +143,7 @@ def _arriving(view: QueryView, begun: Floats) -> float | None:
     return growth.value if growth.value > 0 else None
 
 
-def _aging(view: QueryView, begun: Floats) -> Estimate:
+def _age_growth(view: QueryView, begun: Floats) -> Estimate:
     """Return the growth of the age of a batch's oldest record, where the core observes arrivals."""
     ages = [batch.ended - batch.arrivals[0] for batch in view.batches if batch.arrivals is not None]
     if len(ages) < len(view.batches):
@@ -151,7 +151,7 @@ def _aging(view: QueryView, begun: Floats) -> Estimate:
     return slope(begun, ages)
 
 
-def _overrun(view: QueryView, begun: Floats) -> Iterator[Finding]:
+def _growing_batches(view: QueryView, begun: Floats) -> Iterator[Finding]:
     """Yield a finding for batches without a limit that keep growing: each takes what arrived during the one before."""
     if not view.back_to_back or len(begun) < 3:
         return
@@ -192,8 +192,8 @@ def _unstable_start(view: QueryView) -> Iterator[Finding]:
     ):
         return
     # Records that arrive during an application's start are no backlog, and the start's waits are not the records' cost.
-    came = usual.high / max(view.interval, 1e-3) * STARTING * (heavy.begun - _up(view))
-    cost = float(np.median(view.work)) * heavy.records / max(usual.value, 1.0)
+    came = usual.high / max(view.interval, 1e-3) * STARTING * (heavy.begun - _started_at(view))
+    cost = float(np.median(view.task_seconds)) * heavy.records / max(usual.value, 1.0)
     if heavy.records < came or cost < max(COLD, 2 * view.interval):
         return
     speed = heavy.records / heavy.duration
@@ -222,7 +222,7 @@ def _unstable_start(view: QueryView) -> Iterator[Finding]:
     )
 
 
-def _up(view: QueryView) -> float:
+def _started_at(view: QueryView) -> float:
     """Return when the start began: the application's, or the query's own where the application ran it before."""
     own = view.query.started
     runs = [each.started for each in view.history.queries if each.id == view.query.id]
@@ -231,7 +231,7 @@ def _up(view: QueryView) -> float:
     return own
 
 
-def _empty(view: QueryView) -> Iterator[Finding]:
+def _empty_batches(view: QueryView) -> Iterator[Finding]:
     ran = view.query.batches
     # With a watermark, a batch without records closes windows and removes state: it is work.
     empty = [each for each in ran if not each.records and not each.state]
@@ -268,7 +268,7 @@ def idle_cores(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
     if len(alive) < 2 or not all(view.has_enough_batches for view in view_of_all):
         return
     cores = history.cores
-    needed = [_needed(view) for view in view_of_all]
+    needed = [_cores_needed(view) for view in view_of_all]
     cores_needed = max(1, math.ceil(sum(each.high for each in needed) * ROOM))
     one = min(each.cores for each in alive)
     keep = max(one, math.ceil(cores_needed / one) * one)
@@ -295,7 +295,7 @@ def idle_cores(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
     )
 
 
-def _needed(view: QueryView) -> Estimate:
+def _cores_needed(view: QueryView) -> Estimate:
     """Return the cores that carry a query's task time between two triggers, at the busiest tenth of its batches."""
     task_time = np.array(
         [sum(float(stage.tasks.run.sum()) for stage in batch.stages) for batch in view.batches]

@@ -38,13 +38,13 @@ def range_tasks(sizes: Floats, least: int) -> int:
     """Return the number of tasks that read ranges of these sizes with ``minPartitions`` set to ``least``."""
     if len(sizes) >= least:
         return len(sizes)
-    whole = _parts(sizes, float(sizes.sum()), least) == 1
+    whole = _parts_per_partition(sizes, float(sizes.sum()), least) == 1
     large = sizes[~whole]
-    split = _parts(large, float(large.sum()), max(least - int(whole.sum()), 1))
+    split = _parts_per_partition(large, float(large.sum()), max(least - int(whole.sum()), 1))
     return int(whole.sum() + split.sum())
 
 
-def _parts(sizes: Floats, total: float, least: int) -> Floats:
+def _parts_per_partition(sizes: Floats, total: float, least: int) -> Floats:
     # Java rounds a half up.
     return np.maximum(np.floor(sizes / max(total, 1.0) * least + 0.5), 1)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from millrace.advisor.findings.capacity import hits
-from millrace.advisor.findings.job_context import connector
+from millrace.advisor.findings.advised_job import connector
+from millrace.advisor.findings.capacity import batches_at_limit
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
 from millrace.advisor.logs.statistics import Estimate, median
@@ -33,17 +33,17 @@ def find(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's overhead."""
     if not view.has_enough_batches:
         return
-    limited = hits(view) is not None
-    checkpoint = _checkpoint(view, limited=limited)
+    limited = batches_at_limit(view) is not None
+    checkpoint = _checkpoint_finding(view, limited=limited)
     if checkpoint is not None:
         yield checkpoint
     if limited:
         return  # a longer trigger takes as many records less often: the limit has to be higher
-    planning = _planning(view)
+    planning = _planning_finding(view)
     if planning is not None:
         yield planning
     if checkpoint is None and planning is None:
-        yield from _trigger(view)
+        yield from _short_trigger_finding(view)
 
 
 def without_batches(view: QueryView) -> str | None:
@@ -81,7 +81,7 @@ def _trigger_for(overhead: float, view: QueryView) -> float:
     return max(1, seconds if latency is None else min(seconds, math.floor(latency / 2)))
 
 
-def _checkpoint(view: QueryView, *, limited: bool) -> Finding | None:
+def _checkpoint_finding(view: QueryView, *, limited: bool) -> Finding | None:
     seconds = view.part_seconds(*CHECKPOINT)
     writing = median(seconds)
     share = median(seconds / view.durations)
@@ -105,7 +105,7 @@ def _checkpoint(view: QueryView, *, limited: bool) -> Finding | None:
     return view.finding("slow-checkpoint", words, evidence, ids, changes, saved)
 
 
-def _planning(view: QueryView) -> Finding | None:
+def _planning_finding(view: QueryView) -> Finding | None:
     seconds = view.part_seconds(*PLANNING)
     planning = median(seconds)
     share = median(seconds / view.durations)
@@ -126,7 +126,7 @@ def _planning(view: QueryView) -> Finding | None:
     return view.finding("overhead-bound", words, evidence, ids, changes, saved, "machine time")
 
 
-def _trigger(view: QueryView) -> Iterator[Finding]:
+def _short_trigger_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for batches back to back that are mostly overhead."""
     share = view.overhead_share
     if not view.back_to_back or share.low < BOUND:

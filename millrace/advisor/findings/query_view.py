@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from millrace.advisor.findings.job_context import AdvisedJob, Setting
+from millrace.advisor.findings.advised_job import AdvisedJob, Setting
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
 from millrace.advisor.logs.application_history import Batch, Floats, History, Query
 from millrace.advisor.logs.statistics import Estimate, median, startup_batches, union_seconds
@@ -91,14 +91,14 @@ class QueryView:
         return self.busy_share >= BACK_TO_BACK
 
     @cached_property
-    def work(self) -> Floats:
+    def task_seconds(self) -> Floats:
         """Seconds of each settled batch in which at least one task ran."""
-        return np.array([_working(each) for each in self.batches])
+        return np.array([_seconds_with_tasks(each) for each in self.batches])
 
     @cached_property
     def overhead(self) -> Floats:
         """Seconds of each settled batch in which no task ran: planning, offsets, checkpoint, commits."""
-        return np.maximum(0, self.durations - self.work)
+        return np.maximum(0, self.durations - self.task_seconds)
 
     @cached_property
     def overhead_share(self) -> Estimate:
@@ -140,7 +140,7 @@ class QueryView:
         return Finding(kind, self.query.name, words, evidence, batches, changes, effect, dollars, run)
 
 
-def _working(batch: Batch) -> float:
+def _seconds_with_tasks(batch: Batch) -> float:
     tables = [stage.tasks for stage in batch.stages]
     if not tables:
         return 0.0

@@ -47,12 +47,12 @@ def find(view: QueryView) -> Iterator[Finding]:
     if not view.has_enough_batches:
         return
     if missing is None:
-        yield from _counted(view)
+        yield from _repeated_count_finding(view)
     yield from _needless_cache(view)
     yield from _small_files(view)
 
 
-def _readers(batch: Batch) -> list[tuple[SparkJob, Stage]]:
+def _reading_stages(batch: Batch) -> list[tuple[SparkJob, Stage]]:
     """Return the stages that read the batch's source, one for each action; those that read a cache are left out.
 
     They are recognised by what they read: each reads the batch's records, where offsets count those, or together they read
@@ -63,7 +63,7 @@ def _readers(batch: Batch) -> list[tuple[SparkJob, Stage]]:
     seen: set[int] = set()
     for job in batch.jobs:
         for stage in job.stages:
-            action = _action(job)
+            action = _action_number(job)
             held = any(each.cached for each in stage.scans)
             table = any(each.name.startswith(_TABLES) for each in stage.scans)
             if held or table or not stage.scans or action in seen:
@@ -76,30 +76,30 @@ def _readers(batch: Batch) -> list[tuple[SparkJob, Stage]]:
                 named.append((job, stage))
                 seen.add(action)
     for records, readers in read.items():
-        if _same(records, batch.records) or _same(records * len(readers), batch.rows):
+        if _are_about_equal(records, batch.records) or _are_about_equal(records * len(readers), batch.rows):
             return readers
     return named
 
 
-def _action(job: SparkJob) -> int:
+def _action_number(job: SparkJob) -> int:
     """Return the number of an action: a SQL execution, which may be several jobs, or a job without one."""
     return job.execution if job.execution is not None else -job.id - 1
 
 
-def _same(read: int, expected: int) -> bool:
+def _are_about_equal(read: int, expected: int) -> bool:
     return abs(read - expected) <= SAME * expected
 
 
 def _missing_cache(view: QueryView) -> Finding | None:
     # Start-up batches, too: they are excluded for times, but their counts are the same.
     batches = [each for each in view.query.batches if each.records]
-    readers = [_readers(batch) for batch in batches]
+    readers = [_reading_stages(batch) for batch in batches]
     several = np.array([len(each) for each in readers])
     if len(several) < FEWEST or np.mean(several >= 2) < USUAL:
         return None
     lost = np.array([sum(stage.tasks.elapsed for _, stage in each[1:]) for each in readers])
     counted = median(
-        [batch.rows / _records(batch, each) for batch, each in zip(batches, readers, strict=True)]
+        [batch.rows / _records_once(batch, each) for batch, each in zip(batches, readers, strict=True)]
     )
     evidence = (
         figure_evidence("actions that read the source in a batch", median(several), "actions"),
@@ -119,13 +119,13 @@ def _missing_cache(view: QueryView) -> Finding | None:
     return view.finding("missing-cache", words, evidence, ids, changes, median(lost))
 
 
-def _records(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
+def _records_once(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
     """Return a batch's records as one reader had them: without offsets, Spark's count adds up all readers."""
     read = min((int(stage.tasks.records_read.sum()) for _, stage in readers), default=0)
     return read or batch.records
 
 
-def _counted(view: QueryView) -> Iterator[Finding]:
+def _repeated_count_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for rows counted more often than there are records, without several actions: several scans in one plan."""
     counted = median([batch.rows / batch.records for batch in view.batches])
     if counted.low < TWICE:
@@ -136,7 +136,7 @@ def _counted(view: QueryView) -> Iterator[Finding]:
         f"Spark counts every record of {view.query.name} {counted.value:.1f} times: its plan reads the source more than "
         "once, and its input and processing rates are too high by as much."
     )
-    work = view.work * (1 - 1 / counted.value) if len(sources) == 1 else np.zeros(1)
+    work = view.task_seconds * (1 - 1 / counted.value) if len(sources) == 1 else np.zeros(1)
     changes = view.changes_for("cache", "batch", "read the source once and branch after it")
     yield view.finding(
         "rows-counted-twice", words, evidence, tuple(each.id for each in view.batches), changes, median(work)
@@ -153,7 +153,7 @@ def _needless_cache(view: QueryView) -> Iterator[Finding]:
             for stage in job.stages:
                 for scan in stage.scans:
                     if scan.cached:
-                        users[scan.rdd].add(_action(job))
+                        users[scan.rdd].add(_action_number(job))
                         seen[scan.rdd].add(batch.id)
                         spent[scan.rdd] += stage.tasks.elapsed
     # Data that lives longer than a batch is a reference table.
@@ -181,21 +181,21 @@ def _needless_cache(view: QueryView) -> Iterator[Finding]:
     yield replace(finding, effect=effect, dollars_a_month=view.dollars(0.0))
 
 
-def _writes(batch: Batch) -> list[Floats]:
+def _written_files(batch: Batch) -> list[Floats]:
     """Return the bytes of the files that each action of a batch writes; two actions cannot share a file."""
     written: dict[int, list[Floats]] = defaultdict(list)
     for job in batch.jobs:
         for stage in job.stages:
             sizes = stage.tasks.bytes_written
             if sizes.any():
-                written[_action(job)].append(sizes[sizes > 0].astype(float))
+                written[_action_number(job)].append(sizes[sizes > 0].astype(float))
     return [np.concatenate(each) for each in written.values()]
 
 
 def _small_files(view: QueryView) -> Iterator[Finding]:
     files, sizes, needed, ids = [], [], [], []
     for batch in view.batches:
-        actions = _writes(batch)
+        actions = _written_files(batch)
         if actions:
             files.append(sum(len(each) for each in actions))
             sizes.append(sum(float(each.sum()) for each in actions))

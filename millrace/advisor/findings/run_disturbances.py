@@ -41,35 +41,35 @@ def describe_disturbances(views: Sequence[QueryView]) -> str | None:
         parts = min(PARTS, len(settled) // LEAST)
         if parts < 2:
             continue
-        stretched = _stretch(settled)
+        stretched = _wait_factor(settled)
         if stretched is None:
             continue
         medians = [median(part) for part in np.array_split(stretched, parts)]
         best = min(medians, key=lambda each: each.value)
         worst = max(medians, key=lambda each: each.value)
         if worst.low > best.high * (1 + MOVED):
-            return _words(view, medians, best, worst)
+            return _disturbance_text(view, medians, best, worst)
     return None
 
 
-def _stretch(batches: Sequence[Batch]) -> Floats | None:
+def _wait_factor(batches: Sequence[Batch]) -> Floats | None:
     """Return each batch's executor seconds over its CPU seconds, both as multiples of the usual at its size."""
     records = np.array([each.records for each in batches], float)
     run = np.array([sum(float((s.tasks.run - s.tasks.gc).sum()) for s in each.stages) for each in batches])
     cpu = np.array([sum(float(s.tasks.cpu.sum()) for s in each.stages) for each in batches])
     if (cpu <= 0).any() or (run <= 0).any() or np.median(run) < RUN:
         return None
-    return np.asarray((run / _usual(records, run)) / (cpu / _usual(records, cpu)))
+    return np.asarray((run / _usual_seconds(records, run)) / (cpu / _usual_seconds(records, cpu)))
 
 
-def _usual(records: Floats, seconds: Floats) -> Floats:
+def _usual_seconds(records: Floats, seconds: Floats) -> Floats:
     """Return the usual seconds of a batch of so many records: a line that outliers do not move, and that is never below 0."""
     rise = max(0.0, slope(records, seconds).value)
     base = max(0.0, float(np.median(seconds - rise * records)))
     return np.asarray(np.maximum(base + rise * records, 1e-6))
 
 
-def _words(view: QueryView, estimates: Sequence[Estimate], best: Estimate, worst: Estimate) -> str:
+def _disturbance_text(view: QueryView, estimates: Sequence[Estimate], best: Estimate, worst: Estimate) -> str:
     where = estimates.index(worst) + 1
     times = worst.value / best.value
     return (

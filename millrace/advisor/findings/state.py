@@ -22,15 +22,15 @@ FORGOTTEN = 0.5
 def find(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's state, and about its failure."""
     if view.query.failure is not None:
-        yield _failed(view)
+        yield _failed_query(view)
     if view.has_enough_batches:
         operators = {len(batch.state) for batch in view.batches}
         if len(operators) == 1:
             for place in range(operators.pop()):
-                yield from _growing(view, place)
+                yield from _growing_state(view, place)
 
 
-def _growing(view: QueryView, place: int) -> Iterator[Finding]:
+def _growing_state(view: QueryView, place: int) -> Iterator[Finding]:
     half = view.batches[len(view.batches) // 2 :]
     begun = np.array([each.begun for each in half])
     rows = np.array([each.state[place].rows for each in half], float)
@@ -74,7 +74,7 @@ def _growing(view: QueryView, place: int) -> Iterator[Finding]:
     )
 
 
-def _failed(view: QueryView) -> Finding:
+def _failed_query(view: QueryView) -> Finding:
     last = view.query.batches[-1].id if view.query.batches else None
     words = f"{view.query.name} ended with an error: {view.query.failure}"
     evidence = () if last is None else (Evidence("last batch that was done", last),)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from millrace.advisor.findings import kafka_range_tasks
-from millrace.advisor.findings.job_context import SHUFFLE
+from millrace.advisor.findings.advised_job import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Floats, Stage
@@ -74,11 +74,11 @@ class RepeatedStage:
 
 def find(view: QueryView, cores: int) -> Iterator[Finding]:
     """Yield the findings about how tasks share a query's work on so many cores."""
-    yield from _retried(view)
+    yield from _failed_tasks_finding(view)
     if not view.has_enough_batches or cores < 1:
         return
     for stage in repeated_stages(view):
-        for judge in (_skewed, _waves, _few, _many):
+        for judge in (_skew_finding, _wave_finding, _too_few_tasks_finding, _too_many_tasks_finding):
             finding = judge(view, stage, cores)
             if finding is not None:
                 yield replace(finding, words=finding.words + _FIXED) if stage.stateful else finding
@@ -94,24 +94,24 @@ def repeated_stages(view: QueryView) -> list[RepeatedStage]:
     return [RepeatedStage(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
 
 
-def _lost(stage: RepeatedStage, seconds: Callable[[Stage], float]) -> tuple[Floats, Floats]:
+def _seconds_to_save(stage: RepeatedStage, seconds: Callable[[Stage], float]) -> tuple[Floats, Floats]:
     """Return the seconds that each batch would save, and their share of it."""
     lost = np.array([max(0.0, seconds(each)) for _, each in stage.pairs])
     return lost, lost / np.array([max(batch.duration, 1e-3) for batch, _ in stage.pairs])
 
 
-def _matters(lost: Floats, share: Floats) -> bool:
+def _is_worth_a_finding(lost: Floats, share: Floats) -> bool:
     return median(share).low >= WORTH and median(lost).low >= SECONDS
 
 
-def _records(stage: Stage) -> Floats:
+def _records_of_batches(stage: Stage) -> Floats:
     tasks = stage.tasks
     return (tasks.records_read + tasks.shuffle_records_read)[tasks.whole].astype(float)
 
 
-def _spread(stage: Stage) -> tuple[float, float]:
+def _skew_factors(stage: Stage) -> tuple[float, float]:
     """Return the longest task's duration and its records, each as a multiple of the others' median."""
-    durations, records = stage.tasks.duration[stage.tasks.whole], _records(stage)
+    durations, records = stage.tasks.duration[stage.tasks.whole], _records_of_batches(stage)
     if len(durations) < 2:
         return 1.0, 1.0
     longest = int(np.argmax(durations))
@@ -123,7 +123,7 @@ def _spread(stage: Stage) -> tuple[float, float]:
     )
 
 
-def _skewed(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     if stage.partitions < 2:
         return None
 
@@ -133,10 +133,10 @@ def _skewed(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None
             return 0.0
         return float(durations.max() - durations.sum() / min(cores, len(durations)))
 
-    lost, share = _lost(stage, even)
-    spread = np.array([_spread(each) for _, each in stage.pairs])
+    lost, share = _seconds_to_save(stage, even)
+    spread = np.array([_skew_factors(each) for _, each in stage.pairs])
     times, records = median(spread[:, 0]), median(spread[:, 1])
-    if times.low < SKEWED or records.low < SKEWED or not _matters(lost, share):
+    if times.low < SKEWED or records.low < SKEWED or not _is_worth_a_finding(lost, share):
         return None
     pooled = np.concatenate([each.tasks.duration for _, each in stage.pairs])
     quantiles = {f"p{q}": float(np.percentile(pooled, q)) for q in (50, 75, 95, 99)}
@@ -161,14 +161,14 @@ def _skewed(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None
         if stage.reads_shuffle
         else (view.changes_for("partitions", stage.partitions, stage.partitions * 2))
     )
-    return view.finding("skewed-tasks", words, evidence, _ids(stage, lost), changes, median(lost))
+    return view.finding("skewed-tasks", words, evidence, _batch_ids(stage, lost), changes, median(lost))
 
 
-def _ids(stage: RepeatedStage, lost: Floats) -> tuple[int, ...]:
+def _batch_ids(stage: RepeatedStage, lost: Floats) -> tuple[int, ...]:
     return tuple(batch.id for (batch, _), each in zip(stage.pairs, lost, strict=True) if each >= SECONDS)
 
 
-def _waves(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     """Return a finding for more tasks than cores that are no multiple of them: the last wave leaves cores idle."""
     tasks = stage.partitions
     if not cores < tasks < MANY * cores or tasks % cores == 0:
@@ -178,8 +178,8 @@ def _waves(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
         durations = each.tasks.duration[each.tasks.whole]
         return list_schedule_seconds(durations, cores) - float(durations.sum()) / cores
 
-    lost, share = _lost(stage, full)
-    if not _matters(lost, share):
+    lost, share = _seconds_to_save(stage, full)
+    if not _is_worth_a_finding(lost, share):
         return None
     waves = -(-tasks // cores)
     full_waves = waves * cores
@@ -202,20 +202,20 @@ def _waves(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
         "queued-partitions",
         words,
         evidence,
-        _ids(stage, lost),
-        _of(view, stage, full_waves, cores),
+        _batch_ids(stage, lost),
+        _changes_to_task_count(view, stage, full_waves, cores),
         median(lost),
     )
 
 
-def _few(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     tasks = stage.partitions
     if tasks >= cores:
         return None
-    lost, share = _lost(
+    lost, share = _seconds_to_save(
         stage, lambda each: float(each.tasks.duration[each.tasks.whole].max(initial=0)) * (1 - tasks / cores)
     )
-    if not _matters(lost, share):
+    if not _is_worth_a_finding(lost, share):
         return None
     evidence = (
         Evidence("tasks", tasks),
@@ -226,11 +226,16 @@ def _few(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     )
     words = f"{tasks} task{'s' * (tasks > 1)} of {view.query.name} carr{'y' if tasks > 1 else 'ies'} the work that {cores} cores could share."
     return view.finding(
-        "too-few-partitions", words, evidence, _ids(stage, lost), _of(view, stage, cores, cores), median(lost)
+        "too-few-partitions",
+        words,
+        evidence,
+        _batch_ids(stage, lost),
+        _changes_to_task_count(view, stage, cores, cores),
+        median(lost),
     )
 
 
-def _many(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     tasks = stage.partitions
     if tasks < MANY * cores:
         return None
@@ -239,10 +244,10 @@ def _many(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
         return None
     # The shortest tenth of the tasks have almost no records: their time is the cost of a task.
     fixed = float(np.percentile(np.concatenate([each.tasks.duration for _, each in stage.pairs]), 10))
-    lost, share = _lost(
+    lost, share = _seconds_to_save(
         stage, lambda each: each.tasks.elapsed * (1 - cores / tasks) * fixed / max(durations.value, 1e-4)
     )
-    if not _matters(lost, share):
+    if not _is_worth_a_finding(lost, share):
         return None
     evidence = (
         Evidence("tasks", tasks),
@@ -250,7 +255,9 @@ def _many(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
         figure_evidence("task time", durations, "s"),
         Evidence("task time without records, p10", fixed, "s"),
         figure_evidence(
-            "records of a task", median([float(_records(each).mean()) for _, each in stage.pairs]), "records"
+            "records of a task",
+            median([float(_records_of_batches(each).mean()) for _, each in stage.pairs]),
+            "records",
         ),
     )
     words = (
@@ -261,18 +268,20 @@ def _many(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
         "too-many-partitions",
         words,
         evidence,
-        _ids(stage, lost),
-        _of(view, stage, cores, cores),
+        _batch_ids(stage, lost),
+        _changes_to_task_count(view, stage, cores, cores),
         median(lost),
     )
 
 
-def _of(view: QueryView, stage: RepeatedStage, tasks: int, cores: int) -> tuple[Change, ...]:
+def _changes_to_task_count(
+    view: QueryView, stage: RepeatedStage, tasks: int, cores: int
+) -> tuple[Change, ...]:
     """Return the changes that give a stage so many tasks."""
     place = view.subject.where
     name = f"query {view.query.name}" + (f" of {place}" if place else "")
     if stage.reads_shuffle:
-        return _after_shuffle(view, stage, tasks, name)
+        return _shuffle_partition_changes(view, stage, tasks, name)
     sizes = kafka_range_tasks.records_per_partition([batch for batch, _ in stage.pairs])
     if sizes is None:
         return view.changes_for("partitions", stage.partitions, tasks)
@@ -290,7 +299,9 @@ def _of(view: QueryView, stage: RepeatedStage, tasks: int, cores: int) -> tuple[
     return split + joined
 
 
-def _after_shuffle(view: QueryView, stage: RepeatedStage, tasks: int, name: str) -> tuple[Change, ...]:
+def _shuffle_partition_changes(
+    view: QueryView, stage: RepeatedStage, tasks: int, name: str
+) -> tuple[Change, ...]:
     """Return the changes that give a stage behind a shuffle so many tasks, by what decided its number."""
     # A log without its first part has no settings; in any other, a missing setting has Spark's default.
     said = view.history.properties.get(SHUFFLE, _DEFAULT) if view.history.properties else None
@@ -304,7 +315,7 @@ def _after_shuffle(view: QueryView, stage: RepeatedStage, tasks: int, name: str)
     return view.changes_for("shuffle", stage.partitions, tasks)
 
 
-def _retried(view: QueryView) -> Iterator[Finding]:
+def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for tasks that failed and were repeated."""
     failures: Counter[tuple[str, str]] = Counter()
     batches, wasted, attempts = [], [], 0

@@ -98,13 +98,13 @@ def playable_changes(
         query = None if key == "cores" else finding.query
         if key is None or (query is not None and query not in queries):
             continue
-        value = _number(finding.change.new)
+        value = _number_or_none(finding.change.new)
         if value is not None and value > 0:
             changes[place] = (WhatIfChange(key, value, query),)
     return changes
 
 
-def _number(value: object) -> float | None:
+def _number_or_none(value: object) -> float | None:
     text = str(value).removesuffix(" seconds")
     try:
         return float(text)
@@ -116,7 +116,7 @@ def _number(value: object) -> float | None:
         return None
 
 
-def read(file: Path) -> tuple[Forecast, ...]:
+def read_forecasts(file: Path) -> tuple[Forecast, ...]:
     """Read the forecasts of an earlier ``millrace advise --json``.
 
     Raises
@@ -139,7 +139,7 @@ def score(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredF
     Parameters
     ----------
     forecasts
-        Forecasts from :func:`read`.
+        Forecasts from :func:`read_forecasts`.
     then
         The twin of the next log.
 
@@ -148,10 +148,10 @@ def score(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredF
     tuple
         One for each forecast; those about other conditions have no scores.
     """
-    return tuple(_scored(each, then) for each in forecasts)
+    return tuple(_score_forecast(each, then) for each in forecasts)
 
 
-def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
+def _score_forecast(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
     keys = [_query_and_key(each) for each in forecast.changes]
     if any(key == "merge" for _, key in keys):
         return ScoredForecast(forecast=forecast, why_not="no log shows which jobs were brought into one")
@@ -165,7 +165,9 @@ def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
         query = then.queries.get(name)
         held = any(key == "cache" and of in ("", name) for of, key in keys)
         other = (
-            f"the log has too little of {name}" if query is None else _other(name, was, query, cached=held)
+            f"the log has too little of {name}"
+            if query is None
+            else _differing_condition(name, was, query, cached=held)
         )
         if query is None or other is not None:
             others.append(str(other))
@@ -188,7 +190,7 @@ def _query_and_key(change: str) -> tuple[str, str]:
     return query, key
 
 
-def _other(name: str, was: QueryForecast, query: QueryTwin, *, cached: bool) -> str | None:
+def _differing_condition(name: str, was: QueryForecast, query: QueryTwin, *, cached: bool) -> str | None:
     """Return which condition differs; a limit that no batch reached and a trigger that no batch waited for are invisible."""
     if cached and query.reads > 1:
         return f"{name} read its records {query.reads} times in a batch: nothing held them"

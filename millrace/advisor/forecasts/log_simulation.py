@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from millrace.advisor.logs import observed
+from millrace.advisor.logs import query_observations
 from millrace.advisor.logs.application_history import Batch, Floats, History, Query, Stage
-from millrace.advisor.logs.observed import INSTANT, seconds_of
+from millrace.advisor.logs.query_observations import INSTANT, seconds_of
 from millrace.advisor.logs.statistics import list_schedule_seconds, startup_batches, union_seconds
 from millrace.sizing.simulation import Arrivals
-from millrace.sizing.simulation.tasks import Part
+from millrace.sizing.simulation.task_schedule import Part
 
 LEAST = 8
 """Minimum number of settled batches with records for a forecast."""
@@ -137,7 +137,7 @@ class QueryTwin:
         spread = float(np.subtract(*np.percentile(idle, [75, 25]))) / _QUARTILES
         overhead = math.exp(float(np.median(idle)) + spread * spread / 2)
         sums: Floats = sum((each.sums for each in samples), np.zeros(6))
-        wave, per_record = _line(sums)
+        wave, per_record = _fit_line(sums)
         if not self.told and sums[1] > 0:
             task = sums[3] / sums[0]
             wave, per_record = float(fixed * task), float((1 - fixed) * task * sums[0] / sums[1])
@@ -147,7 +147,7 @@ class QueryTwin:
             behind = (0.0, 0.0)
         else:
             records = np.array([each.records for each in samples])
-            behind = _line(_sums(records, rest, np.maximum(rest, INSTANT)))
+            behind = _fit_line(_least_squares_sums(records, rest, np.maximum(rest, INSTANT)))
         return BatchTimes(overhead, spread, wave * passes, per_record * passes, behind)
 
     def resampled_batches(self, number: int) -> Iterator[list[int]]:
@@ -180,22 +180,27 @@ def twin(history: History, query: Query) -> QueryTwin | None:
     batches = [each for each in query.batches[first:] if each.records and each.stages][-MOST:]
     if len(batches) < LEAST or history.cores < 1:
         return None
-    partitions, cores = observed.partitions(batches), observed.median_tasks_at_once(batches, history.cores)
+    partitions, cores = (
+        query_observations.partitions(batches),
+        query_observations.median_tasks_at_once(batches, history.cores),
+    )
     # Errors are relative, so weights come from a first fit: weights from the times themselves would favour short ones.
-    first_guess = _line(sum((_sample(each, partitions, cores, None).sums for each in batches), np.zeros(6)))
-    samples = tuple(_sample(each, partitions, cores, first_guess) for each in batches)
-    trigger = observed.trigger(batches)
-    ahead = observed.arrival_lead_seconds(batches, trigger)
-    arrivals, notes = observed.arrivals(batches, ahead)
+    first_guess = _fit_line(
+        sum((_batch_sample(each, partitions, cores, None).sums for each in batches), np.zeros(6))
+    )
+    samples = tuple(_batch_sample(each, partitions, cores, first_guess) for each in batches)
+    trigger = query_observations.trigger(batches)
+    ahead = query_observations.arrival_lead_seconds(batches, trigger)
+    arrivals, notes = query_observations.arrivals(batches, ahead)
     told = _records_vary(samples)
     twin_ = QueryTwin(
         name=query.name,
         run_id=query.run_id,
         cores=cores,
         partitions=partitions,
-        parts=observed.partition_shares(batches, partitions),
+        parts=query_observations.partition_shares(batches, partitions),
         trigger=trigger,
-        limit=observed.batch_limit(batches, partitions),
+        limit=query_observations.batch_limit(batches, partitions),
         reads=round(float(np.median([each.passes for each in samples]))),
         arrivals=arrivals,
         sigma=0.0,
@@ -206,10 +211,10 @@ def twin(history: History, query: Query) -> QueryTwin | None:
         notes=notes if told else (*notes, _UNTOLD),
         _samples=samples,
     )
-    return _uneven(twin_, batches)
+    return _with_task_spread(twin_, batches)
 
 
-def _sample(batch: Batch, partitions: int, cores: int, guess: tuple[float, float] | None) -> _Sample:
+def _batch_sample(batch: Batch, partitions: int, cores: int, guess: tuple[float, float] | None) -> _Sample:
     begins, ends, packed = [], [], 0.0
     sums, passes, others = np.zeros(6), 0, []
     for stage in batch.stages:
@@ -222,7 +227,7 @@ def _sample(batch: Batch, partitions: int, cores: int, guess: tuple[float, float
             continue
         records = _records_of(stage, batch)
         expected = np.ones(len(times)) if guess is None else guess[0] + guess[1] * records
-        sums = sums + _sums(records, times, np.maximum(expected, INSTANT))
+        sums = sums + _least_squares_sums(records, times, np.maximum(expected, INSTANT))
         passes += 1
     begun, ended = np.concatenate(begins), np.concatenate(ends)
     working = union_seconds(np.maximum(begun, batch.begun), np.minimum(ended, batch.ended))
@@ -238,14 +243,14 @@ def _records_of(stage: Stage, batch: Batch) -> Floats:
     return read if read.sum() >= batch.records else np.full(len(read), batch.records / len(read))
 
 
-def _sums(records: Floats, times: Floats, expected: Floats) -> Floats:
+def _least_squares_sums(records: Floats, times: Floats, expected: Floats) -> Floats:
     """Return the sums of weighted least squares of times on (1, records), weights 1/expected²."""
     weights = 1 / np.square(expected)
     terms = (weights, weights * records, weights * records**2, weights * times, weights * times * records)
     return np.array([*(np.sum(each) for each in terms), len(times)])
 
 
-def _line(sums: Floats) -> tuple[float, float]:
+def _fit_line(sums: Floats) -> tuple[float, float]:
     """Solve for (fixed, per record), neither below zero."""
     if sums[5] == 0:
         return 0.0, 0.0
@@ -270,7 +275,7 @@ def _line(sums: Floats) -> tuple[float, float]:
     return float(solved[0]), float(solved[1] / scale)
 
 
-def _uneven(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
+def _with_task_spread(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
     """Add the spread of a stage's tasks beyond their records."""
     costs = made.batch_times(made.cores)
     wave, per_record = costs.wave / max(1, made.reads), costs.per_record / max(1, made.reads)

@@ -18,7 +18,7 @@ from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
-from millrace.sizing.simulation.tasks import Part, parts
+from millrace.sizing.simulation.task_schedule import Part, divide_stream
 
 DRAWS = 39
 """Number of refitted twins: their minimum and maximum bound 95 % (38 of 40 gaps lie between them)."""
@@ -123,7 +123,9 @@ class ApplicationTwin:
         cores = int(values.get("cores", cores))
         jobs = int(values.get("split", 1))
         if jobs > cores:
-            raise wrong_option("--what-if", f"split={jobs}", f"at most {cores}, a core for each job")
+            raise wrong_option(
+                "--what-if", f"split={jobs}", f"at most {cores}, because each job needs a core"
+            )
         each = cores // jobs
         for name, query in self.queries.items():
             merged = int(_changes_of_query(changes, name).get("merge", 1))
@@ -131,13 +133,13 @@ class ApplicationTwin:
                 raise wrong_option(
                     "--what-if",
                     f"merge={merged}",
-                    f"at most {slots}, the cores that {name} has: one for each job",
+                    f"at most {slots}, the number of cores of query {name}, because each job needs one",
                 )
         drawn = {name: list(query.resampled_batches(draws)) for name, query in self.queries.items()}
         best = self._play(changes, each, None, 0)
         others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
         queries = {
-            name: _forecast(
+            name: _forecast_of_query(
                 query, _changes_of_query(changes, name), best[name], [each[name] for each in others]
             )
             for name, query in self.queries.items()
@@ -167,14 +169,15 @@ class ApplicationTwin:
             own = _changes_of_query(changes, name)
             # Where κ and b cannot be separated, the interval has to contain both ends.
             fixed = 0.5 if drawn is None else float(seed % 2)
-            slots = _slots(query, own, cores, self.cores)
+            slots = _cores_of_query(query, own, cores, self.cores)
             costs = query.batch_times(slots, None if drawn is None else drawn[name], fixed)
-            loads += _loads(query, own, slots, costs)
+            loads += _query_loads(query, own, slots, costs)
         seconds = max(query.arrivals.seconds for query in self.queries.values())
         sigma = max(query.sigma for query in self.queries.values())
         done = simulate(Scenario(seconds, tuple(loads), cores, Fixed(1), sigma=sigma, seed=seed + 1))
         return {
-            name: _figures(done.queries[name], query.arrivals.seconds) for name, query in self.queries.items()
+            name: _figures_of_result(done.queries[name], query.arrivals.seconds)
+            for name, query in self.queries.items()
         }
 
 
@@ -183,7 +186,7 @@ def _changes_of_query(changes: Sequence[WhatIfChange], query: str) -> dict[Key, 
     return {each.key: each.value for each in changes if each.query in (None, query)}
 
 
-def _slots(query: QueryTwin, changed: Mapping[Key, float], cores: int, cores_before: int) -> int:
+def _cores_of_query(query: QueryTwin, changed: Mapping[Key, float], cores: int, cores_before: int) -> int:
     """Return the cores of a query: the share that other queries left to it stays the same."""
     return max(1, _scaled_cores(query, cores, cores_before) // int(changed.get("merge", 1)))
 
@@ -192,7 +195,9 @@ def _scaled_cores(query: QueryTwin, cores: int, cores_before: int) -> int:
     return max(1, round(query.cores * cores / cores_before)) if query.cores < cores_before else cores
 
 
-def _loads(query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: BatchTimes) -> list[QueryLoad]:
+def _query_loads(
+    query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: BatchTimes
+) -> list[QueryLoad]:
     merged, jobs = int(changed.get("merge", 1)), int(changed.get("split", 1))
     count = max(1, int(changed.get("partitions", query.partitions)) // jobs)
     waves = math.ceil(count / slots)
@@ -206,7 +211,7 @@ def _loads(query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: Ba
         per_record=costs.per_record / passes + costs.rest[1] * count / waves,
         trigger=changed.get("trigger", query.trigger),
         source=query.arrivals.scaled(changed.get("traffic", 1.0) / jobs),
-        parts=_divided(query, count),
+        parts=_divide_partitions(query, count),
         limit=None if limit is None else limit / jobs,
         wave=costs.wave,
         overhead_sigma=costs.overhead_sigma,
@@ -214,18 +219,18 @@ def _loads(query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: Ba
     return [load, *(replace(load, name=f"{query.name} {n}") for n in range(1, merged))]
 
 
-def _divided(query: QueryTwin, count: int) -> tuple[Part, ...]:
+def _divide_partitions(query: QueryTwin, count: int) -> tuple[Part, ...]:
     """Return the partitions unchanged, or another number of them: the largest keeps its share, as no key is divided."""
     made = query.parts
     if count != query.partitions:
         largest = query.parts[0].share * count if len(query.parts) > 1 else 0.0
-        made = parts(count, min(float(count), max(1.0, largest)))
+        made = divide_stream(count, min(float(count), max(1.0, largest)))
     if count > _MANY:
         return made
     return tuple(Part(each.share, 1) for each in made for _ in range(each.count))
 
 
-def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
+def _figures_of_result(result: QueryResult, seconds: float) -> tuple[float, ...]:
     if not len(result.ends):
         # No batch ended: it lasts longer than the simulated time.
         pace = result.arrived / seconds
@@ -250,7 +255,7 @@ def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
     )
 
 
-def _forecast(
+def _forecast_of_query(
     query: QueryTwin, changed: Mapping[Key, float], best: Sequence[float], others: Sequence[Sequence[float]]
 ) -> QueryForecast:
     """Return the forecast of a query from its figures, and from those of its refitted twins."""
@@ -303,10 +308,10 @@ def parse(text: str, queries: Sequence[str]) -> tuple[WhatIfChange, ...]:
     ConfigurationError
         A key, a query or a value is not valid.
     """
-    return tuple(_changed(each.strip(), queries) for each in text.split(","))
+    return tuple(_parse_change(each.strip(), queries) for each in text.split(","))
 
 
-def _changed(text: str, queries: Sequence[str]) -> WhatIfChange:
+def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:
     left, equals, value = text.partition("=")
     query, dot, key = left.rpartition(".")
     known = get_args(Key)
@@ -314,18 +319,22 @@ def _changed(text: str, queries: Sequence[str]) -> WhatIfChange:
         raise wrong_option(
             "--what-if",
             text,
-            f"KEY=VALUE or QUERY.KEY=VALUE, KEY one of {', '.join(known)}",
+            f"KEY=VALUE or QUERY.KEY=VALUE, with KEY one of {', '.join(known)}",
             nearest(key, known),
         )
     if dot and query not in queries:
         raise wrong_option(
             "--what-if",
             text,
-            f"a query of the log: {', '.join(queries) or 'it has none'}",
+            f"the name of a query of the log: {', '.join(queries) or 'it has none'}",
             nearest(query, queries),
         )
     if dot and key in ("cores", "worker", "split"):
-        raise wrong_option("--what-if", text, f"{key} without a query: it applies to all queries of the job")
+        raise wrong_option(
+            "--what-if",
+            text,
+            f"{key} without the name of a query, because it applies to all queries of the job",
+        )
     named = next(each for each in known if each == key)
     if named == "cache":
         if value != "on":
@@ -344,12 +353,15 @@ def _changed(text: str, queries: Sequence[str]) -> WhatIfChange:
         number = math.nan
     if named == "traffic":
         if not 0 < number <= 1000:
-            raise wrong_option("--what-if", text, "a multiple of what arrived, such as 2")
+            raise wrong_option(
+                "--what-if", text, "a factor of the logged traffic, more than 0 and at most 1000, such as 2"
+            )
     elif named == "worker" and not (1 <= number <= _LARGEST and number == int(number)):
         raise wrong_option(
             "--what-if",
             text,
-            f"task slots of a worker, 1 to {_LARGEST}, or one of {', '.join(glue_workers(_GLUE))}",
+            f"the number of task slots per worker, 1 to {_LARGEST}, or one of "
+            f"{', '.join(glue_workers(_GLUE))}",
         )
     elif not 1 <= number <= 1e9 or number != int(number):
         raise wrong_option("--what-if", text, "a whole number, 1 or more")

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from millrace.advisor.logs.tasks import NO_TASKS as NO_TASKS
-from millrace.advisor.logs.tasks import TASK as TASK
-from millrace.advisor.logs.tasks import Flags as Flags
-from millrace.advisor.logs.tasks import Floats as Floats
-from millrace.advisor.logs.tasks import Ints as Ints
-from millrace.advisor.logs.tasks import Tasks as Tasks
+from millrace.advisor.logs.stage_tasks import NO_TASKS as NO_TASKS
+from millrace.advisor.logs.stage_tasks import TASK as TASK
+from millrace.advisor.logs.stage_tasks import Flags as Flags
+from millrace.advisor.logs.stage_tasks import Floats as Floats
+from millrace.advisor.logs.stage_tasks import Ints as Ints
+from millrace.advisor.logs.stage_tasks import Tasks as Tasks
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Source:
     @property
     def records_by_partition(self) -> Mapping[str, int] | None:
         """Records between start and end by partition, where offsets count records; ``None`` where they do not."""
-        return _between(self.start, self.end)
+        return _difference_of_offsets(self.start, self.end)
 
     @property
     def records_read(self) -> int | None:
@@ -122,11 +122,13 @@ class Source:
     @property
     def records_behind(self) -> int | None:
         """Records between the end of the batch and the latest ones at its start; ``None`` where unknown."""
-        left = _between(self.end, self.latest)
+        left = _difference_of_offsets(self.end, self.latest)
         return None if left is None else sum(left.values())
 
 
-def _between(low: Mapping[str, int] | None, high: Mapping[str, int] | None) -> Mapping[str, int] | None:
+def _difference_of_offsets(
+    low: Mapping[str, int] | None, high: Mapping[str, int] | None
+) -> Mapping[str, int] | None:
     if low is None or not high:
         return None
     return {each: max(0, position - low.get(each, position)) for each, position in high.items()}

@@ -78,16 +78,18 @@ def unpack(stream: io.BufferedReader) -> Iterator[bytes]:
         yield piece
 
 
-def _exactly(stream: io.BufferedReader, size: int) -> bytes:
+def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
     if size > _BLOCK_LIMIT:
-        raise DamagedDataError(f"a block of {size} bytes")
+        raise DamagedDataError(
+            f"the file has a block of {size} bytes, above the limit of {_BLOCK_LIMIT:,} bytes"
+        )
     data = stream.read(size)
     if len(data) < size:
         raise TruncatedDataError("ends inside a block")
     return data
 
 
-def _heads(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
+def _frame_headers(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
     """Yield what stands before each block; the caller reads the block."""
     while head := stream.read(size):
         if len(head) < size:
@@ -95,7 +97,7 @@ def _heads(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
         yield head
 
 
-def _frames(stream: io.BufferedReader, opened: Callable[[], Any]) -> Iterator[bytes]:
+def _unpack_frames(stream: io.BufferedReader, opened: Callable[[], Any]) -> Iterator[bytes]:
     """Unpack one frame (zstd) or member (gzip) after the other: an append to a file starts a new one."""
     frame, fed = opened(), False
     while held := stream.read(PIECE):
@@ -114,72 +116,79 @@ def _frames(stream: io.BufferedReader, opened: Callable[[], Any]) -> Iterator[by
 
 
 def _lz4(stream: io.BufferedReader) -> Iterator[bytes]:
-    for head in _heads(stream, _LZ4_HEADER.size):
+    for head in _frame_headers(stream, _LZ4_HEADER.size):
         magic, token, packed, size, _ = _LZ4_HEADER.unpack(head)
         if magic != b"LZ4Block" or size > _BLOCK_LIMIT:
-            raise DamagedDataError("no block where one should be")
-        data = _exactly(stream, packed)
+            raise DamagedDataError("the file is damaged: an lz4 block has a wrong header")
+        data = _read_exactly(stream, packed)
         method = token & 0xF0
         if method == _LZ4_RAW:
             yield data
         elif method == _LZ4_PACKED:
             yield bytes(cramjam.lz4.decompress_block(data, output_len=size))
         else:
-            raise DamagedDataError(f"a block of method {method}")
+            raise DamagedDataError(
+                f"the file is damaged: an lz4 block has the unknown compression method {method}"
+            )
 
 
 def _lz4_frames(stream: io.BufferedReader) -> Iterator[bytes]:
     """Unpack frames of the ``lz4`` command (LZ4 Frame Format 1.6): descriptor, blocks, an end mark, checksums."""
     while magic := stream.read(4):
         if magic != _LZ4_FRAME:
-            raise DamagedDataError("no frame where one should be")
-        flags, sizes = _exactly(stream, 2)
+            raise DamagedDataError("the file is damaged: an lz4 frame has a wrong header")
+        flags, sizes = _read_exactly(stream, 2)
         if not flags & 0x20:
-            raise DamagedDataError("its blocks depend on each other: decompress it with lz4 -d")
-        _exactly(stream, 8 * bool(flags & 0x08) + 4 * bool(flags & 0x01) + 1)
+            raise DamagedDataError(
+                "blocks of this lz4 file depend on each other, which is not supported: decompress it with "
+                "lz4 -d"
+            )
+        _read_exactly(stream, 8 * bool(flags & 0x08) + 4 * bool(flags & 0x01) + 1)
         room = bytearray(1 << (8 + 2 * (sizes >> 4 & 7)))  # a block does not tell its size
-        while size := int.from_bytes(_exactly(stream, 4), "little"):
-            data = _exactly(stream, size & 0x7FFFFFFF)
+        while size := int.from_bytes(_read_exactly(stream, 4), "little"):
+            data = _read_exactly(stream, size & 0x7FFFFFFF)
             yield data if size >> 31 else bytes(room[: cramjam.lz4.decompress_block_into(data, room)])
-            _exactly(stream, 4 * bool(flags & 0x10))
-        _exactly(stream, 4 * bool(flags & 0x04))
+            _read_exactly(stream, 4 * bool(flags & 0x10))
+        _read_exactly(stream, 4 * bool(flags & 0x04))
 
 
 def _snappy_frames(stream: io.BufferedReader) -> Iterator[bytes]:
     """Unpack snappy's framing format: chunks of a kind, a length, a checksum and data."""
-    for head in _heads(stream, 4):
-        data = _exactly(stream, int.from_bytes(head[1:], "little"))
+    for head in _frame_headers(stream, 4):
+        data = _read_exactly(stream, int.from_bytes(head[1:], "little"))
         if head[0] == 0:
             yield _snappy_block(data[4:])
         elif head[0] == 1:
             yield data[4:]
         elif head[0] < 0x80:
-            raise DamagedDataError(f"a chunk of kind {head[0]}")
+            raise DamagedDataError(f"the file is damaged: a snappy chunk has the unknown type {head[0]}")
 
 
 def _snappy(stream: io.BufferedReader) -> Iterator[bytes]:
-    _exactly(stream, _XERIAL_HEADER)
-    for head in _heads(stream, 4):
-        yield _snappy_block(_exactly(stream, int.from_bytes(head, "big")))
+    _read_exactly(stream, _XERIAL_HEADER)
+    for head in _frame_headers(stream, 4):
+        yield _snappy_block(_read_exactly(stream, int.from_bytes(head, "big")))
 
 
 def _snappy_block(data: bytes) -> bytes:
     # Checked first: the decompressor allocates whatever length a block claims.
     if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
-        raise DamagedDataError("a block that claims more than any has")
+        raise DamagedDataError(
+            f"a snappy block claims to be larger than the limit of {_BLOCK_LIMIT:,} bytes after decompression"
+        )
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
 def _lzf(stream: io.BufferedReader) -> Iterator[bytes]:
-    for head in _heads(stream, 5):
+    for head in _frame_headers(stream, 5):
         if head[:2] != b"ZV":
-            raise DamagedDataError("no chunk where one should be")
+            raise DamagedDataError("the file is damaged: an lzf chunk has a wrong header")
         length = int.from_bytes(head[3:5], "big")
         if head[2] == 0:
-            yield _exactly(stream, length)
+            yield _read_exactly(stream, length)
         else:
-            size = int.from_bytes(_exactly(stream, 2), "big")
-            yield _lzf_chunk(_exactly(stream, length), size)
+            size = int.from_bytes(_read_exactly(stream, 2), "big")
+            yield _lzf_chunk(_read_exactly(stream, length), size)
 
 
 def _lzf_chunk(data: bytes, size: int) -> bytes:
@@ -200,22 +209,22 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
         back = len(out) - ((control & 0x1F) << 8) - data[at] - 1
         at += 1
         if back < 0:
-            raise DamagedDataError("a chunk points before its begin")
+            raise DamagedDataError("the file is damaged: an lzf chunk refers to data before its beginning")
         for place in range(back, back + length + 2):  # may overlap what it writes
             out.append(out[place])
         if len(out) > size:
             break
     if len(out) != size:
-        raise DamagedDataError("a chunk of another length than it says")
+        raise DamagedDataError("the file is damaged: an lzf chunk has another length than its header says")
     return bytes(out)
 
 
 _CODECS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {
-    b"\x28\xb5\x2f\xfd": partial(_frames, opened=lambda: zstandard.ZstdDecompressor().decompressobj()),
+    b"\x28\xb5\x2f\xfd": partial(_unpack_frames, opened=lambda: zstandard.ZstdDecompressor().decompressobj()),
     b"LZ4Block": _lz4,
     _LZ4_FRAME: _lz4_frames,
     b"\xff\x06\x00\x00sNaPpY": _snappy_frames,
     b"\x82SNAPPY\x00": _snappy,
     b"ZV": _lzf,
-    b"\x1f\x8b": partial(_frames, opened=lambda: zlib.decompressobj(wbits=31)),
+    b"\x1f\x8b": partial(_unpack_frames, opened=lambda: zlib.decompressobj(wbits=31)),
 }

@@ -108,7 +108,7 @@ class _Reader:
         self._runs: dict[str, PendingRun] = {}
         self._runs_of: dict[str, list[tuple[str, PendingRun]]] = {}
         self._length = 0
-        self._take: dict[str, Callable[[Mapping[str, Any]], None]] = {
+        self._take_token: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "SparkListenerLogStart": self._log_start,
             events.ENVIRONMENT: self._environment,
             "SparkListenerApplicationStart": self._application_start,
@@ -128,10 +128,10 @@ class _Reader:
         """Take in one line; count it when it cannot be read."""
         self.last_failed = False
         try:
-            event = events.parse(line, self._take)
+            event = events.parse(line, self._take_token)
             if event is not None:
                 self._length = len(line)
-                self._take[event["Event"]](event)
+                self._take_token[event["Event"]](event)
         except (
             LookupError,
             ValueError,
@@ -145,12 +145,12 @@ class _Reader:
             self.unread += 1
             self.last_failed = True
 
-    def _hold(self, size: int) -> None:
+    def _count_held_bytes(self, size: int) -> None:
         self._held += size
         if self._held > HELD:
             raise _FullError
 
-    def _at(self, ms: float) -> float:
+    def _seconds_of(self, ms: float) -> float:
         seconds = events.event_time(events.to_number(ms) / 1e3)
         self._first = seconds if self._first is None else min(self._first, seconds)
         self._last = max(self._last, seconds)
@@ -163,33 +163,33 @@ class _Reader:
 
     def _environment(self, event: Mapping[str, Any]) -> None:
         properties = event["Spark Properties"].items()
-        self._hold(2 * self._length)
+        self._count_held_bytes(2 * self._length)
         self._properties |= {key: str(value) for key, value in properties if len(key) <= events.WORDS}
 
     def _application_start(self, event: Mapping[str, Any]) -> None:
         self.begins = True
         self._name, self._app = events.to_text(event["App Name"]), events.to_text(event.get("App ID") or "")
-        self._at(event["Timestamp"])
+        self._seconds_of(event["Timestamp"])
 
     def _application_end(self, event: Mapping[str, Any]) -> None:
-        self._at(event["Timestamp"])
+        self._seconds_of(event["Timestamp"])
         self.complete = True
 
     def _executor_added(self, event: Mapping[str, Any]) -> None:
         name, cores = events.to_text(event["Executor ID"]), event["Executor Info"]["Total Cores"]
-        self._hold(_THING)
+        self._count_held_bytes(_THING)
         self._executors[name] = Executor(
             name,
             events.to_count(cores, MOST_CORES),
-            self._at(event["Timestamp"]),
+            self._seconds_of(event["Timestamp"]),
             None,
         )
         self._place.setdefault(name, len(self._place))
         self._removed.pop(name, None)
 
     def _executor_removed(self, event: Mapping[str, Any]) -> None:
-        self._hold(_THING)
-        self._removed[events.to_text(event["Executor ID"])] = self._at(event["Timestamp"])
+        self._count_held_bytes(_THING)
+        self._removed[events.to_text(event["Executor ID"])] = self._seconds_of(event["Timestamp"])
 
     def _job_start(self, event: Mapping[str, Any]) -> None:
         number, stages = events.to_count(event["Job ID"]), event["Stage Infos"]
@@ -204,21 +204,23 @@ class _Reader:
         }
         last = max(named, default=None)
         site = "" if last is None else named[last][0]
-        self._hold(_THING * (1 + len(named)))
-        self._jobs[number] = PendingJob(number, self._at(event["Submission Time"]), job_properties, site)
+        self._count_held_bytes(_THING * (1 + len(named)))
+        self._jobs[number] = PendingJob(
+            number, self._seconds_of(event["Submission Time"]), job_properties, site
+        )
         for stage, (_, partitions) in named.items():
             self._of_stage[stage].append(number)
             self._partitions.setdefault(stage, partitions)
 
     def _job_end(self, event: Mapping[str, Any]) -> None:
         job = self._jobs[event["Job ID"]]
-        self._at(event["Completion Time"])
+        self._seconds_of(event["Completion Time"])
         job.running = False
 
     def _stage(self, key: tuple[int, int]) -> PendingStage:
         """Return the stage attempt, counted for the job that runs it: other jobs that share it skip it."""
         if key not in self._stages:
-            self._hold(_THING)
+            self._count_held_bytes(_THING)
             owners = self._of_stage.get(key[0], [])
             running = [number for number in owners if self._jobs[number].running]
             job = next(iter(running or owners), None)
@@ -233,35 +235,35 @@ class _Reader:
         place = -1 if name is None else self._place.get(name, len(self._place))
         row = events.task(event, place)
         failure = events.failure(event)
-        self._at(info["Finish Time"])
+        self._seconds_of(info["Finish Time"])
         if name is not None and name not in self._place:
-            self._hold(_THING)
+            self._count_held_bytes(_THING)
             self._place[name] = place
-        self._hold(len(row))
+        self._count_held_bytes(len(row))
         stage = self._stage(key)
         stage.rows += row
         # After the end of its stage comes a second copy of a task, killed when the first was done.
         if failure is not None and key not in self._ended:
             if failure not in stage.failures:
-                self._hold(_THING)
+                self._count_held_bytes(_THING)
             stage.failures[failure] += 1
 
     def _stage_end(self, event: Mapping[str, Any]) -> None:
         info = event["Stage Info"]
         key = (events.to_count(info["Stage ID"]), events.to_count(info["Stage Attempt ID"]))
         scans = events.scans(info)
-        self._hold(len(scans) * _THING // 2)
+        self._count_held_bytes(len(scans) * _THING // 2)
         partitions = events.to_count(info["Number of Tasks"], MOST_TASKS)
         for moment in (info.get("Submission Time"), info.get("Completion Time")):
             if moment is not None:
-                self._at(moment)
+                self._seconds_of(moment)
         self._ended[key] = stage = self._stage(key)
         stage.partitions, stage.scans, stage.adaptive = partitions, scans, events.is_adaptive(info)
 
-    def _run(self, event: Mapping[str, Any]) -> PendingRun:
+    def _run_of_event(self, event: Mapping[str, Any]) -> PendingRun:
         run_id, name = events.to_text(event["runId"]), events.to_text(event.get("name") or "")
         if run_id not in self._runs:
-            self._hold(_THING)
+            self._count_held_bytes(_THING)
             self._runs[run_id] = PendingRun(events.to_text(event["id"]))
         run = self._runs[run_id]
         run.name = run.name or name or None
@@ -269,20 +271,20 @@ class _Reader:
 
     def _query_started(self, event: Mapping[str, Any]) -> None:
         begun = events.moment(event["timestamp"])
-        self._run(event).started = None if begun is None else events.event_time(begun)
+        self._run_of_event(event).started = None if begun is None else events.event_time(begun)
 
     def _query_progress(self, event: Mapping[str, Any]) -> None:
         progress = event["progress"]
         batch = events.batch(progress)
-        self._at(batch.ended * 1e3)
-        self._hold(_THING + _TIMES * self._length)
-        run = self._run(progress)
+        self._seconds_of(batch.ended * 1e3)
+        self._count_held_bytes(_THING + _TIMES * self._length)
+        run = self._run_of_event(progress)
         # A trigger that found nothing reports the next batch's number, without a batch's work.
         if "addBatch" in batch.parts:
             run.batches[batch.id] = batch
 
     def _query_ended(self, event: Mapping[str, Any]) -> None:
-        run = self._run(event)
+        run = self._run_of_event(event)
         run.ended = self._last
         error = event.get("exception")
         run.failure = None if error is None else events.to_text(error).strip().split("\n", 1)[0]

@@ -130,22 +130,23 @@ def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
         Nothing is there, or nothing that is an event log.
     """
     files = tuple(_in_s3(place, client) if place.startswith("s3://") else _on_disk(Path(place)))
-    logs = sorted(_grouped(files), key=lambda each: each.modified_at, reverse=True)
+    logs = sorted(_group_rolled_parts(files), key=lambda each: each.modified_at, reverse=True)
     if not logs:
         raise wrong_option(
             "PATH",
             place,
-            "an event log of Spark, or a folder or prefix that holds some: plain, or compressed with zstd, gzip, lz4, lzf or snappy "
-            "in its framing format or that of Java; raw snappy cannot be told from other data, so decompress it first",
+            "an event log of Spark, or a folder or prefix that holds some: plain, or compressed with zstd, "
+            "gzip, lz4, lzf or snappy (in its framing format or that of Java). Raw snappy cannot be told "
+            "from other data: decompress it first",
         )
     return tuple(logs)
 
 
-def _opened(file: Path) -> io.BufferedReader:
+def _open_file(file: Path) -> io.BufferedReader:
     try:
         return file.open("rb")
     except OSError as error:
-        allowed = f"a file that may be read ({error.strerror})"
+        allowed = f"a file that you have permission to read ({error.strerror})"
         raise wrong_option("PATH", str(file), allowed) from error
 
 
@@ -153,7 +154,11 @@ def _on_disk(path: Path) -> Iterator[File]:
     if path.is_file():
         inside = path.parent.name + "/" if path.parent.name.startswith(_FOLDER) else ""
         yield File(
-            inside + path.name, path.stat().st_size, path.stat().st_mtime, partial(_opened, path), asked=True
+            inside + path.name,
+            path.stat().st_size,
+            path.stat().st_mtime,
+            partial(_open_file, path),
+            asked=True,
         )
     elif path.is_dir():
         begin = path.parent if path.name.startswith(_FOLDER) else path
@@ -161,10 +166,10 @@ def _on_disk(path: Path) -> Iterator[File]:
             if file.is_file():
                 stat = file.stat()
                 yield File(
-                    file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, partial(_opened, file)
+                    file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, partial(_open_file, file)
                 )
     else:
-        raise wrong_option("PATH", str(path), "a file, a folder or s3://BUCKET/PREFIX that exists")
+        raise wrong_option("PATH", str(path), "an existing file or folder, or s3://BUCKET/PREFIX")
 
 
 def _in_s3(place: str, client: Any) -> Iterator[File]:
@@ -188,7 +193,9 @@ def _in_s3(place: str, client: Any) -> Iterator[File]:
                 name, written = key.removeprefix(begin), each["LastModified"].timestamp()
                 yield File(name, each["Size"], written, reader, asked=key == prefix)
     except (ClientError, BotoCoreError) as error:
-        raise wrong_option("PATH", place, f"a bucket and prefix that may be read ({error})") from error
+        raise wrong_option(
+            "PATH", place, f"a bucket and prefix that you have permission to read ({error})"
+        ) from error
 
 
 class _Object(io.RawIOBase):
@@ -214,7 +221,7 @@ class _Object(io.RawIOBase):
             buffer[:size] = answer["Body"].read()
         except (ClientError, BotoCoreError) as error:
             place = f"s3://{self._bucket}/{self._key}"
-            raise wrong_option("PATH", place, f"an object that may be read to its end ({error})") from error
+            raise wrong_option("PATH", place, f"an object that can be read to its end ({error})") from error
         self._read += size
         return size
 
@@ -223,7 +230,7 @@ def _opened_object(client: Any, bucket: str, key: str, size: int) -> io.Buffered
     return io.BufferedReader(_Object(client, bucket, key, size), S3_RANGE)
 
 
-def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
+def _group_rolled_parts(files: Iterable[File]) -> Iterator[EventLog]:
     """Group rolled parts; every other file is a log by itself, unless its name or its first bytes exclude it."""
     rolled: dict[str, list[tuple[int, bool, File]]] = defaultdict(list)
     finished = set()
@@ -239,12 +246,12 @@ def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
             and (file.asked or not _NO_LOG.fullmatch(name))
             and (_NAMED.fullmatch(name) or _is_log(file))
         ):
-            yield EventLog(_plain(file.path), (file,), lost=False)
+            yield EventLog(_plain_path(file.path), (file,), lost=False)
     for folder, parts in rolled.items():
-        yield _rolled(folder, parts, finished=folder in finished)
+        yield _rolled_log(folder, parts, finished=folder in finished)
 
 
-def _plain(path: str) -> str:
+def _plain_path(path: str) -> str:
     return re.sub(r"\.(zstd|lz4|lzf|snappy|gz)$", "", path.removesuffix(_RUNNING))
 
 
@@ -264,14 +271,16 @@ def _is_log(file: File) -> bool:
                     break
     except DamagedDataError as error:
         if file.asked and not head:
-            raise wrong_option("PATH", file.path, f"an event log that can be unpacked ({error})") from error
+            raise wrong_option(
+                "PATH", file.path, f"an event log that can be decompressed ({error})"
+            ) from error
     except TruncatedDataError:
         pass
     begins = b'"SparkListenerLogStart"' in head[:_HEAD] or head.startswith(b'{"Event":"')
     return begins or (file.asked and b'\n{"Event":"' in head)
 
 
-def _rolled(folder: str, parts: Iterable[tuple[int, bool, File]], *, finished: bool) -> EventLog:
+def _rolled_log(folder: str, parts: Iterable[tuple[int, bool, File]], *, finished: bool) -> EventLog:
     """Order parts by their numbers; a compacted part replaces all parts before it."""
     numbered = sorted(parts, key=lambda each: each[:2])
     compacted = max((index for index, compact, _ in numbered if compact), default=0)
@@ -314,14 +323,14 @@ class LogLines:
         for file in self.log.files:
             with file.open() as stream:
                 try:
-                    yield from self._of(stream)
+                    yield from self._lines_of_stream(stream)
                 except DamagedDataError as error:
                     self.damaged = f"{file.name} is damaged ({error}), and not read from there on"
             if self._left < 0:
                 self.beyond = most
                 return
 
-    def _of(self, stream: io.BufferedReader) -> Iterator[bytes]:
+    def _lines_of_stream(self, stream: io.BufferedReader) -> Iterator[bytes]:
         held: list[bytes] = []
         length = 0
         try:
@@ -335,7 +344,7 @@ class LogLines:
                 length += len(first)
                 if not others:
                     continue
-                yield from self._whole(held, length)
+                yield from self._complete_lines(held, length)
                 *lines, last = others
                 yield from filter(None, lines)
                 held, length = [last], len(last)
@@ -347,9 +356,9 @@ class LogLines:
         # A log that is still written may end anywhere; a complete last line has its line feed.
         if length:
             self.cut_off = True
-            yield from self._whole(held, length)
+            yield from self._complete_lines(held, length)
 
-    def _whole(self, chunks: list[bytes], length: int) -> Iterator[bytes]:
+    def _complete_lines(self, chunks: list[bytes], length: int) -> Iterator[bytes]:
         if length > LONGEST_LINE:
             self.too_long += 1
         elif length:

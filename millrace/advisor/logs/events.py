@@ -42,7 +42,7 @@ def parse(line: bytes, names: Container[str]) -> Mapping[str, Any] | None:
         if name.decode(errors="replace") not in names:
             # Not parsed, but checked: damage must not pass as an event that is not wanted.
             if not line.rstrip().endswith(b"}"):
-                raise ValueError("a line without its end")
+                raise ValueError("the line is cut off: it does not end with }")
             return None
         if name == b"SparkListenerTaskEnd":
             line = without_accumulables(line)
@@ -84,7 +84,7 @@ def event_time(seconds: float) -> float:
         No event can have this time.
     """
     if not _EARLIEST <= seconds < _LATEST:
-        raise ValueError(f"{seconds} is no time of a log")
+        raise ValueError(f"{seconds} is not a possible time of an event")
     return seconds
 
 
@@ -137,7 +137,7 @@ def to_text(value: Any, most: int = WORDS) -> str:
     return value[:most]
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object_or_empty(value: Any) -> Mapping[str, Any]:
     """Return an object; an empty one for None."""
     if value is None:
         return {}
@@ -173,7 +173,7 @@ def task(event: Mapping[str, Any], executor: int) -> bytes:
         info["Index"],
     )
     if not _NUMBERS.issuperset(map(type, figures)) or min(figures) < 0 or max(figures) > MOST:
-        raise ValueError("a figure that is none")
+        raise ValueError("a metric of the event is not a number, or out of range")
     return _ROW.pack(
         event_time(launched / 1e3),
         event_time(finished / 1e3),
@@ -192,7 +192,7 @@ _NUMBERS = {int, float}
 
 def failure(event: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the error and the message with which a task failed, ``None`` where it did not."""
-    reason = _object(event.get("Task End Reason"))
+    reason = _object_or_empty(event.get("Task End Reason"))
     kind = reason.get("Reason", "Success")
     if to_text(kind) in {"Success", "TaskKilled"} or not event["Task Info"].get("Failed"):
         return None
@@ -241,7 +241,7 @@ def batch(progress: Mapping[str, Any]) -> Batch:
     """Return one batch from a query's progress, without its jobs."""
     parts = {
         name[:WORDS]: to_number(ms) / 1e3
-        for name, ms in itertools.islice(_object(progress.get("durationMs")).items(), NAMES)
+        for name, ms in itertools.islice(_object_or_empty(progress.get("durationMs")).items(), NAMES)
     }
     sources = tuple(_source(each) for each in progress.get("sources") or ())
     begun = moment(to_text(progress["timestamp"]))
@@ -254,23 +254,23 @@ def batch(progress: Mapping[str, Any]) -> Batch:
         # Spark writes no sum here.
         rows=sum(each.rows for each in sources),
         sources=sources,
-        state=tuple(_state(each) for each in progress.get("stateOperators") or ()),
-        watermark=moment(_object(progress.get("eventTime")).get("watermark")),
-        arrivals=_arrivals(_object(progress.get("observedMetrics"))),
+        state=tuple(_state_operator(each) for each in progress.get("stateOperators") or ()),
+        watermark=moment(_object_or_empty(progress.get("eventTime")).get("watermark")),
+        arrivals=_oldest_and_youngest_arrival(_object_or_empty(progress.get("observedMetrics"))),
     )
 
 
 def _source(source: Mapping[str, Any]) -> Source:
     return Source(
         description=to_text(source.get("description", "")),
-        start=_offset(source.get("startOffset")),
-        end=_offset(source.get("endOffset")),
-        latest=_offset(source.get("latestOffset")),
+        start=_flat_positions(source.get("startOffset")),
+        end=_flat_positions(source.get("endOffset")),
+        latest=_flat_positions(source.get("latestOffset")),
         rows=to_count(source.get("numInputRows") or 0),
     )
 
 
-def _offset(value: Any) -> Mapping[str, int] | None:
+def _flat_positions(value: Any) -> Mapping[str, int] | None:
     """Return the positions of an offset that counts records, flat: Kafka's ``{topic: {partition: position}}``.
 
     A flat object of integers may count anything: a file source's ``logOffset`` counts batches.
@@ -286,11 +286,11 @@ def _offset(value: Any) -> Mapping[str, int] | None:
     if not flat or not all(key.isdecimal() and type(at) is int for (_, key), at in flat.items()):
         return None
     if not all(-2 <= at <= MOST for at in flat.values()):  # -2 and -1 are Kafka's earliest and latest
-        raise ValueError("a position that is none")
+        raise ValueError("an offset in the event is out of range")
     return {f"{topic[:WORDS]}:{key[:WORDS]}": at for (topic, key), at in flat.items()}
 
 
-def _state(operator: Mapping[str, Any]) -> StateOperator:
+def _state_operator(operator: Mapping[str, Any]) -> StateOperator:
     return StateOperator(
         name=to_text(operator.get("operatorName") or ""),
         rows=to_count(max(0, operator.get("numRowsTotal", 0))),
@@ -299,11 +299,11 @@ def _state(operator: Mapping[str, Any]) -> StateOperator:
     )
 
 
-def _arrivals(observed: Mapping[str, Any]) -> tuple[float, float] | None:
+def _oldest_and_youngest_arrival(observed: Mapping[str, Any]) -> tuple[float, float] | None:
     """Return the oldest and youngest arrival of a batch, which Millrace's core observes."""
-    row = _object(observed.get("millrace_arrivals"))
+    row = _object_or_empty(observed.get("millrace_arrivals"))
     values = row.get("values") or ()
-    fields = [each.get("name") for each in _object(row.get("schema")).get("fields", ())]
+    fields = [each.get("name") for each in _object_or_empty(row.get("schema")).get("fields", ())]
     named = dict(zip(fields, values, strict=False))
     oldest, youngest = named.get("oldest"), named.get("youngest")
     if oldest is None or youngest is None:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from millrace.advisor.programs import library
-from millrace.advisor.programs.expressions import Expressions, home, member
-from millrace.advisor.programs.library import FUNCTIONS, TEXT_METHODS, Launch, items_of
-from millrace.advisor.programs.values import (
+from millrace.advisor.programs import library_functions
+from millrace.advisor.programs.expressions import Expressions, find_member, scope_of_target
+from millrace.advisor.programs.library_functions import FUNCTIONS, TEXT_METHODS, Launch, items_of
+from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
     Alternative,
     Class,
@@ -83,7 +83,9 @@ class Calls(Expressions):
         if method is None:
             return union(*(self.call(each.value, arguments, named, node.lineno) for each in callee))
         of, name, target = method
-        own = any(isinstance(each.value, Instance) and member(each.value.of, name) is not None for each in of)
+        own = any(
+            isinstance(each.value, Instance) and find_member(each.value.of, name) is not None for each in of
+        )
         if not own:
             stream = self.call_of_stream(of, name, arguments, named, node.lineno)
             if stream is not None:
@@ -91,13 +93,13 @@ class Calls(Expressions):
                     isinstance(each.value, Stream) for each in (*of, *stream)
                 ):
                     self.assign(
-                        target, stream, home(target, scope)
+                        target, stream, scope_of_target(target, scope)
                     )  # a reader or writer takes an option itself
                 return stream
-        changed = _mutated(of, name, arguments, named)
+        changed = _after_mutation(of, name, arguments, named)
         if changed is not None:
             if isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
-                self.assign(target, changed, home(target, scope))
+                self.assign(target, changed, scope_of_target(target, scope))
             return changed if name == "setdefault" else known_value(None, node.lineno)
         return union(*(self._method(each, name, arguments, named, node.lineno) for each in of))
 
@@ -108,7 +110,7 @@ class Calls(Expressions):
         if isinstance(value, str) and name in TEXT_METHODS:
             keywords = list(named.values)
             return compute(
-                lambda text, *rest: library.text_method(name)(
+                lambda text, *rest: library_functions.text_method(name)(
                     text,
                     *rest[: len(rest) - len(keywords)],
                     **dict(zip(keywords, rest[len(rest) - len(keywords) :], strict=True)),
@@ -122,9 +124,9 @@ class Calls(Expressions):
         if isinstance(value, Items) and name in ("group", "groups"):  # a match of a pattern
             if name == "groups":
                 return known_value(Items(value.values[1:]), line)
-            return self._looked_up(of, arguments[0] if arguments else known_value(0, line), line)
+            return self._value_of_key(of, arguments[0] if arguments else known_value(0, line), line)
         if isinstance(value, Library) and value.path == "os.environ" and name == "get":
-            return library.variable(
+            return library_functions.environment_variable(
                 self.launch,
                 arguments[0] if arguments else (),
                 arguments[1] if len(arguments) > 1 else None,
@@ -178,7 +180,9 @@ class Calls(Expressions):
             return known_value(None, line)
         if name in ("parse_args", "parse_known_args"):
             try:
-                parsed = known_value(library.parse_arguments(self._parsers[path], self.launch), line)
+                parsed = known_value(
+                    library_functions.parse_arguments(self._parsers[path], self.launch), line
+                )
             except (ValueError, TypeError, ArgumentError) as error:
                 parsed = unknown_value(f"{name}() ({error})", line)
             return (
@@ -196,9 +200,9 @@ class Calls(Expressions):
         if isinstance(callee, Function):
             return self._function(callee, arguments, named, line)
         if isinstance(callee, Class):
-            return self._instance(callee, arguments, named, line)
+            return self._make_instance(callee, arguments, named, line)
         if isinstance(callee, Instance):
-            own = member(callee.of, "__call__")
+            own = find_member(callee.of, "__call__")
             called = [
                 replace(each.value, owner=callee) for each in own or () if isinstance(each.value, Function)
             ]
@@ -221,7 +225,7 @@ class Calls(Expressions):
         last = path.rpartition(".")[2]
         match path:
             case "os.getenv" | "os.environ.get":
-                return library.variable(
+                return library_functions.environment_variable(
                     self.launch,
                     arguments[0] if arguments else (),
                     arguments[1] if len(arguments) > 1 else None,
@@ -254,7 +258,7 @@ class Calls(Expressions):
                 for value in items_of(one.value, line) or ()
                 for each in value
             ]
-            return known_value(library.resolved_options(self.launch, names), line)
+            return known_value(library_functions.resolved_options(self.launch, names), line)
         if last in ("field", "Field"):  # of a data class
             if "default_factory" in named.values:
                 made = named.values["default_factory"]
@@ -312,11 +316,12 @@ class Calls(Expressions):
         scope = Scope({}, callee.scope)
         if isinstance(callee.owner, Instance):
             of = next(
-                (each for each in _above(callee.owner.of) if each.scope is callee.scope), callee.owner.of
+                (each for each in _class_and_bases(callee.owner.of) if each.scope is callee.scope),
+                callee.owner.of,
             )
             of = Class(of.node, Scope(), of.bases)
             scope.values["super"] = known_value(Instance(of, callee.owner.scope, callee.owner), line)
-        self._bind(
+        self._bind_arguments(
             callee,
             [*([] if callee.owner is None else [known_value(callee.owner, line)]), *arguments],
             named,
@@ -333,7 +338,9 @@ class Calls(Expressions):
             result = self.returned.pop()
         return union(result) if result else known_value(None, line)
 
-    def _bind(self, callee: Function, arguments: Sequence[Values], named: Table, scope: Scope) -> None:
+    def _bind_arguments(
+        self, callee: Function, arguments: Sequence[Values], named: Table, scope: Scope
+    ) -> None:
         spec = callee.node.args
         plain_ones = [*spec.posonlyargs, *spec.args]
         defaults = dict(zip([each.arg for each in plain_ones[::-1]], spec.defaults[::-1], strict=False))
@@ -361,10 +368,10 @@ class Calls(Expressions):
             more = {key: value for key, value in named.values.items() if key not in own}
             scope.values[spec.kwarg.arg] = known_value(Table(more, named.more), callee.node.lineno)
 
-    def _instance(self, of: Class, arguments: Sequence[Values], named: Table, line: int) -> Values:
+    def _make_instance(self, of: Class, arguments: Sequence[Values], named: Table, line: int) -> Values:
         made = Instance(of, Scope())
         self.scopes.append(made.scope)
-        constructor = member(of, "__init__")
+        constructor = find_member(of, "__init__")
         if constructor is not None:
             for each in constructor:
                 if isinstance(each.value, Function):
@@ -379,14 +386,14 @@ class Calls(Expressions):
         return known_value(made, line)
 
 
-def _above(of: Class) -> Iterator[Class]:
+def _class_and_bases(start: Class) -> Iterator[Class]:
     """Yield a class and those that it is made of."""
-    yield of
-    for each in of.bases:
-        yield from _above(each)
+    yield start
+    for each in start.bases:
+        yield from _class_and_bases(each)
 
 
-def _mutated(of: Values, name: str, arguments: Sequence[Values], named: Table) -> Values | None:
+def _after_mutation(of: Values, name: str, arguments: Sequence[Values], named: Table) -> Values | None:
     """Return a list or dictionary after a method that changes it; None for other methods."""
     values = []
     for each in of:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from millrace.advisor.programs import library
-from millrace.advisor.programs.library import Launch, items_of
-from millrace.advisor.programs.values import (
+from millrace.advisor.programs import library_functions
+from millrace.advisor.programs.library_functions import Launch, items_of
+from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
     Alternative,
     Class,
@@ -26,10 +26,10 @@ from millrace.advisor.programs.values import (
     Values,
     as_table,
     compute,
+    condition_value,
     first_as_values,
     known_value,
-    lift,
-    truth,
+    to_program_value,
     union,
     unknown_value,
     with_key,
@@ -43,7 +43,7 @@ _OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Sub: operator.sub,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: library.percent,
+    ast.Mod: library_functions.percent,
     ast.BitOr: operator.or_,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -112,7 +112,7 @@ class Expressions(ABC):
         while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):  # a chain of calls may be long
             chain.append(node)
             node = node.func if isinstance(node, ast.Call) else node.value
-        result = self._single(node, scope)
+        result = self._single_value(node, scope)
         method: tuple[Values, str, ast.expr] | None = None
         for each in reversed(chain):
             self.step()
@@ -131,12 +131,12 @@ class Expressions(ABC):
                 result = self._item(result, each, scope)
         return result if method is None else self._attribute(method[0], method[1], method[2].lineno)
 
-    def _single(self, node: ast.expr, scope: Scope) -> Values:
+    def _single_value(self, node: ast.expr, scope: Scope) -> Values:
         self.step()
         line = node.lineno if hasattr(node, "lineno") else 0
         match node:
             case ast.Constant():
-                return known_value(lift(node.value, line), line)
+                return known_value(to_program_value(node.value, line), line)
             case ast.Name():
                 return self._name(node.id, line, scope)
             case ast.JoinedStr():
@@ -155,18 +155,18 @@ class Expressions(ABC):
             case ast.BoolOp():
                 return self._boolean(node, scope)
             case ast.UnaryOp(op=ast.Not()):
-                holds = truth(self.value(node.operand, scope))
+                holds = condition_value(self.value(node.operand, scope))
                 return unknown_value("a condition", line) if holds is None else known_value(not holds, line)
             case ast.UnaryOp(op=ast.USub()):
                 return compute(operator.neg, [self.value(node.operand, scope)], line, "a number")
             case ast.Compare():
                 return self._compare(node, scope)
             case ast.IfExp():
-                holds = truth(self.value(node.test, scope))
+                holds = condition_value(self.value(node.test, scope))
                 ways = [node.body, node.orelse] if holds is None else [node.body if holds else node.orelse]
                 return union(*(self.value(each, scope) for each in ways))
             case ast.Dict():
-                return known_value(self._table(node, scope), line)
+                return known_value(self._dict_value(node, scope), line)
             case ast.List() | ast.Tuple() | ast.Set():
                 return self._items(node.elts, line, scope)
             case ast.Lambda():
@@ -200,7 +200,7 @@ class Expressions(ABC):
                 values.append(value)
         return known_value(Items(tuple(values[:MOST_ITEMS])), line)
 
-    def _table(self, node: ast.Dict, scope: Scope) -> Table:
+    def _dict_value(self, node: ast.Dict, scope: Scope) -> Table:
         table = Table()
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
@@ -220,7 +220,7 @@ class Expressions(ABC):
         inner, items, table = Scope({}, scope), list[Values](), Table()
         for each in rounds:
             self.assign(first.target, each, inner)
-            if any(truth(self.value(test, inner)) is False for test in first.ifs):
+            if any(condition_value(self.value(test, inner)) is False for test in first.ifs):
                 continue
             if isinstance(node, ast.DictComp):
                 table = with_key(table, self.value(node.key, inner), self.value(node.value, inner))
@@ -243,7 +243,7 @@ class Expressions(ABC):
             ):
                 result = known_value(as_table(result).joined(as_table(other)), line)
             elif isinstance(each.op, ast.Mult):
-                result = compute(_product, [result, other], line, "a product")
+                result = compute(_evaluate_product, [result, other], line, "a product")
             elif type(each.op) in _OPERATORS:
                 result = compute(_OPERATORS[type(each.op)], [result, other], line, "a value that is computed")
             else:
@@ -254,7 +254,7 @@ class Expressions(ABC):
         alternatives: list[Alternative] = []
         for each in node.values:
             value = self.value(each, scope)
-            holds = truth(value)
+            holds = condition_value(value)
             if holds is not None and holds == isinstance(node.op, ast.Or):
                 return union(alternatives, value)
             if holds is None or each is node.values[-1]:
@@ -270,9 +270,11 @@ class Expressions(ABC):
                 other = (
                     unknown_value(table.more, 0)
                     if table.more
-                    else known_value(lift(list(table.values), 0), 0)
+                    else known_value(to_program_value(list(table.values), 0), 0)
                 )
-            holds = truth(compute(_OPERATORS[type(kind)], [left, other], node.lineno, "a condition"))
+            holds = condition_value(
+                compute(_OPERATORS[type(kind)], [left, other], node.lineno, "a condition")
+            )
             if holds is None:
                 return unknown_value("a condition", node.lineno)
             results.append(holds)
@@ -290,15 +292,15 @@ class Expressions(ABC):
         key = self.value(node.slice, scope)
         if not self.launch.ordered and dotted(node.value) in ("sys.argv", "argv"):
             return unknown_value("an argument by its place, and Glue has them in no order", line)
-        return union(*(self._looked_up(each, key, line) for each in of))
+        return union(*(self._value_of_key(each, key, line) for each in of))
 
-    def _looked_up(self, of: Alternative, key: Values, line: int) -> Values:
+    def _value_of_key(self, of: Alternative, key: Values, line: int) -> Values:
         if isinstance(of.value, Frame):
             return (of,)
         if isinstance(of.value, Unknown):
             return ((Alternative(of.value, of.line)),)
         if isinstance(of.value, Library) and of.value.path == "os.environ":
-            return library.variable(self.launch, key, None, line)
+            return library_functions.environment_variable(self.launch, key, None, line)
         alternatives: list[Alternative] = []
         for each in key:
             if isinstance(of.value, Table) and isinstance(each.value, str | int):
@@ -317,9 +319,11 @@ class Expressions(ABC):
                 alternatives.extend(compute(operator.getitem, [(of,), (each,)], line, "an item"))
         return union(alternatives)
 
-    def _attribute(self, of: Values, name: str, line: int) -> Values:
-        stream = self.attribute_of_stream(of, name, line)
-        return stream if stream is not None else union(*(self._attribute_of(each, name, line) for each in of))
+    def _attribute(self, owner: Values, name: str, line: int) -> Values:
+        stream = self.attribute_of_stream(owner, name, line)
+        return (
+            stream if stream is not None else union(*(self._attribute_of(each, name, line) for each in owner))
+        )
 
     def _attribute_of(self, of: Alternative, name: str, line: int) -> Values:
         value = of.value
@@ -327,7 +331,7 @@ class Expressions(ABC):
             attribute = value.scope.values.get(name)
             if attribute is not None:
                 return attribute
-            attribute = member(value.of, name)
+            attribute = find_member(value.of, name)
             if attribute is None:
                 return unknown_value(f"the attribute {name}, which the program does not set", line)
             bound = [self._bound(each, value) for each in attribute]
@@ -335,7 +339,7 @@ class Expressions(ABC):
                 return union(*(self.call(each.value, [], Table(), line) for each in bound))
             return tuple(bound)
         if isinstance(value, Class):
-            attribute = member(value, name) or unknown_value(f"the attribute {name}", line)
+            attribute = find_member(value, name) or unknown_value(f"the attribute {name}", line)
             return tuple(
                 self._bound(each, value) if _decorated(each.value, "classmethod") else each
                 for each in attribute
@@ -343,14 +347,14 @@ class Expressions(ABC):
         if isinstance(value, Library):
             return self._imported(f"{value.path}.{name}", line)
         if isinstance(value, Table):  # options of argparse
-            return self._looked_up(of, known_value(name, line), line)
+            return self._value_of_key(of, known_value(name, line), line)
         if name == "value" and isinstance(value, str):  # of an enumeration
             return (of,)
         return (of,) if isinstance(value, Unknown | Frame) else unknown_value(f"the attribute {name}", line)
 
     def _imported(self, path: str, line: int) -> Values:
         if path == "sys.argv":
-            return known_value(lift(["program", *self.launch.words], line), line)
+            return known_value(to_program_value(["program", *self.launch.words], line), line)
         return known_value(Library(path), line)
 
     @staticmethod
@@ -362,11 +366,11 @@ class Expressions(ABC):
         return Alternative(replace(of.value, owner=owner), of.line)
 
 
-def member(of: Class, name: str) -> Values | None:
+def find_member(of: Class, name: str) -> Values | None:
     """Return an attribute or method of a class or of those that it is made of."""
     if name in of.scope.values:
         return of.scope.values[name]
-    return next((found for base in of.bases if (found := member(base, name)) is not None), None)
+    return next((found for base in of.bases if (found := find_member(base, name)) is not None), None)
 
 
 def _decorated(of: Any, *names: str) -> bool:
@@ -385,7 +389,7 @@ def dotted(node: ast.expr) -> str:
     return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""
 
 
-def _product(one: Any, other: Any) -> Any:
+def _evaluate_product(one: Any, other: Any) -> Any:
     if isinstance(one, int | float) and isinstance(other, int | float):
         return one * other
     text, count = (one, other) if isinstance(one, str) else (other, one)
@@ -394,7 +398,7 @@ def _product(one: Any, other: Any) -> Any:
     raise ValueError("no product")
 
 
-def home(target: ast.expr, scope: Scope) -> Scope:
+def scope_of_target(target: ast.expr, scope: Scope) -> Scope:
     """Return the scope in which the name of a changed value is."""
     while isinstance(target, ast.Attribute | ast.Subscript):
         target = target.value

@@ -1,7 +1,7 @@
 """Evaluation of a program's text: assignments, branches, loops, functions and classes, with all values that they may give.
 
 Where a condition is known, its branch is followed; else both are, and what they assign has the values of both. Nothing of the program
-is run: calls of libraries are computed only if they are in :mod:`millrace.advisor.programs.library`.
+is run: calls of libraries are computed only if they are in :mod:`millrace.advisor.programs.library_functions`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 
 from millrace.advisor.programs.calls import Calls
-from millrace.advisor.programs.expressions import dotted, home
-from millrace.advisor.programs.library import items_of
-from millrace.advisor.programs.values import (
+from millrace.advisor.programs.expressions import dotted, scope_of_target
+from millrace.advisor.programs.library_functions import items_of
+from millrace.advisor.programs.possible_values import (
     Alternative,
     Class,
     Function,
     Instance,
     Scope,
     Values,
+    condition_value,
     first_unknown,
     known_value,
-    truth,
     union,
     unknown_value,
     with_key,
@@ -70,7 +70,7 @@ class Interpreter(Calls):
                     self.value(node.exc, scope)
                 return _ENDED
             case ast.Break():
-                self._breaks[-1].append(self._state())
+                self._breaks[-1].append(self._save_state())
                 return _BROKEN
             case ast.Continue():
                 return _LEFT
@@ -79,8 +79,8 @@ class Interpreter(Calls):
             case ast.For() | ast.AsyncFor():
                 return self._loop(node, scope)
             case ast.While():
-                return self._round(
-                    lambda: self._any_rounds(
+                return self._evaluate_round(
+                    lambda: self._evaluate_any_rounds(
                         lambda: self._branches(node.test, node.body, [], scope), node.orelse, scope
                     )
                 )
@@ -94,7 +94,7 @@ class Interpreter(Calls):
                 return self.run(node.body, scope)
             case ast.Match():
                 self.value(node.subject, scope)
-                self._either(
+                self._evaluate_alternatives(
                     [lambda case=case: self.run(case.body, scope) for case in node.cases] + [lambda: _NEXT]
                 )
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -133,41 +133,41 @@ class Interpreter(Calls):
     def _branches(
         self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], scope: Scope
     ) -> int:
-        holds = truth(self.value(test, scope))
+        holds = condition_value(self.value(test, scope))
         if holds is not None:
             return self.run(body if holds else orelse, scope)
-        return self._either([lambda: self.run(body, scope), lambda: self.run(orelse, scope)])
+        return self._evaluate_alternatives([lambda: self.run(body, scope), lambda: self.run(orelse, scope)])
 
-    def _either(self, ways: Sequence[Callable[[], int]]) -> int:
+    def _evaluate_alternatives(self, ways: Sequence[Callable[[], int]]) -> int:
         """Evaluate several ways from the same state, and join their states; a way that ends the function does not count."""
-        before = self._state()
+        before = self._save_state()
         ends: list[tuple[int, dict[Scope, dict[str, Values]]]] = []
         for way in ways:
-            self._restore(before)
+            self._restore_state(before)
             ended = way()
-            ends.append((ended, self._state()))
-        self._join([state for ended, state in ends if ended != _ENDED] or [ends[-1][1]])
+            ends.append((ended, self._save_state()))
+        self._join_states([state for ended, state in ends if ended != _ENDED] or [ends[-1][1]])
         return min(ended for ended, _ in ends)
 
-    def _join(self, states: Sequence[dict[Scope, dict[str, Values]]]) -> None:
+    def _join_states(self, states: Sequence[dict[Scope, dict[str, Values]]]) -> None:
         joined = states[0]
         for other in states[1:]:
             for scope, values in other.items():
                 mine = joined.setdefault(scope, {})
                 for name, each in values.items():
                     mine[name] = union(mine[name], each) if name in mine else each
-        self._restore(joined)
+        self._restore_state(joined)
 
-    def _any_rounds(self, once: Callable[[], int], orelse: Sequence[ast.stmt], scope: Scope) -> int:
+    def _evaluate_any_rounds(self, once: Callable[[], int], orelse: Sequence[ast.stmt], scope: Scope) -> int:
         """Evaluate a loop of any number of rounds: what a second round changes once more is unknown."""
 
         def none() -> int:
             return _NEXT
 
-        ended = self._either([once, none])
-        first = self._state()
-        self._either([once, none])
-        for each, values in self._state().items():
+        ended = self._evaluate_alternatives([once, none])
+        first = self._save_state()
+        self._evaluate_alternatives([once, none])
+        for each, values in self._save_state().items():
             for name, value in values.items():
                 before = first.get(each, {}).get(name)
                 if before is not None and len(union(before, value)) > len(before):
@@ -176,20 +176,20 @@ class Interpreter(Calls):
                     )
         return max(ended, self.run(orelse, scope))
 
-    def _round(self, body: Callable[[], int]) -> int:
+    def _evaluate_round(self, body: Callable[[], int]) -> int:
         """Evaluate the rounds of a loop; where it may be left by ``break``, with the state at that point too."""
         self._breaks.append([])
         ended = body()
         states = self._breaks.pop()
         if states:
-            self._join([*states, *([] if ended in (_BROKEN, _ENDED) else [self._state()])])
+            self._join_states([*states, *([] if ended in (_BROKEN, _ENDED) else [self._save_state()])])
         return _ENDED if ended == _ENDED and not states else _NEXT
 
-    def _state(self) -> dict[Scope, dict[str, Values]]:
+    def _save_state(self) -> dict[Scope, dict[str, Values]]:
         self.step(sum(len(each.values) for each in self.scopes) // 4)
         return {each: dict(each.values) for each in self.scopes}
 
-    def _restore(self, state: Mapping[Scope, dict[str, Values]]) -> None:
+    def _restore_state(self, state: Mapping[Scope, dict[str, Values]]) -> None:
         for scope, values in state.items():
             scope.values = dict(values)
 
@@ -204,7 +204,7 @@ class Interpreter(Calls):
                 self.assign(node.target, unknown_value(origin, node.lineno), scope)
                 return self.run(node.body, scope)
 
-            return self._round(lambda: self._any_rounds(once, node.orelse, scope))
+            return self._evaluate_round(lambda: self._evaluate_any_rounds(once, node.orelse, scope))
 
         def every() -> int:
             for each in rounds:
@@ -214,7 +214,7 @@ class Interpreter(Calls):
                     return ended
             return self.run(node.orelse, scope)
 
-        return self._round(every)
+        return self._evaluate_round(every)
 
     def _try(self, node: ast.Try | ast.TryStar, scope: Scope) -> int:
         def handled(handler: ast.ExceptHandler) -> int:
@@ -224,7 +224,7 @@ class Interpreter(Calls):
 
         ways: list[Callable[[], int]] = [lambda: self.run([*node.body, *node.orelse], scope)]
         ways += [lambda each=each: handled(each) for each in node.handlers]  # type: ignore[misc]
-        ended = self._either(ways)
+        ended = self._evaluate_alternatives(ways)
         return max(ended, self.run(node.finalbody, scope))
 
     def assign(self, target: ast.expr, value: Values, scope: Scope) -> None:
@@ -254,6 +254,6 @@ class Interpreter(Calls):
                     for each in self.value(target.value, scope)
                 )
                 if isinstance(target.value, ast.Name | ast.Attribute | ast.Subscript):
-                    self.assign(target.value, changed, home(target.value, scope))
+                    self.assign(target.value, changed, scope_of_target(target.value, scope))
             case _:
                 pass

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from millrace.cli.shared.console import figures, show_with_texts, words
+from millrace.cli.shared.console import figure_columns, show_with_texts, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
-from millrace.sizing import plan, total
+from millrace.sizing import plan, total_cost
 from millrace.sizing.alternatives.other_services import Alternative, alternatives
 from millrace.sizing.moves import with_engine
 from millrace.sizing.text_format import dollars
@@ -55,7 +55,7 @@ def compare(
         for each in result
     ]
     texts = ("price", "does not do", "of which the file uses")
-    show_with_texts([*words("way"), *figures("$/month")], texts, rows)
+    show_with_texts([*word_columns("way"), *figure_columns("$/month")], texts, rows)
 
 
 def _usd(alternative: Alternative) -> str:
@@ -69,7 +69,7 @@ def _engines(environment: Environment) -> dict[str, float | str]:
         for version in kind.spark_versions:
             other = with_engine(environment, environment.jobs, engine, version=version)
             try:
-                usd = None if other is None else total(plan(other)).value
+                usd = None if other is None else total_cost(plan(other)).value
                 words = "a key of a job does not fit it"
             except ConfigurationError as error:
                 usd, words = None, f"no plan: {error.problems[0].allowed}"

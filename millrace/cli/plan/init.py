@@ -46,12 +46,12 @@ def init(
         )
     from millrace.cli.plan.vendor import into_project, own_wheel
 
-    made = files(project)
+    made = project_files(project)
     with report_write_errors("FOLDER", folder):
         if folder.exists() and not folder.is_dir():
-            raise wrong_option("FOLDER", str(folder), "a new folder or an empty one")
+            raise wrong_option("FOLDER", str(folder), "the name of a new or empty folder")
         if folder.is_dir() and any(folder.iterdir()):
-            raise wrong_option("FOLDER", str(folder), "a new folder or an empty one; no file is overwritten")
+            raise wrong_option("FOLDER", str(folder), "a new or empty folder, because no file is overwritten")
         for file, text in made.items():
             target = folder / file
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,10 +60,10 @@ def init(
         with tempfile.TemporaryDirectory() as scratch:
             for target in into_project(own_wheel(Path(scratch)), folder):
                 typer.echo(f"wrote {target}")
-    typer.echo(f"next: cd {folder} && millrace plan --env dev")
+    typer.echo(f"next step: cd {folder} && millrace plan --env dev")
 
 
-def files(project: str) -> dict[str, str]:
+def project_files(project: str) -> dict[str, str]:
     """Return the files of a new project.
 
     Returns

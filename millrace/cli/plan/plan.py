@@ -21,7 +21,7 @@ from millrace.cli.plan.report.apply_moves import apply_moves, move_lines
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.plan.spark_check import check_on_spark
-from millrace.cli.shared.console import figures, plain_table, show, width, words
+from millrace.cli.shared.console import figure_columns, plain_table, show, terminal_width, word_columns
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
@@ -167,7 +167,7 @@ def plan_command(
     elif as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        columns = width(sys.stdout)
+        columns = terminal_width(sys.stdout)
         show(*panel(verdict, terminal=columns is not None), *render(environment, sized, width=columns))
         if html is not None:
             typer.echo(f"wrote {html}")
@@ -264,9 +264,9 @@ def _differs(
         typer.echo(plan_diff.markdown_table(changed, reference) + plan_diff.markdown_keys(keys), nl=False)
         typer.echo("" if changes is None else template_diff.markdown_templates(changes), nl=False)
     elif not changed:
-        typer.echo(f"no size and no cost differs from the plan of {reference}")
+        typer.echo(f"sizes and costs are the same as in the plan of {reference}")
     else:
-        table = plain_table(*words(""), *figures("before", "after", "more"))
+        table = plain_table(*word_columns(""), *figure_columns("before", "after", "more"))
         for each in changed:
             table.add_row(*map(Text, plan_diff.cells(each)))
         show(table)
@@ -332,7 +332,7 @@ def validate_command(
     )
     typer.echo(f"{environment.name} is valid: {streams}, {jobs}")
     if inherited:
-        typer.echo("accounts, hosts and secrets from the file that it extends:")
+        typer.echo("these accounts, hosts and secrets come from the file that it extends:")
         typer.echo("\n".join(f"  {line}" for line in inherited))
     for each in (*advice, *unchecked):
         typer.echo(each, err=True)

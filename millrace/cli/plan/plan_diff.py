@@ -91,7 +91,11 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
         return Compared(result, keys_of(other), templates(other, root) if with_templates else None)
     if Path(reference).is_file():
         if with_templates:
-            raise wrong_option("--templates", reference, "only with a commit, branch or tag, not with a file")
+            raise wrong_option(
+                "--templates",
+                reference,
+                "a commit, branch or tag, because --templates cannot compare with a file",
+            )
         return Compared(_of_file(Path(reference)))
 
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +107,7 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
             result = json.loads(json.dumps(to_json(plan(environment))))
         except ConfigurationError as error:
             raise wrong_option(
-                "--diff", reference, f"{_ALLOWED}; there {env} has no plan: {error}"
+                "--diff", reference, f"{_ALLOWED}; at that version {env} cannot be planned: {error}"
             ) from error
         if not with_templates:
             return Compared(result, keys_of(environment))
@@ -147,7 +151,9 @@ def _unpack(reference: str, root: Path, folder: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError as error:
-        raise wrong_option("--diff", reference, f"{_ALLOWED}: there is no git here") from error
+        raise wrong_option(
+            "--diff", reference, f"{_ALLOWED}; comparing with a commit needs git, which is not installed"
+        ) from error
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise wrong_option("--diff", reference, f"{_ALLOWED}: {lines[0] if lines else 'git failed'}")

@@ -17,7 +17,7 @@ from millrace.config.engines import KINDS
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
 from millrace.sizing.model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
-from millrace.sizing.planning import total
+from millrace.sizing.planning import total_cost
 from millrace.sizing.text_format import count
 
 _LEGEND = "~ rests on a rate that nobody measured     = pinned in the file"
@@ -129,7 +129,7 @@ def _streams(streams: Iterable[StreamPlan], terminal: bool, inline: bool) -> Gro
     for stream in streams:
         kind = f"{stream.kind} {stream.mode}"
         figure = stream.expected_partitions
-        listing.add([stream.name, kind, _figure(figure), _sum(stream.cost)], figure.why)
+        listing.add([stream.name, kind, _figure_cell(figure), _sum_cell(stream.cost)], figure.why)
     return listing.done()
 
 
@@ -146,10 +146,10 @@ def _clusters(clusters: Iterable[ClusterPlan], terminal: bool, inline: bool) -> 
     for cluster in clusters:
         cells = [
             cluster.name,
-            _figure(cluster.brokers),
-            _figure(cluster.broker_type) if cluster.broker_type else cluster.tier,
-            _figure(cluster.storage_gib_per_broker),
-            _sum(cluster.cost),
+            _figure_cell(cluster.brokers),
+            _figure_cell(cluster.broker_type) if cluster.broker_type else cluster.tier,
+            _figure_cell(cluster.storage_gib_per_broker),
+            _sum_cell(cluster.cost),
         ]
         listing.add(cells, cluster.brokers.why if cluster.brokers else "AWS sizes a serverless cluster")
     return listing.done()
@@ -161,15 +161,15 @@ def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> 
         engine = KINDS[job.engine].title
         head = Text()
         head.append(job.name, "bold")
-        head.append(f"  {engine} {job.version}, {_counted(job.max_workers, 'worker')} of {job.worker}")
+        head.append(f"  {engine} {job.version}, {_count_cell(job.max_workers, 'worker')} of {job.worker}")
         head.append(f", SLA {format_duration(environment.jobs[job.name].latency)}")
-        head.append(f", {_sum(job.cost)} a month")
+        head.append(f", {_sum_cell(job.cost)} a month")
         parts += [
             head,
-            _reason(f"{_counted(job.cores, 'core')}: {job.cores.why}", terminal),
-            _reason(f"{_counted(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
-            _reason(_range(job), terminal),
-            _reason(f"network {_figure(job.network)}: {job.network.why}", terminal),
+            _reason(f"{_count_cell(job.cores, 'core')}: {job.cores.why}", terminal),
+            _reason(f"{_count_cell(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
+            _reason(_executor_range(job), terminal),
+            _reason(f"network {_figure_cell(job.network)}: {job.network.why}", terminal),
             Padding(_queries(job, terminal), (0, 0, 0, 2)) if terminal else _queries(job, terminal),
         ]
         parts += [
@@ -182,10 +182,10 @@ def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> 
     return Group(*parts[:-1])
 
 
-def _range(job: JobPlan) -> str:
+def _executor_range(job: JobPlan) -> str:
     """Return the range of the job's executors, and the memory that each needs."""
     least, most = job.scaling.min_executors, job.executors
-    return f"{_figure(least)} to {_figure(most)} executors; {_figure(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
+    return f"{_figure_cell(least)} to {_figure_cell(most)} executors; {_figure_cell(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
 
 
 def _reason(text: str, terminal: bool) -> Padding | _Plain:
@@ -202,12 +202,12 @@ def _queries(job: JobPlan, terminal: bool) -> Table | _Plain:
         trigger = query.trigger_seconds
         row = [
             query.name,
-            f"{_mark(trigger)}{trigger.value:g} s",
-            _figure(query.records_per_batch),
-            _figure(query.records_per_partition),
+            f"{_origin_mark(trigger)}{trigger.value:g} s",
+            _figure_cell(query.records_per_batch),
+            _figure_cell(query.records_per_partition),
         ]
         if spread:
-            row.append(_figure(query.repartition))
+            row.append(_figure_cell(query.repartition))
         table.add_row(*row)
     return table
 
@@ -239,7 +239,7 @@ def cost_table(plan: Plan, *, terminal: bool) -> Table | _Plain:
         for position, line in enumerate(items):
             shown = _dollars(line.usd, assumed=line.assumed)
             table.add_row(name if position == 0 else "", line.name, shown, line.why)
-    sum_ = total(plan)
+    sum_ = total_cost(plan)
     everything = count(sum(len(items) for _, items in groups), "item")
     table.add_section()
     table.add_row(
@@ -248,22 +248,22 @@ def cost_table(plan: Plan, *, terminal: bool) -> Table | _Plain:
     return table
 
 
-def _mark(figure: Figure[Any]) -> str:
+def _origin_mark(figure: Figure[Any]) -> str:
     return "=" if figure.origin == "pinned" else "~" if figure.assumed else ""
 
 
-def _figure(figure: Figure[Any] | None) -> str:
+def _figure_cell(figure: Figure[Any] | None) -> str:
     if figure is None:
         return "-"
     value = f"{figure.value:,}" if isinstance(figure.value, int) else str(figure.value)
-    return _mark(figure) + value
+    return _origin_mark(figure) + value
 
 
-def _counted(figure: Figure[int], noun: str) -> str:
-    return _mark(figure) + count(figure.value, noun)
+def _count_cell(figure: Figure[int], noun: str) -> str:
+    return _origin_mark(figure) + count(figure.value, noun)
 
 
-def _sum(items: tuple[CostItem, ...]) -> str:
+def _sum_cell(items: tuple[CostItem, ...]) -> str:
     if not items:
         return "-"
     return _dollars(sum(line.usd for line in items), assumed=any(line.assumed for line in items))

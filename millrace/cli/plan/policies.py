@@ -85,7 +85,7 @@ def github_trust(environment: Environment, repository: str) -> dict[str, Any]:
         The repository is not OWNER/NAME.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+", repository):
-        raise wrong_option("--repository", repository, "OWNER/NAME of one repository, without a wildcard")
+        raise wrong_option("--repository", repository, "one repository as OWNER/NAME, without a wildcard")
     issuer, where = "token.actions.githubusercontent.com", partition(environment.region)
     statement = {
         "Sid": "DeployFromOneEnvironment",

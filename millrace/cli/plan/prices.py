@@ -15,7 +15,7 @@ from millrace.cli.shared.options import AsJson
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option
-from millrace.sizing.costs.pricelist import Renewal, price_list_region, renew, to_yaml
+from millrace.sizing.costs.price_table_update import Renewal, price_list_region, renew_prices, to_yaml
 from millrace.sizing.prices_and_limits import PRICES, complete_price_list
 
 STAYED = 3
@@ -57,14 +57,14 @@ def update(
     try:
         before = complete_price_list(region, root)
     except ValueError as error:
-        raise wrong_option("--region", region, f"a region whose price table can be read: {error}") from error
-    with translate_aws_errors("asking the AWS Price List API"):
-        result = renew(price_list(region), region, before, datetime.now(UTC).date())
+        raise wrong_option("--region", region, f"a region whose price file is valid: {error}") from error
+    with translate_aws_errors("cannot read prices from the AWS Price List API"):
+        result = renew_prices(price_list(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
     if result.renewed_count:
         with report_write_errors("--region", file):
-            _replace(file, to_yaml(result.table))
-    _tell(result, f"{PRICES}/{region}.yaml" if result.renewed_count else None, as_json=as_json)
+            _write_atomically(file, to_yaml(result.table))
+    _print_renewal(result, f"{PRICES}/{region}.yaml" if result.renewed_count else None, as_json=as_json)
     if result.stayed:
         raise typer.Exit(STAYED)
 
@@ -76,7 +76,7 @@ def price_list(region: str) -> Any:
     return boto3.client("pricing", region_name=price_list_region(region))
 
 
-def _replace(file: Path, text: str) -> None:
+def _write_atomically(file: Path, text: str) -> None:
     """Write a file atomically, because a plan may be reading it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_suffix(f".{os.getpid()}.tmp")
@@ -87,7 +87,7 @@ def _replace(file: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _tell(renewal: Renewal, file: str | None, *, as_json: bool) -> None:
+def _print_renewal(renewal: Renewal, file: str | None, *, as_json: bool) -> None:
     if as_json:
         document = {
             "version": 1,
@@ -101,6 +101,10 @@ def _tell(renewal: Renewal, file: str | None, *, as_json: bool) -> None:
     for name, why in renewal.stayed.items():
         typer.echo(f"{name} not updated: {why}")
     for name in renewal.unknown:
-        typer.echo(f"{name} not updated: no product of the Price List API is known for it")
+        typer.echo(f"{name} is not updated, because no product of the AWS Price List API is known for it")
     count = f"{renewal.renewed_count} of {len(renewal.table.prices)} prices"
-    typer.echo(f"{file}: {count} of today" if file else f"no file is written: {count} were answered")
+    typer.echo(
+        f"{file}: {count} of today"
+        if file
+        else f"no file is written, because only {count} were found in the AWS Price List API"
+    )

@@ -15,8 +15,8 @@ import typer
 from rich.text import Text
 
 from millrace.cli.plan.report.simulate_page import simulation_page
-from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
-from millrace.cli.shared.console import figures, plain_table, show, width, words
+from millrace.cli.plan.report.simulate_verdict import monthly_usd, simulation_verdict
+from millrace.cli.shared.console import figure_columns, plain_table, show, terminal_width, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
@@ -119,15 +119,19 @@ def simulate_command(
         check_page_is_writable(html)
     environment = load(env)
     jobs = [_existing_job(job, environment)] if job is not None else list(environment.jobs)
-    away = [Outage(at, _seconds("--outage", rest)) for at, rest in map(_at("--outage"), outage or [])]
-    changes = [(at, _count("--reshard", rest)) for at, rest in map(_at("--reshard"), reshard or [])]
+    away = [
+        Outage(at, _seconds("--outage", rest)) for at, rest in map(_time_parser("--outage"), outage or [])
+    ]
+    changes = [
+        (at, _positive_count("--reshard", rest)) for at, rest in map(_time_parser("--reshard"), reshard or [])
+    ]
     traffic = _Traffic(trace, spikes, _seconds("--every", every), _seconds("--for", duration), poisson, seed)
     sized = plan(environment)
     results: dict[str, JobResult] = {}
     for name in jobs:
         arrivals = traffic.of(environment, streams_of(environment, name))
-        _within("--outage", outage, [each.at for each in away], arrivals)
-        _within("--reshard", reshard, [at for at, _ in changes], arrivals)
+        _refuse_later_times("--outage", outage, [each.at for each in away], arrivals)
+        _refuse_later_times("--reshard", reshard, [at for at, _ in changes], arrivals)
         results[name] = simulate(
             scenario(
                 environment,
@@ -158,7 +162,7 @@ def simulate_command(
         sized,
         results,
         env=env,
-        again=shlex.join(["millrace", "simulate", "--env", env, *words]),
+        repeat_command=shlex.join(["millrace", "simulate", "--env", env, *words]),
         fixed=fixed,
     )
     document = {
@@ -174,7 +178,7 @@ def simulate_command(
         typer.echo(json.dumps(document, indent=2))
         return
     show(*panel(verdict, terminal=sys.stdout.isatty()))
-    _print(sized, results)
+    _print_results(sized, results)
     if html is not None:
         typer.echo(f"wrote {html}")
 
@@ -217,7 +221,7 @@ class _Traffic:
                 )
             if lacking := [name for name in streams if name not in recorded and None not in recorded]:
                 typer.echo(
-                    f"{self.trace} has no rows of {', '.join(lacking)}: nothing arrives there", err=True
+                    f"{self.trace} has no rows of {', '.join(lacking)}, so no records arrive there", err=True
                 )
             none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
             return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
@@ -250,29 +254,31 @@ def _seconds(option: str, value: str) -> float:
         raise wrong_option(option, value, str(error)) from error
 
 
-def _at(option: str) -> Any:
+def _time_parser(option: str) -> Any:
     def split(value: str) -> tuple[float, str]:
         at, colon, rest = value.partition(":")
         if not colon:
-            raise wrong_option(option, value, "AT:VALUE, such as 2h:15m or 6h:32")
+            raise wrong_option(option, value, "a time and a value as TIME:VALUE, such as 2h:15m or 6h:32")
         return (0.0 if at == "0" else _seconds(option, at)), rest
 
     return split
 
 
-def _within(
+def _refuse_later_times(
     option: str, texts: list[str] | None, moments: list[float], arrivals: Mapping[str, Arrivals]
 ) -> None:
     """Refuse times after the end of the simulation."""
     end = max(each.seconds for each in arrivals.values())
     for value, at in zip(texts or [], moments, strict=True):
         if at >= end:
-            raise wrong_option(option, value, f"a time before the end, {timedelta(seconds=round(end))}")
+            raise wrong_option(
+                option, value, f"a time before the end of the simulation at {timedelta(seconds=round(end))}"
+            )
 
 
-def _count(option: str, value: str) -> int:
+def _positive_count(option: str, value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= 100_000:
-        raise wrong_option(option, value, "a number of partitions, 1 or more")
+        raise wrong_option(option, value, "a number of partitions, 1 to 100,000")
     return int(value)
 
 
@@ -282,7 +288,9 @@ def _rates(value: str) -> tuple[float, float]:
     except ValueError as error:
         raise wrong_option("--spikes", value, "two rates in records per second, such as 100,10000") from error
     if not 0 <= low <= high < float("inf"):
-        raise wrong_option("--spikes", value, "two rates, the low one first, such as 100,10000")
+        raise wrong_option(
+            "--spikes", value, "two rates in records per second, the lower one first, such as 100,10000"
+        )
     return low, high
 
 
@@ -331,7 +339,7 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
     return {
         "seconds": result.seconds,
         "usd": result.usd,
-        "usd_month": month(result),
+        "usd_month": monthly_usd(result),
         "worker_seconds": result.worker_seconds,
         "mean_executors": result.mean_executors,
         "executors": {"times": result.times.tolist(), "count": result.executors.tolist()},
@@ -339,10 +347,10 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
     }
 
 
-def _print(plan: Plan, results: Mapping[str, JobResult]) -> None:
+def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
     from millrace.sizing.simulation.self_check import WITHIN
 
-    columns = width(sys.stdout)
+    columns = terminal_width(sys.stdout)
     verdicts = (
         [*_COLUMNS]
         if columns is None or columns >= _WIDE
@@ -353,9 +361,9 @@ def _print(plan: Plan, results: Mapping[str, JobResult]) -> None:
         head.append(name, "bold")
         head.append(
             f"  {timedelta(seconds=round(result.seconds))}, {result.mean_executors:.2f} executors on average, "
-            f"{int(result.executors.max())} at most, ${result.usd:,.2f} (${month(result):,.2f} a month)"
+            f"{int(result.executors.max())} at most, ${result.usd:,.2f} (${monthly_usd(result):,.2f} a month)"
         )
-        table = plain_table(*words("query"), *figures(*verdicts))
+        table = plain_table(*word_columns("query"), *figure_columns(*verdicts))
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
             cells = dict.fromkeys(_COLUMNS, "-")

@@ -58,7 +58,9 @@ def split(
     end = datetime.now(UTC)
     begin = end - timedelta(minutes=minutes)
     topic = Names(environment, environment.account or "").stream(stream)
-    records = records_by_partition(Topic(topic, _reached(environment, settings.cluster)), begin, end)
+    records = records_by_partition(
+        Topic(topic, _connection_settings(environment, settings.cluster)), begin, end
+    )
     if jobs > len(records):
         allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"
         raise environment.places.error([Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)])
@@ -67,11 +69,11 @@ def split(
         document = dataclasses.asdict(result) | {"jobs": dict(zip(result.names, result.lists, strict=True))}
         typer.echo(json.dumps(document, default=lambda at: at.isoformat().replace("+00:00", "Z")))
         return
-    sys.stderr.write(_summary(result))
-    _print(environment, result)
+    sys.stderr.write(_split_summary(result))
+    _print_split(environment, result)
 
 
-def _reached(environment: Environment, cluster: str) -> Settings:
+def _connection_settings(environment: Environment, cluster: str) -> Settings:
     """Return the connection settings of a cluster: of the running sandbox, of the file, or from AWS."""
     from millrace.lifecycle.account.kafka_access import settings
     from millrace.sandbox.running_sandbox import running_place
@@ -108,7 +110,7 @@ def _land_query(environment: Environment, job: str, query: str | None) -> tuple[
     return query, known[query]
 
 
-def _summary(result: Split) -> str:
+def _split_summary(result: Split) -> str:
     total = sum(result.records.values())
     lines = [
         f"{result.topic}: {len(result.records)} partitions, {total:,} records "
@@ -129,7 +131,7 @@ def _summary(result: Split) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _print(environment: Environment, result: Split) -> None:
+def _print_split(environment: Environment, result: Split) -> None:
     assert environment.places.tree is not None, "the environment was loaded from a file"
     raw: dict[str, Any] = environment.places.tree.nearest(("jobs", result.job)).to_json()
     yaml = YAML()

@@ -61,7 +61,7 @@ def vendor(
         wheel_file = wheel or own_wheel(Path(scratch))
         for file in into_project(wheel_file, root):
             typer.echo(f"wrote {file}")
-    typer.echo("next: pip install --require-hashes -r requirements.txt")
+    typer.echo("next step: pip install --require-hashes -r requirements.txt")
 
 
 def into_project(wheel: Path, root: Path) -> list[Path]:
@@ -131,7 +131,9 @@ def own_wheel(folder: Path) -> Path:
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             if file.hash is None or file.hash.value != digest:
                 typer.echo(
-                    f"{file.locate()}: this is not the file of the wheel; install Millrace again", err=True
+                    f"{file.locate()} was changed since its installation from the wheel; install "
+                    "Millrace again",
+                    err=True,
                 )
                 raise typer.Exit(REFUSED)
             packed.writestr(zipfile.ZipInfo(file.as_posix(), _FIRST), content, zipfile.ZIP_DEFLATED)

@@ -14,13 +14,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from millrace.cli.shared.connections import connect_place
-from millrace.cli.shared.console import figures
+from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import Finding
 from millrace.config.queries import SourceQuery
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.hours import Audit, NotAudited
+    from millrace.lifecycle.audits.hourly_audit import Audit, NotAudited
 
 Hours = Annotated[
     int, typer.Option(min=1, max=24 * 365, help="Compare the records that arrived in the last so many hours.")
@@ -56,7 +56,7 @@ def audit(
 
       millrace audit departures --env prod --hours 3 --read
     """
-    from millrace.lifecycle.audits.job import audit as compare
+    from millrace.lifecycle.audits.query_audit import audit as compare
 
     environment = load_with_job(env, job)
     known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQuery)]
@@ -80,14 +80,14 @@ def audit(
                 place, job, name, end - timedelta(hours=hours), end, read=read, progress=progress
             )
     if as_json:
-        typer.echo(json.dumps([_json(each) for each in audits], indent=2))
+        typer.echo(json.dumps([_audit_as_json(each) for each in audits], indent=2))
     else:
-        _show(audits)
+        _print_audits(audits)
     raise typer.Exit(1 if any(getattr(each, "missing_records", 0) for each in audits) else 0)
 
 
-def _json(result: Audit | NotAudited) -> dict[str, Any]:
-    from millrace.lifecycle.audits.hours import NotAudited
+def _audit_as_json(result: Audit | NotAudited) -> dict[str, Any]:
+    from millrace.lifecycle.audits.hourly_audit import NotAudited
 
     document = dataclasses.asdict(result)
     if isinstance(result, NotAudited):
@@ -100,8 +100,8 @@ def _json(result: Audit | NotAudited) -> dict[str, Any]:
     return document
 
 
-def _show(audits: list[Audit | NotAudited]) -> None:
-    from millrace.lifecycle.audits.hours import NotAudited
+def _print_audits(audits: list[Audit | NotAudited]) -> None:
+    from millrace.lifecycle.audits.hourly_audit import NotAudited
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for each in audits:
@@ -111,10 +111,11 @@ def _show(audits: list[Audit | NotAudited]) -> None:
                 soft_wrap=True,
             )
             continue
-        console.print(_hours(each))
+        console.print(_hours_table(each))
         for shard in each.behind:
             console.print(
-                f"  {escape(shard.shard)}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC; late, not lost"
+                f"  {escape(shard.shard)}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC; its "
+                "records are late, not lost"
             )
         for hole in each.holes:
             when = (
@@ -132,16 +133,16 @@ def _show(audits: list[Audit | NotAudited]) -> None:
         console.print(_sentence(each))
 
 
-def _hours(result: Audit) -> Table:
+def _hours_table(result: Audit) -> Table:
     left_out = ("left out",) if any(hour.left_out for hour in result.hours) else ()
     table = Table(
         "hour (UTC)",
-        *figures("came in", "landed", "missing", "waiting", *left_out, no_wrap=False),
+        *figure_columns("came in", "landed", "missing", "waiting", *left_out, no_wrap=False),
         title=f"{result.query}: {result.stream} against {result.table} ({result.method})",
         title_justify="left",
     )
     for hour in result.hours:
-        counts = [hour.came, hour.landed, hour.missing, hour.waiting]
+        counts = [hour.arrived, hour.landed, hour.missing, hour.waiting]
         if any(counts) or hour.left_out:
             style = "red" if hour.missing else None
             counts += [hour.left_out] if left_out else []
@@ -150,7 +151,7 @@ def _hours(result: Audit) -> Table:
 
 
 def _sentence(result: Audit) -> str:
-    came = sum(hour.came for hour in result.hours)
+    came = sum(hour.arrived for hour in result.hours)
     if result.missing_records:
         return f"[red]{result.query}: {result.missing_records:,} of {came:,} records are missing[/red]"
     waiting = sum(hour.waiting for hour in result.hours)

@@ -28,7 +28,7 @@ from millrace.sizing import plan
 from millrace.sizing.queries.benchmark_figures import speed
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.job import Place
+    from millrace.lifecycle.audits.query_audit import Place
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _UNTIL_NOW = timedelta(hours=1)
@@ -98,10 +98,10 @@ def backfill(
     """
     environment = load_with_job(env, job)
     name = _query(environment, job, query, origin)
-    span = _span(environment, since, until, origin, replace=replace)
+    span = _requested_range(environment, since, until, origin, replace=replace)
     console = Console(stderr=True, highlight=False)
-    place, aws = _where(environment)
-    size = _size(environment, place, job, name, span, origin)
+    place, aws = _place_and_account(environment)
+    size = _amount_to_read(environment, place, job, name, span, origin)
     console.print(f"{size}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
     confirm("Continue?", yes=yes)
     arguments = {"--backfill": name}
@@ -110,14 +110,14 @@ def backfill(
     arguments |= {"--replace": ""} if replace else {}
     arguments |= {"--from": origin} if origin is not None else {}
     with console.status(f"backfill {name}"):
-        outcome = _run(environment, job, aws, arguments)
+        outcome = _run_once_on_job(environment, job, aws, arguments)
     typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
 
 
 Span = tuple[datetime, datetime]
 
 
-def _span(
+def _requested_range(
     environment: Environment,
     since: datetime | None,
     until: datetime | None,
@@ -132,7 +132,10 @@ def _span(
         if since or until:
             wrong = "--since" if since else "--until"
             raise wrong_argument(
-                environment, wrong, "given", "not together with files, which are read completely"
+                environment,
+                wrong,
+                "given",
+                "not together with files in --from, because files are read completely",
             )
         return None
     if since is None or until is None:
@@ -143,11 +146,11 @@ def _span(
     return begin, end
 
 
-def _size(
+def _amount_to_read(
     environment: Environment, place: Place, job: str, name: str, span: Span | None, origin: str | None
 ) -> str:
     """Return the amount to read, with time and cost."""
-    from millrace.lifecycle.audits.table import LandedRecords
+    from millrace.lifecycle.audits.landing_table import LandedRecords
 
     if span is None:
         return f"{name}: the lines of {origin}, one transaction per file"
@@ -171,9 +174,9 @@ _IN_THE_SANDBOX = "it runs in the sandbox and costs nothing"
 _ON_AWS = "the job is stopped meanwhile and started again"
 
 
-def _where(environment: Environment) -> tuple[Place, DeployedEnvironment | None]:
+def _place_and_account(environment: Environment) -> tuple[Place, DeployedEnvironment | None]:
     """Return the running sandbox of the environment, or its account on AWS."""
-    from millrace.lifecycle.audits.job import on_aws
+    from millrace.lifecycle.audits.query_audit import on_aws
     from millrace.sandbox import running_sandbox
 
     place = running_sandbox.running_place(environment)
@@ -183,7 +186,7 @@ def _where(environment: Environment) -> tuple[Place, DeployedEnvironment | None]
     return on_aws(aws), aws
 
 
-def _run(
+def _run_once_on_job(
     environment: Environment, job: str, aws: DeployedEnvironment | None, run_arguments: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
@@ -200,7 +203,7 @@ def _run(
     if not ended.succeeded:
         raise AwsError(
             f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}. Its finished steps "
-            "are kept; run the same command again for the rest"
+            "are not repeated; run the same command again for the rest"
         )
     name = run_arguments["--backfill"]
     outcome = await_outcome(aws, job, begun, "backfilled", name)

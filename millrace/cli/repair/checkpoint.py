@@ -73,7 +73,7 @@ def show(
     if query is not None:
         _check_query(environment, job, query)
         names = [query]
-    with translate_aws_errors("reading the checkpoints"):
+    with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
         contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.holder()
     if as_json:
@@ -81,9 +81,11 @@ def show(
             json.dumps({"held_by": holder, "queries": [_document(each) for each in contents]}, indent=2)
         )
         return
-    typer.echo(f"{job}: {'no writer now' if holder is None else f'current writer: {holder}'}")
+    typer.echo(
+        f"{job}: {'no job writes its checkpoints now' if holder is None else f'its checkpoints are written now by {holder}'}"
+    )
     for each in contents:
-        typer.echo("\n".join(_lines(each)))
+        typer.echo("\n".join(_content_lines(each)))
 
 
 @checkpoint_app.command()
@@ -141,7 +143,7 @@ def reset(
         raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--duplicates resets it anyway)")
     start = None if moment is None else start_time_text(moment, span)
     typer.echo("\n".join(_records_read_again(environment, job, query, start, now)), err=True)
-    with translate_aws_errors("reading the checkpoints"):
+    with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
         if not checkpoints.has_batches(query):
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
@@ -150,7 +152,9 @@ def reset(
         confirm("Continue?", yes=yes)
         with checkpoints.holding_lease("millrace checkpoint reset"):
             archived = checkpoints.archive(query, start=start, moment=now)
-    typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {archived}")
+    typer.echo(
+        f"{job}/{query} gets a new checkpoint at the next start; the old one is archived in {archived}"
+    )
 
 
 @checkpoint_app.command()
@@ -161,7 +165,7 @@ def fork(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
       millrace checkpoint fork flights land-flights land-flights-v2 --env dev
     """
-    _carry(env, job, query, to, moves=False, dry_run=dry_run)
+    _fork_or_move(env, job, query, to, moves=False, dry_run=dry_run)
 
 
 @checkpoint_app.command()
@@ -172,10 +176,10 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
       millrace checkpoint move flights land-flights departures/land-flights --env prod
     """
-    _carry(env, job, query, to, moves=True, dry_run=dry_run)
+    _fork_or_move(env, job, query, to, moves=True, dry_run=dry_run)
 
 
-def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
+def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
     from millrace.lifecycle.jobs.checkpoints import CheckpointError
     from millrace.lifecycle.problems import translate_aws_errors
 
@@ -186,15 +190,20 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
     # The file may no longer have the old query and job, and need not have the new query yet.
     for key, part in (("JOB", job), ("QUERY", query), ("QUERY", name)):
         if not part or part.startswith("_") or "/" in part or part in (".", ".."):
-            raise wrong_argument(environment, key, part, f"the name of a {key.lower()}")
+            raise wrong_argument(
+                environment,
+                key,
+                part,
+                f"the name of a {key.lower()}, without / and without _ at its beginning",
+            )
     verb = "move" if moves else "fork"
-    with translate_aws_errors("reading the checkpoints"):
+    with translate_aws_errors("cannot read the checkpoints"):
         source = _checkpoints(environment, job)
         target = source if other == job else _checkpoints(environment, other)
         if not source.has_batches(query):
             raise CheckpointError(f"{job}/{query} has no checkpoint")
         source.check_whole(query)
-        if target is not source and (why := _refused_there(environment, source, query, other)):
+        if target is not source and (why := _refusal_on_other_job(environment, source, query, other)):
             raise CheckpointError(f"{other}/{name} could not continue from {job}/{query}: {why}")
         typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)
         if dry_run:
@@ -205,11 +214,11 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
                 source.copy(query, target, name, same_sink=moves)
             if moves:
                 archived = source.archive(query, start=None, moment=datetime.now(UTC))
-                typer.echo(f"moved {job}/{query}; its old checkpoint is kept in {archived}", err=True)
+                typer.echo(f"moved {job}/{query}; its old checkpoint is archived in {archived}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 
-def _refused_there(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
+def _refusal_on_other_job(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
     from millrace.cli.run.checkpoint_compatibility import refused_on_other_job
     from millrace.sandbox.running_sandbox import running_place
@@ -278,13 +287,13 @@ def _document(contents: CheckpointContents) -> dict[str, Any]:
     }
 
 
-def _lines(contents: CheckpointContents) -> Iterator[str]:
-    yield from _where(contents)
+def _content_lines(contents: CheckpointContents) -> Iterator[str]:
+    yield from _position_lines(contents)
     for file in contents.damaged:
         yield f"  DAMAGED: {file}"
 
 
-def _where(contents: CheckpointContents) -> Iterator[str]:
+def _position_lines(contents: CheckpointContents) -> Iterator[str]:
     if contents.planned is None:
         where = "" if contents.start is None else f", will start at {contents.start}"
         yield f"{contents.query}: not started{where}"

@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import figures
+from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.expected_failures import RefusedError, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import Environment, load
 from millrace.config.document.problems import ConfigurationError, Problem
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.job import Place
-    from millrace.lifecycle.jobs.erase import Answers, Erasures, Request
+    from millrace.lifecycle.audits.query_audit import Place
+    from millrace.lifecycle.jobs.erasure_requests import Answers, Erasures, Request
 
 CONDITION = "CONDITION"
 """Placeholder for the condition in the steps that a person takes elsewhere."""
@@ -55,12 +55,12 @@ def erase(
 ) -> None:
     """Erase a person's records from tables, dead letters and old snapshots, while the streams run.
 
-    Shows first what matches, table by table, and what is not reached; asks for confirmation. The running jobs erase beside
+    Shows first what matches, table by table, and what it does not erase; asks for confirmation. The running jobs erase beside
     their streams: no query stops, and no other record is lost or doubled. A landed row stays as an empty one with its
     identity, so that the record does not land again. Old snapshots expire when every derive query has read past them. If you
     interrupt the command, the jobs continue; the same command follows them again. A record of what was done is kept in the lake.
 
-    Not reached: records that the source still holds, other sinks, other copies; the command names each. With --json and
+    Not erased: records that the source still holds, other sinks, other copies; the command names each. With --json and
     without --yes, prints what would be erased.
 
     [bold]Examples[/bold]
@@ -69,8 +69,8 @@ def erase(
 
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
-    from millrace.lifecycle.audits.job import on_aws
-    from millrace.lifecycle.jobs.erase import Erasures
+    from millrace.lifecycle.audits.query_audit import on_aws
+    from millrace.lifecycle.jobs.erasure_requests import Erasures
     from millrace.sandbox import running_sandbox
 
     environment = load(env)
@@ -81,29 +81,29 @@ def erase(
     with running_sandbox.jobs_running(environment, desk.jobs) if sandbox is not None else nullcontext():
         request = _running_erasure(desk, where)
         if request is not None:
-            console.print(f"erasure {request.id} is under way", markup=False)
+            console.print(f"erasure {request.id} is still running; this command follows it", markup=False)
         else:
             request = _new_request(environment, place, where, keep_condition=keep_condition)
-            preview = _preview(environment, desk, request, console)
+            preview = _ask_for_matches(environment, desk, request, console)
             if dry_run or (as_json and not yes):
                 if as_json:
                     typer.echo(json.dumps(_document(request, preview)))
                 else:
-                    _show(request, preview)
+                    _print_preview(request, preview)
                 return
-            _show(request, preview, err=True)
-            if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables(preview)):
-                typer.echo("nothing matches; nothing was changed", err=True)
+            _print_preview(request, preview, err=True)
+            if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables_in_answers(preview)):
+                typer.echo("no record matches the condition; nothing was changed", err=True)
                 return
             _check_share(preview)
             confirm("Erase these records?", yes=yes)
             request = replace(request, apply=True)
             desk.write_requests(request)
-        done = _followed(desk, request, console)
+        done = _wait_until_done(desk, request, console)
     typer.echo(json.dumps(_document(request, done)) if as_json else _sentence(request, done))
 
 
-def _running_erasure(desk: Erasures, where: str) -> Request | None:
+def _running_erasure(erasures: Erasures, where: str) -> Request | None:
     """Return the earlier erasure that is not done yet; None if there is none.
 
     Raises
@@ -111,20 +111,20 @@ def _running_erasure(desk: Erasures, where: str) -> Request | None:
     RefusedError
         It has another condition.
     """
-    from millrace.lifecycle.jobs.erase import Request
+    from millrace.lifecycle.jobs.erasure_requests import Request
 
-    request = desk.current_request()
+    request = erasures.current_request()
     if request is None:
         return None
     if request["where"] != where:
         raise RefusedError(
-            f"erasure {request['id']} is under way, asked for by {request['by']}; one at a time: follow it by the same command "
-            "with the same condition"
+            f"erasure {request['id']}, requested by {request['by']}, is still running, and only one can run "
+            "at a time; repeat its command with its condition to follow it"
         )
     return Request(**{**request, "left_out": tuple(request["left_out"])})
 
 
-def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
+def _wait_until_done(erasures: Erasures, request: Request, console: Console) -> Answers:
     """Wait until every job is done.
 
     Raises
@@ -137,8 +137,8 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
         def progress(line: str) -> None:
             spinner.update(f"erasure {request.id}: {line}")
 
-        done = desk.wait(request.id, ("done", "refused"), progress, patience_seconds=float("inf"))
-    desk.delete_requests(request.id)
+        done = erasures.wait(request.id, ("done", "refused"), progress, patience_seconds=float("inf"))
+    erasures.delete_requests(request.id)
     refused = [problem for answer in done.values() for problem in answer["problems"]]
     if refused:
         raise RefusedError("; ".join(refused))
@@ -146,7 +146,7 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
 
 
 def _new_request(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
-    from millrace.lifecycle.jobs.erase import Request, beyond_reach
+    from millrace.lifecycle.jobs.erasure_requests import Request, places_not_erased
 
     now = datetime.now(UTC)
     return Request(
@@ -157,11 +157,13 @@ def _new_request(environment: Environment, place: Place, where: str, *, keep_con
         asked_at=f"{now:%Y-%m-%dT%H:%M:%SZ}",
         keep_condition=keep_condition,
         # Kept in the record, which contains the condition only on request.
-        left_out=tuple(beyond_reach(environment, place.names, CONDITION)),
+        left_out=tuple(places_not_erased(environment, place.names, CONDITION)),
     )
 
 
-def _preview(environment: Environment, desk: Erasures, request: Request, console: Console) -> Answers:
+def _ask_for_matches(
+    environment: Environment, erasures: Erasures, request: Request, console: Console
+) -> Answers:
     """Ask every job for the matching records; the request is removed before this returns.
 
     Raises
@@ -169,12 +171,12 @@ def _preview(environment: Environment, desk: Erasures, request: Request, console
     ConfigurationError
         Lists all problems of the condition.
     """
-    desk.write_requests(request)
+    erasures.write_requests(request)
     try:
         with console.status("asking the running jobs what matches"):
-            answers = desk.wait(request.id, ("previewed", "refused"), lambda _: None)
+            answers = erasures.wait(request.id, ("previewed", "refused"), lambda _: None)
     finally:
-        desk.delete_requests(request.id)
+        erasures.delete_requests(request.id)
     problems = [problem for answer in answers.values() for problem in answer["problems"]]
     if not problems and not any(answer["tables"] for answer in answers.values()):
         problems = [line for answer in answers.values() for line in answer["left_out"]] or [
@@ -188,7 +190,7 @@ def _preview(environment: Environment, desk: Erasures, request: Request, console
     return answers
 
 
-def _tables(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _tables_in_answers(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for job, answer in answers.items():
         for name, counts in answer["tables"].items():
             yield job, name, counts
@@ -198,8 +200,9 @@ def _check_share(preview: Answers) -> None:
     wide = [line for answer in preview.values() for line in answer["wide"]]
     if wide:
         raise RefusedError(
-            f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. If it is meant, write a larger "
-            "`storage.erase_share` into the environment file and deploy it first: the jobs refuse more"
+            f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. To erase so "
+            "much, write a larger `storage.erase_share` into the environment file and deploy it first: the "
+            "jobs refuse more"
         )
 
 
@@ -212,34 +215,38 @@ def _document(request: Request, answers: Answers) -> dict[str, Any]:
     return {
         "erasure": request.id,
         "state": "done" if all(a["state"] == "done" for a in answers.values()) else "previewed",
-        "tables": [{"job": job, "table": name, **figures} for job, name, figures in _tables(answers)],
+        "tables": [
+            {"job": job, "table": name, **figures} for job, name, figures in _tables_in_answers(answers)
+        ],
         "not_covered": _not_covered(request, answers),
     }
 
 
-def _show(request: Request, preview: Answers, *, err: bool = False) -> None:
+def _print_preview(request: Request, preview: Answers, *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     console = Console(stderr=err, width=None if stream.isatty() else 120, highlight=False)
-    console.print(_figures(preview))
-    console.print("Not reached:")
+    console.print(_counts_table(preview))
+    console.print("Not erased by this command:")
     for line in _not_covered(request, preview):
         console.print(f"- {line}", markup=False, soft_wrap=True)
     console.print(
-        "Dead letters have no columns: those that hold a value of the condition as text are found. What is compressed, "
-        "encrypted, or written otherwise is missed.",
+        "Dead letters have no columns, so those whose text contains a value of the condition are found. "
+        "Values that are compressed, encrypted or written in another form are missed.",
         soft_wrap=True,
     )
 
 
-def _figures(preview: Answers) -> Table:
-    counted = figures("rows", "dead letters", "of", "files to rewrite", "snapshots to expire", no_wrap=False)
+def _counts_table(preview: Answers) -> Table:
+    counted = figure_columns(
+        "rows", "dead letters", "total rows", "files to rewrite", "snapshots to expire", no_wrap=False
+    )
     table = Table("job", "table", *counted, title="What matches", title_justify="left")
-    for job, name, f in _tables(preview):
+    for job, name, f in _tables_in_answers(preview):
         counts = (f["rows"], f["dead_letters"], f["of"], f["files"], f["snapshots"])
         table.add_row(job, name.partition(".")[2], *(f"{n:,}" for n in counts))
     return table
 
 
 def _sentence(request: Request, done: Answers) -> str:
-    counts = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables(done))
+    counts = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables_in_answers(done))
     return f"erasure {request.id} is done; rows erased: {counts}. Its record is in the lake's bucket, below _erasures/"

@@ -104,8 +104,9 @@ def _on_aws(
     # An identity without a dead letter makes the run fail, but the others are replayed.
     if not ended.succeeded and not (outcome or {}).get("unknown_ids"):
         raise AwsError(
-            f"run {ended.run} ended as {ended.state}: {ended.detail or f'`millrace logs {job} --errors` shows the reason'}. "
-            "The records replayed so far are kept; run the same command again for the rest"
+            f"run {ended.run} ended as {ended.state}: "
+            f"{ended.detail or f'`millrace logs {job} --errors` shows the reason'}. The records replayed so "
+            "far are not replayed again; run the same command again for the rest"
         )
     return {**(outcome or {"query": query}), "run": ended.run, "state": ended.state}
 
@@ -113,14 +114,14 @@ def _on_aws(
 @contextmanager
 def _uploaded(aws: DeployedEnvironment, job: str, corrected: Path, begun: datetime) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
-    from millrace.lifecycle.account.deployed import split_url
+    from millrace.lifecycle.account.deployed_outputs import split_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
     url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_url(url)
     s3 = aws.client("s3")
-    with translate_aws_errors(f"writing the corrected payloads to {url}"):
+    with translate_aws_errors(f"cannot write the corrected payloads to {url}"):
         written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
     # In a bucket with versions, which an existing one may be, a delete without the version only hides the object.
     version = {"VersionId": written["VersionId"]} if "VersionId" in written else {}
@@ -128,10 +129,12 @@ def _uploaded(aws: DeployedEnvironment, job: str, corrected: Path, begun: dateti
         yield url
     finally:
         try:
-            with translate_aws_errors(f"deleting {url}"):
+            with translate_aws_errors(f"cannot delete {url}"):
                 s3.delete_object(Bucket=bucket, Key=key, **version)
         except AwsError as error:
-            typer.echo(f"millrace replay: {error}; the corrected payloads were not deleted", err=True)
+            typer.echo(
+                f"millrace replay: the file with the corrected payloads was not deleted: {error}", err=True
+            )
 
 
 def _query(environment: Environment, job: str, query: str | None) -> str:

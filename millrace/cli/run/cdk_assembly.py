@@ -81,12 +81,12 @@ def _preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) 
         AWS would refuse it.
     """
     from millrace.lifecycle.deploy import DeployError
-    from millrace.lifecycle.preflight.questions import ask, failed
+    from millrace.lifecycle.preflight.questions import ask_all, failed_rows
 
-    rows = ask(account, checks)
+    rows = ask_all(account, checks)
     if problems := [each for each in rows if each.verdict != "ok"]:
         show_rows(problems, err=True)
-    if wrong := [each for each in failed(rows) if limited or each.subject == "bootstrap"]:
+    if wrong := [each for each in failed_rows(rows) if limited or each.subject == "bootstrap"]:
         failures = "; ".join(f"{each.subject}: {each.found}" for each in wrong)
         raise DeployError(f"{failures}; nothing was deployed or stopped")
 

@@ -41,7 +41,7 @@ def tables_of(aws: DeployedEnvironment, assembly: Path, changes: Changes) -> Reh
     return rehearse_starts(settings, catalog_columns.columns(aws.client("glue"), named))
 
 
-def review(
+def print_and_check_changes(
     command: str,
     aws: DeployedEnvironment,
     assembly: Path,
@@ -69,7 +69,7 @@ def review(
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
-    refuse(
+    refuse_with_reasons(
         command,
         [
             *changes.order.refused,
@@ -85,10 +85,12 @@ def review(
     )
 
 
-def refuse(command: str, reasons: list[str]) -> None:
+def refuse_with_reasons(command: str, reasons: list[str]) -> None:
     """End a command with its reasons, if there are any, before it changes anything."""
     if reasons:
-        typer.echo(f"millrace {command}: nothing was drained or deployed", err=True)
+        typer.echo(
+            f"millrace {command}: no job was stopped and nothing was deployed, for these reasons:", err=True
+        )
         typer.echo("\n".join(reasons), err=True)
         raise typer.Exit(REFUSED)
 
@@ -108,10 +110,10 @@ def refuse_wider(command: str, changes: Changes, *, yes: bool, wider: bool) -> N
     more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider]
     if more:
         more.append("if this is meant, repeat the command with --yes --wider, or without --yes to be asked")
-    refuse(command, more)
+    refuse_with_reasons(command, more)
 
 
-def describe(changes: Changes) -> list[str]:
+def change_lines(changes: Changes) -> list[str]:
     """Return the changes of a deployment as lines."""
     if not changes:
         return ["nothing changes"]
@@ -120,20 +122,20 @@ def describe(changes: Changes) -> list[str]:
         if not stack:
             continue
         lines.append(f"stack {stack.stack}{' (new)' if stack.new else ''}")
-        lines += _cut([f"  {line}" for line in stack.resources])
+        lines += _shorten_lines([f"  {line}" for line in stack.resources])
         if stack.permissions:
             lines.append("  permissions")
             lines += [f"    {line}" for line in stack.permissions]
     for job in changes.jobs:
         if changes.numbers.get(job.job):
             lines.append(f"numbers of job {job.job}")
-            lines += _cut([f"  {line}" for line in changes.numbers[job.job]])
+            lines += _shorten_lines([f"  {line}" for line in changes.numbers[job.job]])
     for job in changes.jobs:
         steps = [step for step in (job.before, "deploy", job.after) if step != "leave"]
         if len(steps) > 1:
             lines.append(f"job {job.job}: {', '.join(steps)}: {'; '.join(job.why)}")
     for removal in changes.removals:
-        lines += _removed(removal)
+        lines += _removal_lines(removal)
     for name, stages in changes.stages.items():
         lines.append(
             f"stack {name} in {len(stages)} updates, because AWS takes these changes one after the other:"
@@ -149,7 +151,7 @@ def describe(changes: Changes) -> list[str]:
     return lines
 
 
-def _removed(removal: Removal) -> list[str]:
+def _removal_lines(removal: Removal) -> list[str]:
     why = "is no longer in the file" if removal.renamed_to is None else f"is job {removal.renamed_to} now"
     lines = [f"stack {removal.stack} {why}"]
     if removal.protected:
@@ -162,7 +164,7 @@ def _removed(removal: Removal) -> list[str]:
     return lines + [f"  {'would be ' * removal.protected}deleted: {each}" for each in removal.goes]
 
 
-def questions(changes: Changes) -> list[str]:
+def removal_questions(changes: Changes) -> list[str]:
     """Return the questions to answer before a deployment, one for each stack that it removes."""
     lines = []
     for removal in changes.removals:
@@ -198,6 +200,6 @@ def as_document(changes: Changes) -> dict[str, Any]:
     }
 
 
-def _cut(lines: list[str]) -> list[str]:
+def _shorten_lines(lines: list[str]) -> list[str]:
     more = len(lines) - _SHOWN_LINES
     return lines if more <= 1 else [*lines[:_SHOWN_LINES], f"  … and {more} more (--json shows all)"]

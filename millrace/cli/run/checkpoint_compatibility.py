@@ -42,15 +42,15 @@ def lines_of(
 
 def irreversible_checkpoints(aws: DeployedEnvironment, job: str, document: Mapping[str, Any]) -> list[str]:
     """Return a line for each checkpoint of a job that its last writer cannot continue from after a launch document ran."""
-    from millrace.etl.checkpoints.manifest import Manifest, changes, incompatible_changes
+    from millrace.etl.checkpoints.manifest import Manifest, find_changes, incompatible_changes
 
     return [
         f"job {job}, query {query}: on this checkpoint it cannot go back: {'; '.join(map(str, incompatible))}"
         for query, _, old, new in _manifests(aws, job, document)
         # A version that is refused anyway is reported by `checkpoint_refusals`.
         if isinstance(old, Manifest)
-        and not incompatible_changes(changes(old, new))
-        and (incompatible := incompatible_changes(changes(new, old)))
+        and not incompatible_changes(find_changes(old, new))
+        and (incompatible := incompatible_changes(find_changes(new, old)))
     ]
 
 
@@ -76,9 +76,9 @@ def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[st
         if isinstance(old, manifest.ManifestError):
             lines.append(f"job {job}, query {query}: the manifest of the checkpoint {where}: {old}")
             continue
-        wrong = manifest.incompatible_changes(manifest.changes(old, new))
+        wrong = manifest.incompatible_changes(manifest.find_changes(old, new))
         if wrong:
-            out = manifest.remedy(aws.names.environment.name, job, query, wrong)
+            out = manifest.advice_for_changes(aws.names.environment.name, job, query, wrong)
             lines.append(
                 f"job {job}, query {query}: it cannot continue from the checkpoint {where}: "
                 f"{'; '.join(map(str, wrong))}; {out}"
@@ -108,24 +108,24 @@ def _manifests(
         planned = KINDS[document["engine"]].spark_of(document["engine_version"])
     except (KeyError, SettingsError) as error:
         raise AnotherReleaseError(
-            f"another release of Millrace wrote its launch document ({error})"
+            f"its launch document has the format of another release of Millrace ({error})"
         ) from error
     checkpoints = Checkpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
-        with translate_aws_errors(f"reading the checkpoint of {job}/{query.name}"):
+        with translate_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
             text = checkpoints.manifest(query.name)
         if text is None:
             continue
         old: Manifest | ManifestError
         try:
-            old = manifest.read(text)
+            old = manifest.parse_manifest(text)
         except manifest.ManifestError as error:
             old = error
         here, spark = parsed, planned
         if isinstance(old, manifest.Manifest) and old.engine == "sandbox":
             # A sandbox that replaces an engine writes manifests for its own connector.
             here, spark = dataclasses.replace(parsed, engine="sandbox"), old.spark
-        new = manifest.manifest_of(here, query, spark=spark, conf=conf, schema_text=schema_text)
+        new = manifest.make_manifest(here, query, spark=spark, conf=conf, schema_text=schema_text)
         yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
 
 
@@ -151,7 +151,7 @@ def refused_on_other_job(
     from millrace.etl.launch import engine_kinds
 
     try:
-        old = manifest.read(manifest_text)
+        old = manifest.parse_manifest(manifest_text)
     except manifest.ManifestError as error:
         return str(error)
     connector = engine_kinds.engine_of(engine).kinesis_format(spark)
@@ -160,5 +160,9 @@ def refused_on_other_job(
         for leg in old.legs
     ]
     there = dataclasses.replace(old, engine=engine, spark=spark, legs=tuple(legs))
-    wrong = manifest.incompatible_changes(manifest.changes(old, there))
-    return f"{'; '.join(map(str, wrong))}; {manifest.remedy(environment, job, query, wrong)}" if wrong else ""
+    wrong = manifest.incompatible_changes(manifest.find_changes(old, there))
+    return (
+        f"{'; '.join(map(str, wrong))}; {manifest.advice_for_changes(environment, job, query, wrong)}"
+        if wrong
+        else ""
+    )

@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_all, cdk_remove_stack, synthesize_and_compare
-from millrace.cli.run.changes_report import continuing_jobs, describe, questions, refuse_wider, review
+from millrace.cli.run.changes_report import (
+    change_lines,
+    continuing_jobs,
+    print_and_check_changes,
+    refuse_wider,
+    removal_questions,
+)
 from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, Wider
 from millrace.config import load
@@ -47,12 +53,12 @@ def deploy(
     if stopped:
         result = without_starts(result)
     if not as_json:
-        typer.echo("\n".join(describe(result)))
-    review("deploy", aws, assembly, result, continuing_jobs(result), as_json=as_json)
+        typer.echo("\n".join(change_lines(result)))
+    print_and_check_changes("deploy", aws, assembly, result, continuing_jobs(result), as_json=as_json)
     if only_show or not result:
         return
     refuse_wider("deploy", result, yes=yes, wider=wider)
-    for question in questions(result):
+    for question in removal_questions(result):
         confirm(question, yes=yes)
     for change in result.jobs:
         if change.after == "restart":

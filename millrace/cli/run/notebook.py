@@ -83,14 +83,14 @@ def notebook(
       millrace notebook --env dev flights --bind kafka.main.bootstrap=10.0.0.7:9098
     """
     environment = load_with_job(env, job)
-    document = build(environment, job, _binds(bind or []))
+    document = build_notebook(environment, job, _parse_binds(bind or []))
     target = output or Path(f"{job}-{environment.name}.ipynb")
     with report_write_errors("--output", target):
         target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     typer.echo(f"wrote {target}")
 
 
-def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str, Any]:
+def build_notebook(environment: Environment, job: str, binds: dict[str, str]) -> dict[str, Any]:
     """Return a notebook (format 4.5) for one job.
 
     Parameters
@@ -110,14 +110,14 @@ def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str
     names = Names(environment, environment.account or _UNKNOWN_ACCOUNT)
     settings = job_settings(environment, numbers, names)
     cells = [
-        _markdown(
+        _markdown_cell(
             f"# {environment.name}: {job}\n\n"
             f"Reads the sources of this job as the job does, and writes nowhere: checkpoints and tables stay "
             f"as they are. Written by `millrace notebook`; run it again after a change of the environment."
         ),
-        _code(_magics(environment, job, numbers.worker, numbers.max_workers.value)),
-        _code(_configure(environment, job, names)),
-        _code(
+        _code_cell(_magic_lines(environment, job, numbers.worker, numbers.max_workers.value)),
+        _code_cell(_configure_magic(environment, job, names)),
+        _code_cell(
             "import time\n\nfrom pyspark.sql import SparkSession\nfrom pyspark.sql import functions as F\n\n"
             "spark = SparkSession.builder.getOrCreate()\n"
             'spark.conf.set("spark.sql.session.timeZone", "UTC")\n'
@@ -125,13 +125,13 @@ def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str
         ),
     ]
     for query in settings.queries:
-        cells.append(_markdown(f"## Query `{query.name}`"))
+        cells.append(_markdown_cell(f"## Query `{query.name}`"))
         if isinstance(query, DeriveSettings):
             cells += _derive_cells(query, settings.catalog)
             continue
         for route in query.routes:
             if route.name is not None:
-                cells.append(_markdown(f"### Route `{route.name}`"))
+                cells.append(_markdown_cell(f"### Route `{route.name}`"))
             cells += _land_cells(query, route, settings, environment, binds)
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
@@ -146,7 +146,7 @@ def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str
     }
 
 
-def _magics(environment: Environment, job: str, worker: str, workers: int) -> str:
+def _magic_lines(environment: Environment, job: str, worker: str, workers: int) -> str:
     section = environment.jobs[job]
     glue = isinstance(section, GlueJob)
     return "\n".join(
@@ -161,7 +161,7 @@ def _magics(environment: Environment, job: str, worker: str, workers: int) -> st
     )
 
 
-def _configure(environment: Environment, job: str, names: Names) -> str:
+def _configure_magic(environment: Environment, job: str, names: Names) -> str:
     arguments = {
         "--datalake-formats": "iceberg",
         "--enable-spark-ui": "true",
@@ -175,7 +175,7 @@ def _configure(environment: Environment, job: str, names: Names) -> str:
 
 def _session_conf(environment: Environment, job: str, names: Names) -> str:
     from millrace.infra.engines.glue import glue_conf
-    from millrace.infra.launch.spark import spark_settings
+    from millrace.infra.launch.job_spark_settings import spark_settings
 
     # The job's own settings if the session runs on the job's engine; else those of the catalog.
     settings = spark_settings(environment, environment.jobs[job], plan(environment).jobs[job], names)
@@ -200,7 +200,7 @@ def _land_cells(
     from millrace.etl.launch.sources import KafkaSource, KinesisSource
     from millrace.etl.sources.kafka import connection as kafka
     from millrace.etl.sources.kafka import login as kafka_login
-    from millrace.etl.sources.kafka import topics
+    from millrace.etl.sources.kafka import topic_stream
 
     source = route.source
     prelude = signed_in = ""
@@ -224,7 +224,7 @@ def _land_cells(
                 kind=login.kind,
                 secret=login.secret,
             )
-        options = topics.options(
+        options = topic_stream.options(
             source,
             dataclasses.replace(connection, bootstrap_servers=known or "set below"),
             partitions=query.repartition,
@@ -257,15 +257,15 @@ def _land_cells(
         'good.drop("_corrupt_record").show(truncate=False)\n'
         'sample.where("record._corrupt_record is not null").select("record._corrupt_record").show(truncate=False)'
     )
-    return [_code(lines), _code(sample)]
+    return [_code_cell(lines), _code_cell(sample)]
 
 
 def _derive_cells(query: DeriveSettings, catalog: str) -> list[dict[str, Any]]:
     table = f"{catalog}.{query.source_table}"
     note = f"Reads `{table}`" + (f" and applies `{query.transform}`." if query.transform else ".")
     return [
-        _markdown(note + " The table is there once the query that lands it has run."),
-        _code(
+        _markdown_cell(note + " The table is there once the query that lands it has run."),
+        _code_cell(
             f'if spark.catalog.tableExists("{table}"):\n'
             f'    landed = spark.table("{table}")\n'
             "    landed.limit(SAMPLE_ROWS).show(truncate=False)"
@@ -279,7 +279,7 @@ def _schema_text(path: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _binds(texts: list[str]) -> dict[str, str]:
+def _parse_binds(texts: list[str]) -> dict[str, str]:
     binds = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -289,11 +289,11 @@ def _binds(texts: list[str]) -> dict[str, str]:
     return binds
 
 
-def _markdown(text: str) -> dict[str, Any]:
+def _markdown_cell(text: str) -> dict[str, Any]:
     return {"cell_type": "markdown", "metadata": {}, "source": text.splitlines(keepends=True)}
 
 
-def _code(text: str) -> dict[str, Any]:
+def _code_cell(text: str) -> dict[str, Any]:
     return {
         "cell_type": "code",
         "execution_count": None,

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from millrace.cli.extras import require_sandbox
 from millrace.cli.run import traffic
-from millrace.cli.shared.console import hint
+from millrace.cli.shared.console import print_hint
 from millrace.cli.shared.options import EnvironmentName, load_with_job
 from millrace.completion import environments, jobs
 from millrace.config import Environment, load
@@ -68,7 +68,7 @@ def demo(
     Stops everything that it started, also after Ctrl-C and after a failure.
     """
     require_sandbox()
-    from millrace.sandbox.demo import JOBS, environment_for_line, run
+    from millrace.sandbox.demo import JOBS, environment_for_line, run_demo
 
     def terminated(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
@@ -86,7 +86,7 @@ def demo(
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)  # a pipe has no width; the default would fold the tables
-    status = run(console, environment=environment, records=records, keep=keep)
+    status = run_demo(console, environment=environment, records=records, keep=keep)
     raise typer.Exit(status)
 
 
@@ -157,30 +157,34 @@ def run_here(
         raise loaded.places.error(lacking)
     standing = stand_in(loaded, env)
     if standing.replaced:
-        typer.echo(f"on this machine others stand in for: {', '.join(standing.replaced)}", err=True)
+        typer.echo(
+            f"the sandbox replaces these by servers on this machine: {', '.join(standing.replaced)}", err=True
+        )
     jobs = environment_trial.needed_jobs(loaded, job)
     feeds = dict(_feeds(loaded, environment_trial.needed_streams(loaded, jobs), source, rate, seed))
-    tables = environment_trial.run(
+    tables = environment_trial.run_trial(
         env, jobs, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True), keep=keep
     )
     for table, landed in tables.items():
-        typer.echo(f"{table}: {_figures(landed)}; example:")
-        typer.echo(f"  {', '.join(f'{name}={_shown(value)}' for name, value in landed.example.items())}")
+        typer.echo(f"{table}: {_table_summary(landed)}; example:")
+        typer.echo(
+            f"  {', '.join(f'{name}={_shown_value(value)}' for name, value in landed.example.items())}"
+        )
     for own, name, query in loaded.queries:
         for end in query.ends.values() if own in jobs else ():
             if end.sink.catalog_table is None:
-                typer.echo(f"{own}.{name}: not compared: its sink is {end.sink.kind}")
+                typer.echo(f"{own}.{name}: its rows are not checked, because its sink is {end.sink.kind}")
     if keep:
         spark = running_spark(loaded)
         typer.echo(
-            "left running until `millrace sandbox stop` or the next run, which begins with empty tables; no job runs:\n"
-            f"  S3 and the other services: {spark.stack.endpoint}\n"
-            f"  Kafka: {spark.kafka}\n"
-            f"`millrace replay`, `backfill`, `audit` and `traffic` with --env {env} work on it"
+            "these servers run until `millrace sandbox stop` or the next run, which begins with empty "
+            f"tables; no job runs:\n  S3 and the other services: {spark.stack.endpoint}\n  Kafka: "
+            f"{spark.kafka}\n`millrace replay`, `backfill`, `audit` and `traffic` with --env {env} work on "
+            "them"
         )
     if any(landed.wrong for landed in tables.values()):
         raise typer.Exit(1)
-    hint(
+    print_hint(
         f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
     )
 
@@ -192,7 +196,7 @@ def _feeds(
     from millrace.sandbox.environment_trial import TrialFeed
     from millrace.sandbox.records.traffic import TrafficShape
 
-    files = {} if source is None else _files(source, streams)
+    files = {} if source is None else _files_by_stream(source, streams)
     for stream in streams:
         shape = TrafficShape(per_second=rate or _RATE)
         feed, total = traffic.feed_of(loaded, stream, shape, seed, files.get(stream))
@@ -202,7 +206,7 @@ def _feeds(
         yield stream, TrialFeed(feed, total)
 
 
-def _files(source: Path, streams: Sequence[str]) -> dict[str, Path]:
+def _files_by_stream(source: Path, streams: Sequence[str]) -> dict[str, Path]:
     """Return the file of each stream that has one.
 
     Raises
@@ -220,14 +224,14 @@ def _files(source: Path, streams: Sequence[str]) -> dict[str, Path]:
         if len(files) > len(dict(files)):
             names = ", ".join(each.name for _, each in files)
             raise wrong_option(
-                "--from", str(source), f"a folder with one file for each stream; it has {names}"
+                "--from", str(source), f"a folder with one file for each stream; it has several: {names}"
             )
         if files:
             return dict(files)
         raise wrong_option(
             "--from",
             str(source),
-            f"a folder with a file for {' or '.join(streams)}, such as {streams[0]}.jsonl",
+            f"a folder with a file named after {' or '.join(streams)}, such as {streams[0]}.jsonl",
         )
     if len(streams) > 1 and source.stem not in streams:
         allowed = f"a file named after one of the streams {', '.join(streams)}, a folder of such files, or --job with a job of one stream"
@@ -235,22 +239,22 @@ def _files(source: Path, streams: Sequence[str]) -> dict[str, Path]:
     return {source.stem if source.stem in streams else streams[0]: source}
 
 
-def _shown(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     """Return a value as people read it: times and dates in ISO form, text and numbers plain."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {_shown(each)}" for name, each in value.items()) + "}"
+        return "{" + ", ".join(f"{name}: {_shown_value(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(_shown_value, value))}]"
     if isinstance(value, bytes):
         return f"0x{value.hex()}"
     return "null" if value is None else str(value)
 
 
-def _figures(landed: LandedTable) -> str:
+def _table_summary(landed: LandedTable) -> str:
     at = landed.first_seconds
     first = "none while others had theirs" if at is None else f"the first after {at:.0f} s"
     if (account := landed.account) is None:
-        return f"{count(landed.rows, 'row')}, {first}; {_compared(landed.comparison)}"
+        return f"{count(landed.rows, 'row')}, {first}; {_comparison_verdict(landed.comparison)}"
     letters = f", {account.dead_letters:,} of them dead letters" if account.dead_letters else ""
     return (
         f"{count(account.produced, 'record')} sent, {count(landed.rows, 'row')}{letters}, {first}; "
@@ -258,7 +262,7 @@ def _figures(landed: LandedTable) -> str:
     )
 
 
-def _compared(comparison: DerivedComparison | None) -> str:
+def _comparison_verdict(comparison: DerivedComparison | None) -> str:
     """Return the verdict on a table without a ledger."""
     if comparison is None:
         return "not compared: its query skips earlier records, or has no landing table"

@@ -39,6 +39,6 @@ def setup(
     (installing.install_for_deploy if what == "deploy" else installing.install_all)(typer.echo)
     env = next(iter(environments()), "ENV")
     if what == "sandbox" and find_spec("pyspark") is None:
-        typer.echo("next: pip install --require-hashes -r requirements-sandbox.txt && millrace setup")
+        typer.echo("next step: pip install --require-hashes -r requirements-sandbox.txt && millrace setup")
     else:
-        typer.echo(f"next: millrace {'deploy' if what == 'deploy' else 'sandbox run'} --env {env}")
+        typer.echo(f"next step: millrace {('deploy' if what == 'deploy' else 'sandbox run')} --env {env}")

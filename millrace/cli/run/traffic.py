@@ -143,18 +143,18 @@ def traffic(
     from millrace.sandbox.records import traffic_targets
     from millrace.sandbox.records.traffic import TrafficShape
 
-    factor, length, every = _burst(burst)
+    factor, length, every = _parse_burst(burst)
     shape = TrafficShape(
         per_second=rate, burst_factor=factor, burst_every=every, burst_seconds=length, dirty=dirty,
         duplicates=duplicates, late=late, late_seconds=late_by, lateness=lateness, time=time_field, key=key,
         keys=keys or 10_000, hot=hot,
     )  # fmt: skip
     if key is not None and keys is not None:
-        raise typer.BadParameter("give either --key or --keys")
+        raise typer.BadParameter("--key and --keys cannot be combined")
     if source is not None and sample is not None:
-        raise typer.BadParameter("give either --from or --sample")
+        raise typer.BadParameter("--from and --sample cannot be combined")
     if aws and (kafka or kinesis):
-        raise typer.BadParameter("--aws does not go with --kafka or --kinesis")
+        raise typer.BadParameter("--aws cannot be combined with --kafka or --kinesis")
     environment = load_with_stream(env, stream)
     feed, in_file = _feed(
         environment,
@@ -168,7 +168,9 @@ def traffic(
     if records is None and seconds is None:
         records, seconds = (in_file, None) if in_file else (None, 60.0)
     if dry_run:
-        _show(feed, min(records or _SHOWN, _SHOWN if records is None else records), as_json=as_json)
+        _print_first_records(
+            feed, min(records or _SHOWN, _SHOWN if records is None else records), as_json=as_json
+        )
         return
     target = (
         traffic_targets.deployed_target(environment, stream)
@@ -191,7 +193,7 @@ def traffic(
     typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
 
 
-def _burst(text: str | None) -> tuple[float, float, float]:
+def _parse_burst(text: str | None) -> tuple[float, float, float]:
     """Return factor, length and period of bursts; length and period in seconds."""
     if text is None:
         return 1.0, 10.0, 60.0
@@ -202,7 +204,10 @@ def _burst(text: str | None) -> tuple[float, float, float]:
     except ValueError:
         burst = (0.0, 0.0, 0.0)
     if not (burst[0] >= 1 and 0 < burst[1] <= burst[2]):
-        raise typer.BadParameter(f"--burst {text}: write FACTORxLENGTH/EVERY, such as 5x10s/60s")
+        raise typer.BadParameter(
+            f"--burst {text}: must be FACTORxLENGTH/EVERY, such as 5x10s/60s for 5 times the rate during 10 "
+            "s of each 60 s"
+        )
     return burst
 
 
@@ -217,7 +222,8 @@ def _query(environment: Environment, stream: str, chosen: str | None) -> Payload
     if chosen is not None:
         if chosen not in payloads:
             raise typer.BadParameter(
-                f"--query {chosen}: {stream} is read by {', '.join(payloads) or 'no query'}"
+                f"--query {chosen} does not read {stream}; queries that do: "
+                f"{', '.join(payloads) or 'no query'}"
             )
         return payloads[chosen]
     if not payloads:
@@ -226,7 +232,8 @@ def _query(environment: Environment, stream: str, chosen: str | None) -> Payload
     # Of several tables, the first one changes.
     if len(ways) > 1 and not all(isinstance(q, Route) and q.changes_of for q in payloads.values()):
         raise typer.BadParameter(
-            f"{stream} is read in several formats: name one with --query: {', '.join(payloads)}"
+            f"queries read {stream} in several formats: choose one of them with --query: "
+            f"{', '.join(payloads)}"
         )
     return next(iter(payloads.values()))
 
@@ -295,7 +302,7 @@ def _confirm(
     trial = dataclasses.replace(feed, choose=random.Random(0))
     seen = [len(event.payload) + len(event.key) for event in trial.events(most=200)]
     size = sum(seen) / len(seen)
-    dollars = traffic_targets.cost(environment, stream, expected, size)
+    dollars = traffic_targets.put_cost(environment, stream, expected, size)
     what = f"{expected:,} records, {expected * size / 1e6:,.1f} MB, about ${dollars:,.4f}, to {target.where}"
     confirm(f"Send {what}?", yes=False)
 
@@ -307,14 +314,14 @@ def _send(feed: Feed, target: Target, records: int | None, seconds: float | None
     most = feed.shape.per_second * feed.shape.burst_factor
     producer = target.producer(max(1, min(500, round(most / _MOST_CALLS_PER_SECOND))))
     try:
-        with _stoppable() as stop:
+        with _stop_on_interrupt() as stop:
             return send(feed, producer, most=records, seconds=seconds, stop=stop, sent=_progress())
     finally:
         producer.ledger.write(path)
 
 
 @contextmanager
-def _stoppable() -> Iterator[Stop]:
+def _stop_on_interrupt() -> Iterator[Stop]:
     """Let Ctrl-C end the sending after all acknowledgements; a second Ctrl-C aborts."""
     stop = Stop()
 
@@ -345,17 +352,17 @@ def _progress() -> Callable[[int], None]:
     return add
 
 
-def _show(feed: Feed, count: int, *, as_json: bool) -> None:
+def _print_first_records(feed: Feed, count: int, *, as_json: bool) -> None:
     for event in feed.events(most=count):
         try:
             shown = {"payload": event.payload.decode()}
         except UnicodeDecodeError:
             shown = {"payload_hex": event.payload.hex()}
         line = {"key": event.key.decode(), "dirt": event.dirt, **shown}
-        typer.echo(json.dumps(line, ensure_ascii=False) if as_json else _line(line))
+        typer.echo(json.dumps(line, ensure_ascii=False) if as_json else _record_line(line))
 
 
-def _line(line: dict[str, Any]) -> str:
+def _record_line(line: dict[str, Any]) -> str:
     dirt = f" ({line['dirt']})" if line["dirt"] else ""
     return f"{line['key']}{dirt}\t{line.get('payload', line.get('payload_hex'))}"
 

@@ -7,7 +7,12 @@ from typing import Annotated
 import typer
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesize_and_compare
-from millrace.cli.run.changes_report import describe, refuse, refuse_wider, review
+from millrace.cli.run.changes_report import (
+    change_lines,
+    print_and_check_changes,
+    refuse_wider,
+    refuse_with_reasons,
+)
 from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, checkpoint_refusals
 from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Wider, Yes, load_with_job
@@ -50,7 +55,7 @@ def upgrade(
 
     environment = load_with_job(env, job)
     aws, assembly, result = synthesize_and_compare(environment, env, limited=not only_show)
-    change = steps.of_job(result, job)
+    change = steps.changes_of_job(result, job)
     stack = aws.names.stack(f"job-{job}")
     own = Changes(
         tuple(each for each in result.stacks if each.stack == stack),
@@ -59,7 +64,7 @@ def upgrade(
         refused=tuple(line for line in result.refused if line.startswith((f"job {job},", f"{stack}:"))),
     )
     if not as_json:
-        typer.echo("\n".join(describe(own)))
+        typer.echo("\n".join(change_lines(own)))
     if change.after == "start":
         raise UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
     others = steps.shared_stacks(result, aws.names.prefix)
@@ -68,7 +73,7 @@ def upgrade(
             f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
             f"`millrace deploy --env {environment.name}`"
         )
-    review("upgrade", aws, assembly, own, [job], as_json=as_json)
+    print_and_check_changes("upgrade", aws, assembly, own, [job], as_json=as_json)
     if only_show or change.after == "leave":
         return
     refuse_wider("upgrade", own, yes=yes, wider=wider)
@@ -100,26 +105,28 @@ def rollback(
       millrace rollback --env prod flights --yes
     """
     from millrace.lifecycle import upgrade as steps
-    from millrace.lifecycle.versions import previous
+    from millrace.lifecycle.versions import previous_version
 
     environment = load_with_job(env, job)
     aws, assembly, _ = synthesize_and_compare(environment, env)
-    version = previous(aws, job)
+    version = previous_version(aws, job)
     changes = steps.rollback_changes(aws, version)
-    typer.echo("\n".join(describe(changes)))
+    typer.echo("\n".join(change_lines(changes)))
     typer.echo(
-        f"{job}: rolling back to the version deployed until {version.at}: {version.document_url}", err=True
+        f"{job}: rolling back to the version that was deployed until {version.at}: {version.document_url}",
+        err=True,
     )
     try:
         refusals = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
     except AnotherReleaseError as error:
         refusals = []
         typer.echo(
-            f"{job}: its checkpoints cannot be checked here: {error}. The job checks them at its start: if it cannot continue "
-            "from them, it ends with status 2, and this command reports the job as unhealthy",
+            f"{job}: its checkpoints cannot be checked before the rollback: {error}. The job checks them at "
+            "its start: if it cannot continue from them, it ends with status 2, and this command reports the "
+            "job as unhealthy",
             err=True,
         )
-    refuse("rollback", refusals)
+    refuse_with_reasons("rollback", refusals)
     refuse_wider("rollback", changes, yes=yes, wider=wider)
     confirm("Roll back this?", yes=yes)
     started = steps.roll_back(

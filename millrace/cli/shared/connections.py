@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millrace.config import Environment, Names
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.job import Place
+    from millrace.lifecycle.audits.query_audit import Place
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
@@ -20,7 +20,7 @@ def connect_account(environment: Environment) -> DeployedEnvironment:
 
 def connect_place(environment: Environment) -> Place:
     """Connect to the running sandbox of an environment, or to its account if there is none."""
-    from millrace.lifecycle.audits.job import on_aws
+    from millrace.lifecycle.audits.query_audit import on_aws
     from millrace.sandbox.running_sandbox import running_place
 
     return running_place(environment) or on_aws(connect_account(environment))

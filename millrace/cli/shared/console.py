@@ -60,7 +60,7 @@ def visible_output() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def width(stream: TextIO) -> int | None:
+def terminal_width(stream: TextIO) -> int | None:
     """Return the columns of a terminal, ``None`` for a pipe."""
     return Console(file=stream).width if stream.isatty() else None
 
@@ -79,12 +79,12 @@ def show(*parts: RenderableType, stream: TextIO | None = None) -> None:
     stream.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
 
-def words(*names: str) -> list[Column]:
+def word_columns(*names: str) -> list[Column]:
     """Return columns of words for a table, which are not wrapped."""
     return [Column(name, no_wrap=True) for name in names]
 
 
-def figures(*names: str, no_wrap: bool = True) -> list[Column]:
+def figure_columns(*names: str, no_wrap: bool = True) -> list[Column]:
     """Return columns of figures for a table, aligned to the right."""
     return [Column(name, justify="right", no_wrap=no_wrap) for name in names]
 
@@ -112,7 +112,7 @@ def show_with_texts(
     rows
         Cells, in Rich's markup.
     """
-    room, short = width(stream or sys.stdout), len(columns)
+    room, short = terminal_width(stream or sys.stdout), len(columns)
     if room is None or room >= WIDE:
         table = plain_table(*columns, *texts)
         for row in rows:
@@ -126,7 +126,7 @@ def show_with_texts(
                 show(Padding(f"{name}: {text}" if name else text, (0, 0, 0, 4)), stream=stream)
 
 
-def hint(text: str) -> None:
+def print_hint(text: str) -> None:
     """Print the next step if standard output is a terminal; scripts do not need it."""
     if sys.stdout.isatty():
         show(f"[dim]next:[/dim] {escape(text)}")

@@ -20,12 +20,12 @@ REFUSED = 2
 
 STATUS: Mapping[str, int] = MappingProxyType(
     {
-        "millrace.benchmark.repetitions.FitError": FAILED,
+        "millrace.benchmark.settled_batches.FitError": FAILED,
         "millrace.cli.shared.expected_failures.RefusedError": REFUSED,
         "millrace.infra.errors.InfrastructureError": REFUSED,
         "millrace.lifecycle.jobs.checkpoints.CheckpointError": REFUSED,
         "millrace.lifecycle.deploy.DeployError": FAILED,
-        "millrace.lifecycle.account.deployed.NotDeployedError": FAILED,
+        "millrace.lifecycle.account.deployed_outputs.NotDeployedError": FAILED,
         "millrace.lifecycle.jobs.health.UnhealthyError": FAILED,
         "millrace.lifecycle.problems.AwsError": FAILED,
         "millrace.lifecycle.problems.CredentialsError": REFUSED,
@@ -67,7 +67,7 @@ def report_failures(name: str, command: Callable[Parameters, Result]) -> Callabl
         try:
             return command(*args, **kwargs)
         except Exception as error:
-            explanation = _explained(error)
+            explanation = _explain_if_aws(error)
             if (status := status_of(explanation)) is None:
                 raise
             typer.echo(f"millrace {name}: {explanation}", err=True)
@@ -78,10 +78,10 @@ def report_failures(name: str, command: Callable[Parameters, Result]) -> Callabl
 
 def status_of(error: Exception) -> int | None:
     """Return the exit status of a failure, by its class or the nearest base class; None for a defect."""
-    return next((STATUS[name] for name in _names(error) if name in STATUS), None)
+    return next((STATUS[name] for name in _names_in_error(error) if name in STATUS), None)
 
 
-def _explained(error: Exception) -> Exception:
+def _explain_if_aws(error: Exception) -> Exception:
     """Return an error of boto3 with advice; any other error unchanged.
 
     If boto3 raised the cause of a refused value, the value may be right: with wrong credentials or a broken network, the
@@ -89,20 +89,20 @@ def _explained(error: Exception) -> Exception:
     """
     refused = isinstance(error, ConfigurationError)
     cause = error.__cause__ if refused else error
-    if cause is None or _OF_BOTO3.isdisjoint(_names(cause)):
+    if cause is None or _OF_BOTO3.isdisjoint(_names_in_error(cause)):
         return error
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from millrace.lifecycle.problems import CredentialsError, TransientError, explain
+    from millrace.lifecycle.problems import CredentialsError, TransientError, explain_aws_error
 
     assert isinstance(cause, BotoCoreError | ClientError)
-    explanation = explain(cause, "asking AWS")
+    explanation = explain_aws_error(cause, "a request to AWS failed")
     return (
         error if refused and not isinstance(explanation, CredentialsError | TransientError) else explanation
     )
 
 
-def _names(error: BaseException) -> list[str]:
+def _names_in_error(error: BaseException) -> list[str]:
     return [f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__]
 
 
@@ -119,6 +119,8 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise RefusedError(f"{question} There is no terminal to ask on; repeat the command with --yes")
+        raise RefusedError(
+            f"{question} The question cannot be asked without a terminal; repeat the command with --yes"
+        )
     if not typer.confirm(question, err=True):
         raise typer.Exit(FAILED)

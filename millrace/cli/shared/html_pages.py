@@ -34,11 +34,11 @@ def html_page(kind: str, title: str, document: Mapping[str, Any]) -> str:
     title
         Heading of the page.
     document
-        What ``--json`` prints, and curves (:mod:`millrace.cli.shared.curves`) where it has any.
+        What ``--json`` prints, and curves (:mod:`millrace.cli.shared.page_curves`) where it has any.
     """
     folder = files("millrace.cli.shared") / "page"
     script = "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    data = _visible({**document, "kind": kind, "title": title})
+    data = _with_visible_characters({**document, "kind": kind, "title": title})
     parts = {
         "TITLE": escape(escape_invisible(title)),
         "POLICY": f"script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'",
@@ -51,15 +51,15 @@ def html_page(kind: str, title: str, document: Mapping[str, Any]) -> str:
     )
 
 
-def _visible(value: Any) -> Any:
+def _with_visible_characters(value: Any) -> Any:
     """Return a document whose invisible characters are escaped; numbers that JSON does not have become null."""
     if isinstance(value, str):
         return escape_invisible(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {escape_invisible(str(key)): _visible(each) for key, each in value.items()}
-    return [_visible(each) for each in value] if isinstance(value, list | tuple) else value
+        return {escape_invisible(str(key)): _with_visible_characters(each) for key, each in value.items()}
+    return [_with_visible_characters(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def check_page_is_writable(file: Path) -> None:

@@ -29,4 +29,6 @@ def report_write_errors(option: str, file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise wrong_option(option, str(file), f"a file that can be written: {reason}") from error
+        raise wrong_option(
+            option, str(file), f"a file that you have permission to write ({reason})"
+        ) from error

@@ -185,10 +185,10 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     The panel has no sides, and the command has its own line before its explanation, so that it can be copied.
     """
     cost = Text.assemble((verdict.cost, "bold"), f", {verdict.cost_words}")
-    rows = [("cost", cost), ("SLA", _marked(verdict.sla.state, verdict.sla.words, terminal))]
+    rows = [("cost", cost), ("SLA", _marked_text(verdict.sla.state, verdict.sla.words, terminal))]
     for place, risk in enumerate(verdict.largest):
         name = "risks" if place == 0 else ""
-        rows.append((name, _marked(risk.severity, risk.words, terminal)))
+        rows.append((name, _marked_text(risk.severity, risk.words, terminal)))
     if verdict.count_of_others:
         rows.append(("", Text(verdict.count_of_others, "dim")))
     if not verdict.risks:
@@ -214,7 +214,7 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     )
 
 
-def _marked(name: str, words: str, terminal: bool) -> Text:
+def _marked_text(name: str, words: str, terminal: bool) -> Text:
     if not terminal:
         return Text(f"{name.upper()}: {words}")
     return Text.assemble((f"{MARKS[name]} {name}", f"bold {_COLOURS[MARKS[name]]}"), f"  {words}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.cli.shared.console import figure_columns, plain_table, show, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import check_job
 from millrace.cli.shared.verdict import panel
@@ -29,7 +29,7 @@ from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
-    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.findings.advised_job import AdvisedJob
     from millrace.advisor.logs.application_history import History
     from millrace.advisor.logs.event_logs import EventLog
 
@@ -124,7 +124,7 @@ def advise_command(
     history = read(log)
     _check_readable(history, log)
     if environment is not None:
-        subject = _ours(environment, job, [each.name for each in history.queries])
+        subject = _own_job(environment, job, [each.name for each in history.queries])
     advice = advise(history, subject)
     advice = replace(advice, notes=(*doubt, *advice.notes))
     with_options = bool(what_if or score is not None or apply or html is not None or as_json)
@@ -145,7 +145,7 @@ def advise_command(
             typer.echo(outcome, err=True)
         return
     show(*panel(verdict, terminal=sys.stdout.isatty()))
-    _show(advice, log.name)
+    _print_advice(advice, log.name)
     if with_options:
         options.show_forecasts(foreseen)
     if outcome is not None:
@@ -157,15 +157,17 @@ def advise_command(
 def _subject_and_place(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[AdvisedJob, str, str]:
-    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.findings.advised_job import AdvisedJob
 
     subjects = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in subjects.items() if value is not None}
     if len(named) != 1:
-        raise wrong_option("PATH", ", ".join(named) or "(missing)", "one of PATH, --glue-job and --emr-app")
+        raise wrong_option(
+            "PATH", ", ".join(named) or "(missing)", "exactly one of PATH, --glue-job and --emr-app"
+        )
     if path is not None:
         if run is not None:
-            raise wrong_option("--run", run, "only with --glue-job or --emr-app")
+            raise wrong_option("--run", run, "a run id together with --glue-job or --emr-app")
         return AdvisedJob(), path, ""
     import boto3
     from botocore.exceptions import BotoCoreError
@@ -184,7 +186,7 @@ def _subject_and_place(
     except BotoCoreError as error:
         option = "--glue-job" if glue_job is not None else "--emr-app"
         raise wrong_option(
-            option, str(glue_job or emr_app), f"an account that can be reached ({error})"
+            option, str(glue_job or emr_app), f"a job in an AWS account that can be reached ({error})"
         ) from error
     return result.subject, result.logs, run or result.run
 
@@ -199,7 +201,9 @@ def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, 
     if log is not None:
         return log, ()
     if asked:
-        raise wrong_option("--run", run, f"a run with its log at {place}; no log there belongs to this run")
+        raise wrong_option(
+            "--run", run, f"a run whose event log is at {place}; no log there belongs to this run"
+        )
     return logs[0], (
         f"no log at {place} belongs to run {run}; the newest log was read and may be of another job",
     )
@@ -214,19 +218,19 @@ def _check_readable(history: History, log: EventLog) -> None:
         raise wrong_option(
             "PATH",
             log.name,
-            "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4, lzf or snappy: this file could not be read "
-            f"({history.unread:,} lines are no events){cut}",
+            "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4, lzf or snappy; this "
+            f"file has no event that can be read ({history.unread:,} lines are no events of Spark){cut}",
         )
     jobs = f"{len(history.jobs):,} Spark job{'s' * (len(history.jobs) != 1)}"
     raise wrong_option(
         "PATH",
         log.name,
-        f"the event log of a Structured Streaming application: this one has {jobs} and no micro-batch",
+        f"the event log of a Structured Streaming application; this one has {jobs} and no micro-batch",
     )
 
 
-def _ours(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
-    from millrace.advisor.findings.job_context import environment_job
+def _own_job(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
+    from millrace.advisor.findings.advised_job import environment_job
 
     if job is None:
         same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]
@@ -262,8 +266,8 @@ def to_json(advice: Advice) -> dict[str, Any]:
             "spark": history.spark_version,
             "engine": history.engine,
             "cores": history.cores,
-            "started": _iso(history.started),
-            "ended": _iso(history.ended),
+            "started": _iso_time(history.started),
+            "ended": _iso_time(history.ended),
             "complete": history.complete,
         },
         "queries": [
@@ -281,19 +285,21 @@ def to_json(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _iso(seconds: float) -> str:
+def _iso_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def _show(advice: Advice, log: str) -> None:
+def _print_advice(advice: Advice, log: str) -> None:
     # Names come from the log: as Text, their brackets and colons are not read as markup.
     show(Text(f"log: {log}"))
     if advice.disturbed is not None:
         show(Text(f"disturbed: {advice.disturbed}"))
     if advice.findings:
-        table = plain_table(*words("finding", "query"), *figures("gain", "from", "to", "a month"), "of")
+        table = plain_table(
+            *word_columns("finding", "query"), *figure_columns("gain", "from", "to", "a month"), "of"
+        )
         for each in advice.findings:
-            table.add_row(*map(Text, _row(each)))
+            table.add_row(*map(Text, _finding_row(each)))
         show(table)
         for number, each in enumerate(advice.findings, 1):
             show(*_finding_lines(number, each))
@@ -303,7 +309,7 @@ def _show(advice: Advice, log: str) -> None:
         show(Text(f"note: {note}"))
 
 
-def _row(finding: Finding) -> Iterable[str]:
+def _finding_row(finding: Finding) -> Iterable[str]:
     effect, dollars = finding.effect, finding.dollars_a_month
     return (
         finding.kind,
@@ -317,23 +323,23 @@ def _row(finding: Finding) -> Iterable[str]:
 def _finding_lines(number: int, finding: Finding) -> Iterable[Text]:
     yield Text.assemble("\n", (f"{number}. {finding.kind}", "bold"))
     yield Text(finding.words)
-    yield Text("  evidence: " + "; ".join(_figure(each) for each in finding.evidence))
+    yield Text("  evidence: " + "; ".join(_evidence_text(each) for each in finding.evidence))
     if finding.batches:
         shown = ", ".join(map(str, finding.batches[:_BATCHES]))
         more = f" and {len(finding.batches) - _BATCHES} more" if len(finding.batches) > _BATCHES else ""
         yield Text(f"  batches: {shown}{more}")
     for first, each in enumerate(finding.changes):
-        yield Text(f"  {'or' if first else 'change'}: {_change(each)}")
+        yield Text(f"  {'or' if first else 'change'}: {_change_text(each)}")
 
 
-def _figure(evidence: Evidence) -> str:
+def _evidence_text(evidence: Evidence) -> str:
     text = f"{evidence.name} {evidence.value:,.4g} {evidence.unit}".rstrip()
     if evidence.low is None or evidence.high is None or evidence.low == evidence.high:
         return text
     return f"{text} ({evidence.low:,.4g} to {evidence.high:,.4g})"
 
 
-def _change(change: Change) -> str:
+def _change_text(change: Change) -> str:
     old = "" if change.old is None else f" from {change.old}"
     new = "nothing" if change.new is None else str(change.new)
     if change.kind == "code":

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.cli.shared.console import figure_columns, plain_table, show, word_columns
 from millrace.config import load
 from millrace.config.document.problems import wrong_option
-from millrace.sizing import total
+from millrace.sizing import total_cost
 from millrace.sizing.cost import HOURS
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Finding
-    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.findings.advised_job import AdvisedJob
     from millrace.advisor.forecasts.forecast import ScoredForecast
     from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
     from millrace.advisor.forecasts.what_if import ApplicationTwin
@@ -92,11 +92,11 @@ def forecast_changes(
     score_file
         JSON output with forecasts of an earlier log.
     """
-    from millrace.advisor.forecasts.forecast import playable_changes, read, score
+    from millrace.advisor.forecasts.forecast import playable_changes, read_forecasts, score
     from millrace.advisor.forecasts.what_if import parse, twin_of_application
 
-    earlier = read(score_file) if score_file is not None else ()
-    twin = twin_of_application(advice.history, _price(advice.history, subject))
+    earlier = read_forecasts(score_file) if score_file is not None else ()
+    twin = twin_of_application(advice.history, _worker_usd_hour(advice.history, subject))
     names = list(twin.queries)
     changes = [parse(text, names or [each.name for each in advice.history.queries]) for text in texts]
     if not twin.queries:
@@ -131,9 +131,9 @@ def without_worse(advice: Advice, answers: TwinAnswers) -> Advice:
     return replace(advice, findings=tuple(left), notes=tuple(notes))
 
 
-def _price(history: History, subject: AdvisedJob) -> float | None:
+def _worker_usd_hour(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
-    from millrace.advisor.findings.job_context import EnvironmentJob
+    from millrace.advisor.findings.advised_job import EnvironmentJob
 
     if isinstance(subject, EnvironmentJob) and subject.plan is not None:
         return subject.plan.jobs[subject.job].worker_usd_hour
@@ -163,7 +163,7 @@ def show_forecasts(answers: TwinAnswers) -> None:
     """Print forecasts and scores."""
     head, rows = forecast_table(answers.forecasts)
     if rows:
-        table = plain_table(*words(*head[:2]), *figures(*head[2:], no_wrap=False))
+        table = plain_table(*word_columns(*head[:2]), *figure_columns(*head[2:], no_wrap=False))
         for cells in rows:
             red = {_BACKLOG: "red"} if cells[_BACKLOG] != "stays" else {}
             table.add_row(*(Text(cell, red.get(place, "")) for place, cell in enumerate(cells)))
@@ -179,7 +179,8 @@ def show_forecasts(answers: TwinAnswers) -> None:
         for why_not in scored.left_out:
             show(Text(f"not compared: {scored.forecast}: {why_not}"))
         table = plain_table(
-            *words("query", "forecast of"), *figures("predicted, s", "measured, s", "error", "in interval")
+            *word_columns("query", "forecast of"),
+            *figure_columns("predicted, s", "measured, s", "error", "in interval"),
         )
         for one in scored.scores:
             forecast = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
@@ -255,19 +256,19 @@ def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
     from millrace.advisor.apply_changes import try_changes
 
     if env is None:
-        raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is changed")
+        raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is to be changed")
     environment = load(env)
     places = environment.places
     assert places.tree is not None
-    changes = _changes(advice.findings, numbers)
+    changes = _one_change_per_key(advice.findings, numbers)
     result = try_changes(places.tree.file, changes, places.root)
     result.write()
     diffs = "".join(each.diff() for each in result.files)
-    before, after = total(result.before).value, total(result.after).value
+    before, after = total_cost(result.before).value, total_cost(result.after).value
     return f"{diffs}the plan: ${before:,.2f} a month before, ${after:,.2f} after; run `millrace deploy` to apply it on AWS"
 
 
-def _changes(findings: Sequence[Finding], numbers: Sequence[int]) -> list[Change]:
+def _one_change_per_key(findings: Sequence[Finding], numbers: Sequence[int]) -> list[Change]:
     """Return one change for each key, from the finding with the highest cost that changes it."""
     for each in numbers:
         if each > len(findings):
@@ -282,6 +283,6 @@ def _changes(findings: Sequence[Finding], numbers: Sequence[int]) -> list[Change
         raise wrong_option(
             "--apply",
             "nothing to write",
-            "findings with a key of the environment file; make these changes by hand",
+            "findings that change a key of the environment file; make the changes of these findings by hand",
         )
     return list(changes.values())

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.shared.curves import curve
 from millrace.cli.shared.html_pages import html_page
+from millrace.cli.shared.page_curves import curve
 from millrace.cli.watch.advise_options import forecast_table
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def advice_page(
     more = {
         "notes": [*document["notes"], *(twin.notes if twin is not None else ())],
         "what_if": {"head": head, "rows": rows},
-        "effects": [*_effects(twin)] if twin is not None and twin.queries else [],
-        "runs": [_run(history, query, twin, document["findings"]) for query in history.queries],
+        "effects": [*_effect_rows(twin)] if twin is not None and twin.queries else [],
+        "runs": [_query_run(history, query, twin, document["findings"]) for query in history.queries],
     }
     return html_page(
         "advise",
@@ -60,7 +60,7 @@ def advice_page(
     )
 
 
-def _run(
+def _query_run(
     history: History, query: Query, twin: ApplicationTwin | None, findings: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return a run of a query: its curves, and the batches that findings name, with the last ones."""
@@ -124,11 +124,11 @@ def _curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
         curve(f"{title}: how long do tasks take? Those of the longest stage", "seconds", at, kinds),
         curve(f"{title}: is work spread evenly? The longest task over the median one", "times", at, skew),
         curve(f"{title}: does state grow? Rows kept", "rows", at, {"rows in state": state}),
-        *_latency(query, title, fitted),
+        *_latency_curves(query, title, fitted),
     ]
 
 
-def _latency(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
+def _latency_curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
     """Return the age of the oldest record at its commit, if the twin is of this run."""
     if fitted is None or fitted.run_id != query.run_id:
         return []
@@ -148,7 +148,7 @@ def _latency(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _effects(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
+def _effect_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
     """Yield duration and age of batches for several values of each condition, with their intervals."""
     from millrace.advisor.forecasts.what_if import WhatIfChange
 

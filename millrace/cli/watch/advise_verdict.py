@@ -11,7 +11,7 @@ from millrace.sizing.text_format import count, dollars, duration_text, join_name
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind
-    from millrace.advisor.findings.job_context import AdvisedJob
+    from millrace.advisor.findings.advised_job import AdvisedJob
     from millrace.advisor.forecasts.forecast_figures import Forecast
 
 _BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})
@@ -48,9 +48,9 @@ def advice_verdict(
         The environment as the command line named it.
     """
     history = advice.history
-    risks = largest_first(_risks(advice))
+    risks = largest_first(_risks_of_findings(advice))
     usd = None if subject is None else subject.dollars_month
-    command, why = _next(advice, risks, source, env)
+    command, why = _next_command(advice, risks, source, env)
     batches = sum(len(each.batches) for each in history.queries)
     queries = count(len(history.queries), "query")
     cores = count(history.cores, "core")
@@ -60,7 +60,7 @@ def advice_verdict(
         cost="unknown" if usd is None else f"{dollars(usd)} a month",
         cost_words="no price is known; give --env, --glue-job or --emr-app"
         if usd is None
-        else _costly(advice) + _cheaper(as_it_ran, changed),
+        else _cost_text(advice) + _cheaper_text(as_it_ran, changed),
         usd_month=usd,
         assumed=False,
         sla=_sla(advice, subject, as_it_ran),
@@ -78,12 +78,12 @@ def severity(finding: Finding) -> Severity:
     return "breach" if growing else "warning" if finding.kind in _WARNINGS else "note"
 
 
-def _costly(advice: Advice) -> str:
+def _cost_text(advice: Advice) -> str:
     wasted = sum(each.dollars_a_month or 0.0 for each in advice.findings)
     return "for all its machines" + (f"; the findings cost {dollars(wasted)} of it" if wasted else "")
 
 
-def _cheaper(as_it_ran: Forecast | None, changed: Sequence[Forecast]) -> str:
+def _cheaper_text(as_it_ran: Forecast | None, changed: Sequence[Forecast]) -> str:
     """Return the cost of a month after the change that saves most, among those with which all queries keep up."""
     costs = {
         str(each): each.dollars_month
@@ -116,7 +116,7 @@ def _sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None)
     return Sla("missed" if age.low > allowed else "at risk" if age.high > allowed else "kept", words)
 
 
-def _risks(advice: Advice) -> Iterator[Risk]:
+def _risks_of_findings(advice: Advice) -> Iterator[Risk]:
     """Yield one risk for each kind of finding, in the words of its largest; and a risk for a disturbed run."""
     if advice.disturbed is not None:
         yield Risk("disturbed", "warning", f"durations of this run are unreliable: {advice.disturbed}")
@@ -136,7 +136,7 @@ def _risks(advice: Advice) -> Iterator[Risk]:
         )
 
 
-def _next(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -> tuple[str, str]:
+def _next_command(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -> tuple[str, str]:
     """Return the next command: apply a change of the largest risk, else simulate it, else write the page."""
     from millrace.advisor.forecasts.forecast import playable_changes
 

@@ -13,13 +13,13 @@ from rich.console import Group
 from millrace.cli.plan.plan import old_prices
 from millrace.cli.plan.plan_tables import cost_table, costs_left_out
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.cli.shared.console import figure_columns, plain_table, show, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
 from millrace.config.document.problems import wrong_option
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost import HOURS
-from millrace.sizing.costs.actual_cost import Pair, pairs
+from millrace.sizing.costs.actual_cost import PlannedAndPaid, planned_and_paid
 from millrace.sizing.export import to_json as whole
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def cost_command(
     if not actual:
         for option, value in (("--since", since), ("--until", until)):
             if value is not None:
-                raise wrong_option(option, value, "only with --actual; a plan is for a month")
+                raise wrong_option(
+                    option, value, "only together with --actual, because a plan is always for one month"
+                )
         _planned(sized, notes, as_json=as_json)
         return
     today = datetime.now(UTC).date()
@@ -77,14 +79,16 @@ def cost_command(
     end = today if until is None else _day("--until", until)
     if begin >= end:
         raise wrong_option(
-            "--since", begin.isoformat(), f"a day before {end.isoformat()} (`--until` is exclusive)"
+            "--since",
+            begin.isoformat(),
+            f"a day before {end.isoformat()}, the value of --until, which is exclusive",
         )
     from millrace.lifecycle.account import real_cost
 
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
-    bill = real_cost.actual(connect_account(environment).client("ce"), environment, begin, end)
+    bill = real_cost.read_bill(connect_account(environment).client("ce"), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
-    result = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
+    result = planned_and_paid(sized, {each: bill.of(each) for each in subjects}, bill.days)
     if as_json:
         typer.echo(json.dumps({**to_json(bill, result), "warnings": notes}, indent=2))
     else:
@@ -99,7 +103,7 @@ def _day(option: str, value: str) -> date:
         raise wrong_option(option, value, "a date, such as 2026-11-01") from error
 
 
-def to_json(bill: Bill, lines: tuple[Pair, ...]) -> dict[str, Any]:
+def to_json(bill: Bill, lines: tuple[PlannedAndPaid, ...]) -> dict[str, Any]:
     """Return the comparison as an object that ``json.dumps`` takes.
 
     Returns
@@ -150,12 +154,15 @@ def _planned(sized: Plan, notes: list[str], *, as_json: bool) -> None:
         return
 
     show(Group(cost_table(sized, terminal=sys.stdout.isatty())))
-    typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
+    typer.echo(
+        f"costs are for a month of {HOURS} hours, with the prices of {sized.prices.isoformat()}, "
+        f"{sized.prices_of}"
+    )
     typer.echo("\n".join((costs_left_out(sized), *(f"Note: {note}" for note in notes))))
 
 
-def _show(sized: Plan, bill: Bill, compared: tuple[Pair, ...]) -> None:
-    table = plain_table(*words("for"), *figures("planned", "paid", "difference"))
+def _show(sized: Plan, bill: Bill, compared: tuple[PlannedAndPaid, ...]) -> None:
+    table = plain_table(*word_columns("for"), *figure_columns("planned", "paid", "difference"))
     for each in compared:
         table.add_row(
             each.subject, *(f"${usd:,.2f}" for usd in (each.planned, each.paid)), f"{each.difference:+,.2f}"

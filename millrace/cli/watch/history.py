@@ -12,8 +12,8 @@ import typer
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import load
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
 
 if TYPE_CHECKING:
     from millrace.sandbox.programs.history_server import HistoryServer
@@ -90,7 +90,7 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
             )
         )
     folder = RUN / "history" / names.prefix
-    with translate_aws_errors(f"reading bucket {bucket}"):
+    with translate_aws_errors(f"cannot read bucket {bucket}"):
         for job, section in names.environment.jobs.items():
             copy_logs(aws.client("s3"), bucket, f"{section.engine}/{job}/", folder, runs=runs)
     return start({"spark.history.fs.logDirectory": folder.as_uri()}, {})

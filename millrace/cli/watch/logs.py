@@ -70,13 +70,15 @@ def logs(
     except (ValueError, OverflowError) as error:
         raise ConfigurationError([Problem("millrace logs", 0, "--since", since, str(error))]) from None
     most = lines or (3 if errors else 50)
-    written = _written(environment, job, begin, errors=errors)
+    written = _written_lines(environment, job, begin, errors=errors)
     # Read before the first lines are shown, so that no line in between is missed.
     known = _line_keys(written.whole(None)) if follow else set()
     shown = written.last(most)
-    _show(shown, as_json=as_json)
+    _print_lines(shown, as_json=as_json)
     if not shown and not follow:
-        typer.echo(f"{job}: {'no failure' if errors else 'no line'} in the last {since}", err=True)
+        typer.echo(
+            f"{job}: {'no error was logged' if errors else 'no log lines'} in the last {since}", err=True
+        )
     if follow:
         _follow(written, known | _line_keys(shown), as_json=as_json)
 
@@ -116,26 +118,26 @@ def _follow(written: _LogLines, printed: _LineKeys, *, as_json: bool) -> None:
                 result = written.whole(now - 2 * _LATE)
             except TransientError:
                 continue
-            fresh = [each for each in result if _key(each) not in printed]
+            fresh = [each for each in result if _line_key(each) not in printed]
             if written.late is not None:
                 # Older entries were read before. A new one among them is the rest of a trace that begins before the window.
                 fresh = [each for each in fresh if each.at is None or each.at >= now - written.late]
-            _show(fresh, as_json=as_json)
+            _print_lines(fresh, as_json=as_json)
             # Each read of files returns only changed ones, so the others must be remembered.
             printed = _line_keys(result) if written.late is not None else printed | _line_keys(result)
     except KeyboardInterrupt:
         return
 
 
-def _key(each: LogLine | Failure) -> tuple[str, str, str]:
+def _line_key(each: LogLine | Failure) -> tuple[str, str, str]:
     return each.source, each.place, each.text
 
 
 def _line_keys(lines: Sequence[LogLine | Failure]) -> _LineKeys:
-    return {_key(each) for each in lines}
+    return {_line_key(each) for each in lines}
 
 
-def _written(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _LogLines:
+def _written_lines(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _LogLines:
     from millrace.lifecycle.jobs import logs as deployed
     from millrace.sandbox import running_sandbox
 
@@ -147,7 +149,7 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
 
         return _LogLines(lambda most: in_files(begin)[-most:], in_files, late=None)
     aws = connect_account(environment)
-    find = deployed.failures if errors else deployed.newest
+    find = deployed.failures if errors else deployed.newest_lines
 
     def recent(since: datetime | None) -> Sequence[LogLine | Failure]:
         return find(aws, job, max(begin, since or datetime.now(UTC) - 2 * _LATE), sys.maxsize)
@@ -155,7 +157,7 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
     return _LogLines(lambda most: find(aws, job, begin, most), recent, late=_LATE)
 
 
-def _show(lines: Sequence[LogLine | Failure], *, as_json: bool) -> None:
+def _print_lines(lines: Sequence[LogLine | Failure], *, as_json: bool) -> None:
     from millrace.lifecycle.jobs.logs import LogLine
 
     console = Console(highlight=False, soft_wrap=True)

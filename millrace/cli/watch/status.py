@@ -18,7 +18,7 @@ from rich.text import Text
 
 from millrace.cli.run.start_stop_drain import run_verb
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import words
+from millrace.cli.shared.console import word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_with_job
 from millrace.completion import jobs
@@ -63,7 +63,7 @@ def status(
     environment = load_with_job(env, job)
     jobs = list(environment.jobs) if job is None else [job]
     if watch:
-        _watch(environment, jobs, every, as_json=as_json)
+        _show_repeatedly(environment, jobs, every, as_json=as_json)
     elif job is not None:
         run_verb(env, job, "status", as_json=as_json)
     else:
@@ -88,7 +88,7 @@ class _JobStatus:
 
 def _ask(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
     """Ask for the status of each job; a job that is not deployed or does not answer does not stop the others."""
-    from millrace.lifecycle.account.deployed import NotDeployedError
+    from millrace.lifecycle.account.deployed_outputs import NotDeployedError
     from millrace.lifecycle.jobs import state_machine
     from millrace.lifecycle.problems import TransientError
 
@@ -113,7 +113,7 @@ def _show_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) 
         raise typer.Exit(FAILED)
 
 
-def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool) -> None:
+def _show_repeatedly(environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool) -> None:
     """Show the jobs repeatedly: in a terminal as a table in place, elsewhere as lines with the time."""
     from rich.live import Live
 
@@ -125,7 +125,7 @@ def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_js
                 now = datetime.now(UTC)
                 result = list(_ask(aws, jobs))
                 if live is not None:
-                    live.update(_table(result, now), refresh=True)
+                    live.update(_status_table(result, now), refresh=True)
                 elif as_json:
                     document = {
                         "at": now.isoformat(timespec="seconds"),
@@ -139,9 +139,9 @@ def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_js
             return
 
 
-def _table(rows: Sequence[_JobStatus], now: datetime) -> Table:
+def _status_table(rows: Sequence[_JobStatus], now: datetime) -> Table:
     table = Table(
-        *words("job"),
+        *word_columns("job"),
         Column("status", overflow="fold"),
         box=None,
         pad_edge=False,

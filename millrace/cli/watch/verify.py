@@ -26,11 +26,11 @@ from millrace.sizing.model import Plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.verify.environment import VerificationCopy, VerificationSettings
+    from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
     from millrace.verify.verification_outcome import VerificationOutcome
-    from millrace.verify.verification_target import ExpectedSeconds, Place
+    from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
 
 NOT_EXACT = 1
 
@@ -119,17 +119,19 @@ def verify(
     """
     if not claims:
         require_sandbox()
-    from millrace.verify.environment import VerificationSettings
+    from millrace.verify.environment_copy import VerificationSettings
 
     environment = load(env)
     if clean and (in_sandbox or keep or show):
-        raise typer.BadParameter("--clean goes with --env, --yes and --json only")
+        raise typer.BadParameter("--clean can be combined with --env, --yes and --json only")
     if claims and (in_sandbox or keep or show or clean):
-        raise typer.BadParameter("--claims goes with --env, --report and --json only")
+        raise typer.BadParameter("--claims can be combined with --env, --report and --json only")
     if report is not None and in_sandbox:
-        raise typer.BadParameter("--report does not go with --sandbox, which proves nothing about AWS")
+        raise typer.BadParameter("--report cannot be combined with --sandbox, which proves nothing about AWS")
     if keep and in_sandbox:
-        raise typer.BadParameter("--keep does not go with --sandbox, whose servers end with the command")
+        raise typer.BadParameter(
+            "--keep cannot be combined with --sandbox, whose servers end with the command"
+        )
     settings = VerificationSettings(records, rate, kills, reshards, dirty, seed)
     try:
         with _interruptible():
@@ -174,13 +176,13 @@ def _verify(
 ) -> int:
     from millrace.sandbox.programs.toolchain import state_folder
     from millrace.sizing import plan
-    from millrace.verify.environment import derive, new_name
-    from millrace.verify.run import Verification, estimate
+    from millrace.verify.environment_copy import new_name, write_verification_environment
+    from millrace.verify.run import Verification, estimate_cost
     from millrace.verify.verification_cost import cost_items
 
-    kind = _kind(environment, in_sandbox=in_sandbox)
+    kind = _verification_kind(environment, in_sandbox=in_sandbox)
     folder = state_folder() / "verify"
-    copy = derive(
+    copy = write_verification_environment(
         environment,
         new_name(),
         account=kind.account,
@@ -193,7 +195,7 @@ def _verify(
     try:
         sized = plan(copy.environment)
         left_out = _not_verified(environment, copy, in_sandbox=in_sandbox)
-        seconds, usage = estimate(kind.expected, copy, sized, settings)
+        seconds, usage = estimate_cost(kind.expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
         verify_report.print_announcement(
             kind.where,
@@ -217,11 +219,11 @@ def _verify(
                     *(place, copy, sized, settings, folder, say),
                     keep=keep,
                     left_out=left_out,
-                    observe=None if in_sandbox else verify_claims.observer(environment, place.client),
+                    observe=None if in_sandbox else verify_claims.claims_observer(environment, place.client),
                 )
                 outcome = verification.run()
         if outcome.claims:
-            verify_claims.save(outcome.claims, environment, report)
+            verify_claims.write_report(outcome.claims, environment, report)
         _print_outcome(outcome, None if in_sandbox else _cleanup_command(environment), as_json=as_json)
         return 0 if outcome.exact else NOT_EXACT
     finally:
@@ -230,35 +232,35 @@ def _verify(
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _VerificationKind:
     """Facts about a place before it is opened."""
 
     account: str
     where: str
     expected: ExpectedSeconds
     clusters: Mapping[str, Mapping[str, Any]]
-    opened: Callable[[VerificationCopy, Plan], AbstractContextManager[Place]]
+    opened: Callable[[VerificationCopy, Plan], AbstractContextManager[VerificationTarget]]
 
 
-def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
+def _verification_kind(environment: Environment, *, in_sandbox: bool) -> _VerificationKind:
     if in_sandbox:
         from millrace.sandbox.programs.localstack import ACCOUNT
         from millrace.verify import sandbox_target as sandbox
 
         where = "the sandbox on this machine"
-        return _Kind(
+        return _VerificationKind(
             ACCOUNT, where, sandbox.EXPECTED, sandbox.sandbox_clusters(environment), sandbox.open_sandbox
         )
     from millrace.verify import aws_target
 
     aws = connect_account(environment)
 
-    def opened(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[Place]:
+    def opened(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[VerificationTarget]:
         del copy
         return nullcontext(aws_target.AwsAccount(aws, plan))
 
     where = f"account {aws.names.account}, {environment.region}"
-    return _Kind(
+    return _VerificationKind(
         aws.names.account, where, aws_target.EXPECTED, aws_target.external_clusters(environment), opened
     )
 
@@ -288,10 +290,10 @@ def _print_cleanup(remains: Sequence[str], command: str, *, stack_exists: bool =
     from millrace.verify.removals.manual_removal import can_clean, removal_steps
 
     if stack_exists or can_clean(remains):
-        typer.echo(f"millrace verify: to remove what is left, run: {command}", err=True)
+        typer.echo(f"millrace verify: these resources are left; to remove them, run: {command}", err=True)
         return
     for each in removal_steps(remains):
-        typer.echo(f"millrace verify: delete by hand: {each}", err=True)
+        typer.echo(f"millrace verify: delete this resource by hand: {each}", err=True)
 
 
 @contextmanager
@@ -321,7 +323,7 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     with progress() as say:
         done = {}
         for scope in left:
-            done[scope.name] = _removed(aws, scope, say)
+            done[scope.name] = _remove_verification(aws, scope, say)
     if as_json:
         typer.echo(
             json.dumps({name: dataclasses.asdict(removed) for name, removed in done.items()}, indent=2)
@@ -334,25 +336,32 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
 
 
-def _removed(aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]) -> RemovalResult:
+def _remove_verification(
+    aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]
+) -> RemovalResult:
     from millrace.verify import aws_target
     from millrace.verify.removals.removal import remove
 
-    unknown = _unknown(aws, scope)
+    unknown = _topics_on_unknown_cluster(aws, scope)
     result = remove(
-        aws_target.AwsAccount(aws), scope, say=say, topics=lambda: [] if unknown else _topics(aws, scope, say)
+        aws_target.AwsAccount(aws),
+        scope,
+        say=say,
+        topics=lambda: [] if unknown else _delete_topics(aws, scope, say),
     )
     return dataclasses.replace(result, remains=(*unknown, *result.remains))
 
 
-def _unknown(aws: DeployedEnvironment, scope: VerificationScope) -> list[str]:
+def _topics_on_unknown_cluster(aws: DeployedEnvironment, scope: VerificationScope) -> list[str]:
     """Return topics on a cluster that the environment no longer has; no stack would lead to them."""
     if not scope.cluster or scope.cluster in aws.names.environment.kafka:
         return []
-    return [f"{_named(scope)}, which is no longer in the environment"]
+    return [f"{_scope_name(scope)}, which is no longer in the environment"]
 
 
-def _topics(aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]) -> list[str]:
+def _delete_topics(
+    aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]
+) -> list[str]:
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
     from millrace.lifecycle.account import kafka_access
     from millrace.lifecycle.problems import AwsError
@@ -361,15 +370,15 @@ def _topics(aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[s
 
     if not scope.cluster:
         return []
-    say(f"deleting {_named(scope)}")
+    say(f"deleting {_scope_name(scope)}")
     try:
         drop_topics(kafka_access.settings(aws.names, scope.cluster, aws.client), scope, _TOPIC_SECONDS)
     except (AwsError, DrillError) as error:
-        return [f"{_named(scope)} ({error})"]
+        return [f"{_scope_name(scope)} ({error})"]
     return []
 
 
-def _named(scope: VerificationScope) -> str:
+def _scope_name(scope: VerificationScope) -> str:
     from millrace.verify.removals.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"

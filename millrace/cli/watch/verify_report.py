@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.table import Column, Table
 
-from millrace.cli.shared.console import figures, show
+from millrace.cli.shared.console import figure_columns, show
 from millrace.sizing.model import CostItem, Plan
 
 if TYPE_CHECKING:
-    from millrace.verify.environment import VerificationCopy, VerificationSettings
+    from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.verification_outcome import VerificationOutcome
 
 
@@ -40,7 +40,7 @@ def print_announcement(
     settings
         Records, kills and reshards.
     seconds, cost
-        As :func:`millrace.verify.run.estimate` and :func:`millrace.verify.verification_cost.cost_items` return.
+        As :func:`millrace.verify.run.estimate_cost` and :func:`millrace.verify.verification_cost.cost_items` return.
     left_out
         Parts that are not verified.
     paid
@@ -59,7 +59,7 @@ def print_announcement(
                 "paid": paid,
                 "prices": plan.prices.isoformat(),
                 "cost": [{"item": line.name, "usd": line.usd, "why": line.why} for line in cost],
-                "makes": _makes(copy, plan),
+                "makes": _created_resources(copy, plan),
                 "sends": {
                     "records": settings.records,
                     "per_second": settings.per_second,
@@ -72,9 +72,9 @@ def print_announcement(
             return
         sys.stderr.write(f"{json.dumps(document)}\n")
         return
-    table = _titled(f"{copy.environment.name}, in {where}", "makes", "what")
+    table = _titled_table(f"{copy.environment.name}, in {where}", "makes", "what")
     prefix = copy.names.prefix
-    for made in _makes(copy, plan):
+    for made in _created_resources(copy, plan):
         if made["kind"] == "job":
             engine, workers = f"{made['engine']} {made['version']}", f"{made['workers']} of {made['worker']}"
             table.add_row("job", f"{made['name']}, {engine}, {workers}, from {', '.join(made['reads'])}")
@@ -101,7 +101,7 @@ def print_announcement(
     )
 
 
-def _makes(copy: VerificationCopy, plan: Plan) -> list[dict[str, Any]]:
+def _created_resources(copy: VerificationCopy, plan: Plan) -> list[dict[str, Any]]:
     """Return streams and jobs with their sizes."""
     made: list[dict[str, Any]] = []
     for name, stream in plan.streams.items():
@@ -125,15 +125,15 @@ def _makes(copy: VerificationCopy, plan: Plan) -> list[dict[str, Any]]:
 
 def print_outcome(outcome: VerificationOutcome) -> None:
     """Print steps, tables, kills and cost."""
-    steps = _titled(f"{outcome.name}: steps", "step", *figures("seconds", no_wrap=False), "")
+    steps = _titled_table(f"{outcome.name}: steps", "step", *figure_columns("seconds", no_wrap=False), "")
     for step in outcome.steps:
         steps.add_row(step.name, f"{step.seconds:.1f}", step.said)
     parts: list[RenderableType] = [steps]
     if outcome.kills:
-        kills = _titled(
+        kills = _titled_table(
             "recovery: from the end of the killed run to the next commit",
             "job",
-            *figures("kill", "run ended after s", "recovered after s", no_wrap=False),
+            *figure_columns("kill", "run ended after s", "recovered after s", no_wrap=False),
         )
         for kill in outcome.kills:
             kills.add_row(
@@ -150,13 +150,15 @@ def print_outcome(outcome: VerificationOutcome) -> None:
     show(_verdict(outcome))
 
 
-def _titled(title: str, *columns: Column | str) -> Table:
+def _titled_table(title: str, *columns: Column | str) -> Table:
     return Table(*columns, title=title, title_justify="left")
 
 
 def _tables(outcome: VerificationOutcome) -> Table:
     names = ("sent", "landed", "dead letters", "derived", "lost", "twice", "altered", "unknown")
-    table = _titled("tables against the ledger", "job and stream", *figures(*names, no_wrap=False))
+    table = _titled_table(
+        "tables against the ledger", "job and stream", *figure_columns(*names, no_wrap=False)
+    )
     for each in outcome.compared:
         result = each.account
         table.add_row(
@@ -180,7 +182,7 @@ def _tables(outcome: VerificationOutcome) -> Table:
 
 
 def _cost(items: Sequence[CostItem], title: str) -> Table:
-    table = _titled(title, "item", *figures("USD", no_wrap=False), "of")
+    table = _titled_table(title, "item", *figure_columns("USD", no_wrap=False), "of")
     for line in sorted(items, key=lambda line: -line.usd):
         table.add_row(line.name, f"{line.usd:.4f}", line.why)
     return table

@@ -58,7 +58,7 @@ def inherited_names(tree: Tree) -> list[str]:
         if (node := tree.at(path)) is not None
         and node.file != tree.file
         and isinstance(value, str)
-        and _names(path, value)
+        and _may_be_foreign_name(path, value)
     ]
 
 
@@ -68,6 +68,6 @@ def named_hosts(tree: Tree) -> list[str]:
     return sorted({host.lower() for value in values for host in _HOSTS.findall(value)})
 
 
-def _names(path: Path, value: str) -> bool:
+def _may_be_foreign_name(path: Path, value: str) -> bool:
     key = next((step for step in reversed(path) if isinstance(step, str)), "")
     return bool(_ACCOUNT.search(value) or _HOST.search(value) or _NAMING.search(key))

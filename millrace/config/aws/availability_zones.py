@@ -24,7 +24,7 @@ def zones_to_use_instead(environment: Environment, zone: str) -> str | None:
     zone
         Such as ``use1-az1``.
     """
-    for title, known in _limited(environment).items():
+    for title, known in _zones_by_limited_engine(environment).items():
         if zone not in known:
             return f"zones in which {title} is ({AS_OF}): {', '.join(known)}"
     refused = MSK_REFUSES.get(environment.region, ())
@@ -33,7 +33,7 @@ def zones_to_use_instead(environment: Environment, zone: str) -> str | None:
     return None
 
 
-def _limited(environment: Environment) -> dict[str, tuple[str, ...]]:
+def _zones_by_limited_engine(environment: Environment) -> dict[str, tuple[str, ...]]:
     """Return the zones of each engine that is limited to some zones of the region, by the engine's name."""
     jobs = environment.jobs.values()
     return {job.title: job.zones[environment.region] for job in jobs if environment.region in job.zones}
@@ -50,7 +50,7 @@ def chosen_by_aws(environment: Environment) -> str | None:
     network, region = environment.network, environment.region
     if network.vpc is not None or network.zone_ids or not network_reasons(environment):
         return None
-    services = list(_limited(environment))
+    services = list(_zones_by_limited_engine(environment))
     services += ["MSK"] * (region in MSK_REFUSES and own_brokers(environment))
     if not services:
         return None

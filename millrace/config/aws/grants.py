@@ -83,13 +83,15 @@ def merge_grants(grants: Iterable[Grant]) -> list[Grant]:
     for grant in grants:
         first = result.setdefault(grant.sid, grant)
         conditions = {
-            operator: {key: _union(first.conditions[operator][key], value) for key, value in keys.items()}
+            operator: {
+                key: _union_of_lists(first.conditions[operator][key], value) for key, value in keys.items()
+            }
             for operator, keys in grant.conditions.items()
         }
-        resources = _union(first.resources, grant.resources)
+        resources = _union_of_lists(first.resources, grant.resources)
         result[grant.sid] = replace(first, resources=tuple(resources), conditions=conditions)
     return list(result.values())
 
 
-def _union(first: Sequence[str], then: Sequence[str]) -> list[str]:
+def _union_of_lists(first: Sequence[str], then: Sequence[str]) -> list[str]:
     return list(dict.fromkeys((*first, *then)))

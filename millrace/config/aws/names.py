@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from millrace.config.aws.regions import partition
 from millrace.config.base import arn_parts
+from millrace.config.infrastructure_sections import Bucket
 from millrace.config.model import Environment, MskCluster
-from millrace.config.platform import Bucket
 
 __all__ = ["Bucket", "Names"]
 
@@ -67,7 +67,7 @@ class Names:
 
     def stream(self, name: str) -> str:
         """Return the name of a Kinesis stream or Kafka topic; the pattern, for a stream of several topics."""
-        return self.environment.streams[name].own_name(name, self.prefix)
+        return self.environment.streams[name].physical_name(name, self.prefix)
 
     def stream_arn(self, name: str) -> str:
         """Return a stream's ARN."""

@@ -97,7 +97,7 @@ def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding
     """Check that redacted fields exist."""
     fields = fields_of(query, root)
     for position, name in enumerate(query.redact if fields is not None else ()):
-        yield from _missing_column(
+        yield from _missing_column_finding(
             (*path, position), name, fields or {}, f"a top-level field of {query.schema_}"
         )
 
@@ -118,7 +118,9 @@ def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]
             yield Finding(here, rule.where, str(error))
             continue
         for column in columns if known is not None else ():
-            yield from _missing_column(here, column.lower(), known or {}, f"a field of {query.schema_}")
+            yield from _missing_column_finding(
+                here, column.lower(), known or {}, f"a field of {query.schema_}"
+            )
             if column in query.redact:
                 yield Finding(here, column, "a field that is not redacted: its value reaches no table")
 
@@ -133,32 +135,42 @@ def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Module
     modules
         Modules of the project, including its transform.
     """
-    read, where = _read(end, catalog)
+    read, where = _columns_read(end, catalog)
     state = end.state if isinstance(end, DeriveQuery) else None
     joined: Columns | None = None
     if state is not None:
-        yield from _watermark((*path, "state", "watermark"), state.watermark, read, where)
+        yield from _check_watermark((*path, "state", "watermark"), state.watermark, read, where)
         for position, name in enumerate(state.distinct if read is not None else ()):
-            yield from _missing_column((*path, "state", "distinct", position), name, read or {}, where)
+            yield from _missing_column_finding(
+                (*path, "state", "distinct", position), name, read or {}, where
+            )
         if state.join is not None:
             joined = catalog.columns(state.join.source, state.join.route)
             place = (*path, "state", "join", "watermark")
-            yield from _watermark(place, state.join.watermark, joined, f"a field of {state.join.source}")
+            yield from _check_watermark(
+                place, state.join.watermark, joined, f"a field of {state.join.source}"
+            )
     after = state is not None and end.transform is not None
     known = None if after else read
     for position, enrichment in enumerate(end.enrich):
         here = (*path, "enrich", position)
-        yield from _enrichment(here, enrichment, known, where, catalog)
+        yield from _check_enrichment(here, enrichment, known, where, catalog)
         if known is not None:
             known = {**known, **{name: Kind("unknown") for name in enrichment.columns}}
-    words = _words(read) | _words(joined) | {name for each in end.enrich for name in each.columns}
+    words = (
+        _column_and_field_names(read)
+        | _column_and_field_names(joined)
+        | {name for each in end.enrich for name in each.columns}
+    )
     if isinstance(end, DeriveQuery) and end.latest_by is not None and end.latest_by.history:
         yield from _latest_by_history_findings(path, end, end.latest_by, read)
-    for place, name in _results(end):
+    for place, name in _result_columns(end):
         if name in words or (read is None and end.transform is None):
             continue
         if end.transform is None:
-            yield from _missing_column((*path, *place), name, known or {}, f"a column of the result: {where}")
+            yield from _missing_column_finding(
+                (*path, *place), name, known or {}, f"a column of the result: {where}"
+            )
         elif read is not None and not check_transforms.may_make_column(end.transform, name, modules):
             yield Finding(
                 (*path, *place),
@@ -189,7 +201,7 @@ def _latest_by_history_findings(
         yield Finding((*path, "sink", "kind"), end.sink.kind, f"with history a table of the lake: {kinds}")
 
 
-def _results(end: WritesSink) -> Iterator[tuple[Path, str]]:
+def _result_columns(end: WritesSink) -> Iterator[tuple[Path, str]]:
     """Yield the columns of the result that a query names, with their places."""
     if isinstance(end, DeriveQuery):
         latest = end.latest_by
@@ -206,7 +218,7 @@ def _results(end: WritesSink) -> Iterator[tuple[Path, str]]:
         yield ("sink", "key"), key
 
 
-def _read(end: WritesSink, catalog: Catalog) -> tuple[Columns | None, str]:
+def _columns_read(end: WritesSink, catalog: Catalog) -> tuple[Columns | None, str]:
     """Return the columns that a query reads, and how messages call them."""
     if isinstance(end, DirectQuery | DirectRoute):
         fields = fields_of(end, catalog.root)
@@ -218,13 +230,13 @@ def _read(end: WritesSink, catalog: Catalog) -> tuple[Columns | None, str]:
     return columns, f"a field of {end.source}{route}"
 
 
-def _watermark(path: Path, mark: Watermark, columns: Columns | None, where: str) -> Iterator[Finding]:
+def _check_watermark(path: Path, mark: Watermark, columns: Columns | None, where: str) -> Iterator[Finding]:
     if columns is None:
         return
     kind = columns.get(mark.time)
     if kind is None:
         times = [name for name, each in columns.items() if each.name == "timestamp"]
-        yield from _missing_column(
+        yield from _missing_column_finding(
             (*path, "time"), mark.time, dict.fromkeys(times, _TIME), f"a timestamp, {where}"
         )
     elif kind.name != "timestamp":
@@ -235,11 +247,11 @@ def _watermark(path: Path, mark: Watermark, columns: Columns | None, where: str)
         )
 
 
-def _enrichment(
+def _check_enrichment(
     path: Path, enrichment: Enrichment, known: Columns | None, where: str, catalog: Catalog
 ) -> Iterator[Finding]:
     for ours in enrichment.on if known is not None else ():
-        yield from _missing_column(
+        yield from _missing_column_finding(
             (*path, "on", ours), ours, known or {}, f"{where}, or what an earlier enrichment adds"
         )
     for new in enrichment.columns:
@@ -252,24 +264,26 @@ def _enrichment(
         return
     for key in ("on", "columns"):
         for ours, theirs in getattr(enrichment, key).items():
-            yield from _missing_column((*path, key, ours), theirs, table, f"a column of {enrichment.table}")
+            yield from _missing_column_finding(
+                (*path, key, ours), theirs, table, f"a column of {enrichment.table}"
+            )
 
 
-def _missing_column(path: Path, name: str, columns: Columns, where: str) -> Iterator[Finding]:
+def _missing_column_finding(path: Path, name: str, columns: Columns, where: str) -> Iterator[Finding]:
     if name not in columns:
         own = [each for each in columns if not each.startswith("_")]
         listed = f": {', '.join(own)}" if 0 < len(own) <= 12 else ""
         yield Finding(path, name, f"{where}{listed}", nearest(name, list(columns)))
 
 
-def _words(columns: Columns | None) -> set[str]:
+def _column_and_field_names(columns: Columns | None) -> set[str]:
     """Return the names of columns and of the fields inside them: a transform may flatten a struct."""
-    return {each for name, kind in (columns or {}).items() for each in (name, *_inside(kind))}
+    return {each for name, kind in (columns or {}).items() for each in (name, *_names_inside_type(kind))}
 
 
-def _inside(kind: Kind) -> Iterator[str]:
+def _names_inside_type(kind: Kind) -> Iterator[str]:
     for each in kind.fields:
         yield each.name
-        yield from _inside(each.kind)
+        yield from _names_inside_type(each.kind)
     for part in kind.parts:
-        yield from _inside(part)
+        yield from _names_inside_type(part)

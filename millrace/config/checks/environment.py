@@ -12,7 +12,7 @@ from pathlib import Path as FilePath
 from millrace.config.aws import kafka_versions
 from millrace.config.aws.regions import AS_OF, REGIONS
 from millrace.config.base import arn_parts
-from millrace.config.checks.infrastructure import check_estate
+from millrace.config.checks.infrastructure import check_infrastructure
 from millrace.config.checks.jobs import check_jobs
 from millrace.config.checks.kafka_login import check_login
 from millrace.config.checks.names import check_names, check_tags
@@ -52,15 +52,15 @@ def run_checks(
             nearest(environment.region, REGIONS),
         )
     yield from check_tags(environment)
-    yield from check_estate(environment)
+    yield from check_infrastructure(environment)
     yield from check_job_networks(environment)
-    yield from _clusters(environment)
+    yield from _check_clusters(environment)
     for name, stream in environment.streams.items():
         yield from stream.check(StreamUse(name, environment, clusters))
     yield from check_jobs(environment, streams, root)
 
 
-def _clusters(environment: Environment) -> Iterator[Finding]:
+def _check_clusters(environment: Environment) -> Iterator[Finding]:
     zones = min(3, environment.zones)
     for name, cluster in environment.kafka.items():
         path = ("kafka", name)
@@ -78,7 +78,7 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
                 )
             continue
         if cluster.existing is not None:
-            yield from _existing_cluster(environment, name, cluster)
+            yield from _check_existing_cluster(environment, name, cluster)
             continue
         versions = kafka_versions.of_tier(cluster.tier)
         if cluster.tier != "serverless" and cluster.version not in versions:
@@ -91,7 +91,10 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
             )
         if cluster.tier == "express":
             yield from refuse_keys(
-                path, cluster, ("storage",), "nothing: the volumes of Express brokers have no size to choose"
+                path,
+                cluster,
+                ("storage",),
+                "none, because Express brokers have no volumes whose size you choose",
             )
         if cluster.tier == "express" and zones != 3:
             yield Finding(
@@ -123,7 +126,7 @@ def _serverless_topics(environment: Environment, cluster: str) -> Iterator[Findi
             )
 
 
-def _existing_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[Finding]:
+def _check_existing_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[Finding]:
     assert cluster.existing is not None
     path = ("kafka", name)
     allowed = "nothing: an existing cluster is never changed"

@@ -23,18 +23,18 @@ _PROMETHEUS_LONGEST = timedelta(days=1095)
 _PROMETHEUS_SHORTEST = timedelta(days=30)
 
 
-def check_estate(environment: Environment) -> Iterator[Finding]:
+def check_infrastructure(environment: Environment) -> Iterator[Finding]:
     """Check every section that is neither stream, cluster nor job."""
-    yield from _network(environment)
-    yield from _storage(environment)
-    yield from _upkeep(environment)
-    yield from _observability(environment)
-    yield from _regions(environment)
-    yield from _history(environment)
-    yield from _roles(environment)
+    yield from _check_network(environment)
+    yield from _check_storage(environment)
+    yield from _check_upkeep(environment)
+    yield from _check_observability(environment)
+    yield from _check_regions(environment)
+    yield from _check_history(environment)
+    yield from _check_roles(environment)
 
 
-def _roles(environment: Environment) -> Iterator[Finding]:
+def _check_roles(environment: Environment) -> Iterator[Finding]:
     """Check that roles belong to the environment's account, as services accept no others."""
     named: list[tuple[Path, str | None]] = [
         (("jobs", name, "role"), job.role) for name, job in environment.jobs.items()
@@ -48,7 +48,7 @@ def _roles(environment: Environment) -> Iterator[Finding]:
             yield Finding(path, role, f"a role of account {environment.account}")
 
 
-def _upkeep(environment: Environment) -> Iterator[Finding]:
+def _check_upkeep(environment: Environment) -> Iterator[Finding]:
     """Check that a reference table is refreshed before the snapshot that a job reads can expire."""
     upkeep = environment.storage.upkeep
     if upkeep is None:
@@ -69,7 +69,7 @@ def _upkeep(environment: Environment) -> Iterator[Finding]:
                 )
 
 
-def _network(environment: Environment) -> Iterator[Finding]:
+def _check_network(environment: Environment) -> Iterator[Finding]:
     network = environment.network
     if network.subnets and network.vpc is None:
         yield Finding(
@@ -104,7 +104,7 @@ def _network(environment: Environment) -> Iterator[Finding]:
                     str(getattr(network, key)),
                     f"nothing: the existing VPC {network.vpc} is never changed",
                 )
-    yield from _zone_ids(environment)
+    yield from _check_zone_ids(environment)
     try:
         cidr = IPv4Network(network.cidr)
     except ValueError as error:
@@ -116,7 +116,7 @@ def _network(environment: Environment) -> Iterator[Finding]:
         )
 
 
-def _zone_ids(environment: Environment) -> Iterator[Finding]:
+def _check_zone_ids(environment: Environment) -> Iterator[Finding]:
     network = environment.network
     if not network.zone_ids:
         return
@@ -142,7 +142,7 @@ def in_region(path: Path, arn: str | None, kind: str, region: str) -> Iterator[F
         yield Finding(path, arn, f"{kind} in {region}")
 
 
-def _storage(environment: Environment) -> Iterator[Finding]:
+def _check_storage(environment: Environment) -> Iterator[Finding]:
     storage = environment.storage
     for data_class, arn in storage.keys:
         yield from in_region(("storage", "keys", data_class), arn, "a key", environment.region)
@@ -178,7 +178,7 @@ def _storage(environment: Environment) -> Iterator[Finding]:
         )
 
 
-def _regions(environment: Environment) -> Iterator[Finding]:
+def _check_regions(environment: Environment) -> Iterator[Finding]:
     """Check that the region has the resource types; otherwise CloudFormation fails in the middle of a deployment."""
     region = environment.region
     observability = environment.observability
@@ -199,7 +199,7 @@ def _regions(environment: Environment) -> Iterator[Finding]:
                 yield Finding(("kafka", name, "tier"), "serverless", allowed)
 
 
-def _observability(environment: Environment) -> Iterator[Finding]:
+def _check_observability(environment: Environment) -> Iterator[Finding]:
     if environment.observability.channels and environment.observability.channel_role is None:
         yield Finding(("observability", "channel_role"), MISSING, "a role for the channels")
     retention = environment.observability.prometheus_retention
@@ -211,7 +211,7 @@ def _observability(environment: Environment) -> Iterator[Finding]:
         )
 
 
-def _history(environment: Environment) -> Iterator[Finding]:
+def _check_history(environment: Environment) -> Iterator[Finding]:
     history = environment.history
     if history is None:
         return

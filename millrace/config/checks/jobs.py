@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
+from millrace.config.bounded_run_checks import check_run, land_queries_by_table
 from millrace.config.checks.columns import Catalog, check_columns, check_redact, check_rules
 from millrace.config.checks.formats import check_format
+from millrace.config.checks.kafka_reading import check_reading
 from millrace.config.checks.partition_lists import check_lag_group_overlap, check_lists, partition_lists
-from millrace.config.checks.reading import check_reading
 from millrace.config.checks.routes import check_read_routes, check_routes
 from millrace.config.checks.sinks import check_places, check_sink
 from millrace.config.checks.state import check_state, check_transforms
 from millrace.config.checks.transforms import Modules
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import Finding, Path, dotted_path
-from millrace.config.job_runs import check_run, land_queries_by_table
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.queries import (
     DeriveQuery,
@@ -91,14 +91,14 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     """
     landing = land_queries_by_table(environment)
     # Queries that share the partitions of one topic may append to one table: their records never overlap.
-    shared_out = _shared_out(environment)
+    shared_out = _tables_written_in_parts(environment)
     writers: dict[str, str] = {}
     catalog, modules = Catalog.of(environment, root), Modules(root)
     for name, job in environment.jobs.items():
         path = ("jobs", name)
         yield from job.check(path)
         yield from check_run(environment, name, job, landing)
-        yield from _spark(path, job)
+        yield from _check_spark(path, job)
         if len(job.queries) > _MOST_QUERIES:
             yield Finding(
                 (*path, "queries"),
@@ -107,34 +107,34 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             )
         for query_name, query in job.queries.items():
             query_path = (*path, "queries", query_name)
-            yield from _tables(query_path, query, environment, writers, shared_out)
+            yield from _check_tables(query_path, query, environment, writers, shared_out)
             for place, reading in query.readings.items():
-                yield from _reads((*query_path, *place), reading, job, sorted(streams), root)
+                yield from _check_reads((*query_path, *place), reading, job, sorted(streams), root)
                 if query.ends:
-                    yield from _from_kafka((*query_path, *place), reading.source, environment)
+                    yield from _check_kafka_source((*query_path, *place), reading.source, environment)
             if isinstance(query, Routing):
                 yield from check_routes(query_path, query, environment)
             if isinstance(query, LandQuery) and query.fan_out:
-                yield from _fan_out((*query_path, "fan_out"), environment.streams.get(query.source))
+                yield from _check_fan_out((*query_path, "fan_out"), environment.streams.get(query.source))
             if isinstance(query, StreamQuery):
                 yield from check_reading(environment, query_path, job, query.source, query)
             if isinstance(query, DeriveQuery):
-                yield from _source_table(query_path, query, sorted(landing))
+                yield from _check_source_table(query_path, query, sorted(landing))
                 yield from check_read_routes(query_path, query, landing)
                 yield from check_state(query_path, query, sorted(landing))
             for place, end in query.ends.items():
-                yield from _enrichments((*query_path, *place), end, query)
+                yield from _check_enrichments((*query_path, *place), end, query)
                 yield from check_transforms((*query_path, *place), end, modules)
                 yield from check_columns((*query_path, *place), end, catalog, modules)
                 yield from check_sink((*query_path, *place), end, query, job, environment, landing, root)
 
     yield from check_places(environment)
-    yield from _consumers(environment)
+    yield from _check_consumers(environment)
     yield from check_lists(environment)
     yield from check_lag_group_overlap(environment)
 
 
-def _shared_out(environment: Environment) -> set[str]:
+def _tables_written_in_parts(environment: Environment) -> set[str]:
     """Return tables whose writers all read parts of one shared topic."""
     writers = Counter(table for _, _, query in environment.queries for table in query.writes.values())
     return {
@@ -142,14 +142,14 @@ def _shared_out(environment: Environment) -> set[str]:
     }
 
 
-def _fan_out(path: Path, stream: Stream | None) -> Iterator[Finding]:
+def _check_fan_out(path: Path, stream: Stream | None) -> Iterator[Finding]:
     if stream is not None and not stream.fans_out:
         yield Finding(path, "true", f"false for a {stream.title}: fan-out is Kinesis' own")
     elif stream is not None and stream.belongs_to_others:
         yield Finding(path, "true", "false for an existing stream: a consumer would be registered at it")
 
 
-def _consumers(environment: Environment) -> Iterator[Finding]:
+def _check_consumers(environment: Environment) -> Iterator[Finding]:
     readers = Counter(
         query.source for _, _, query in environment.queries if isinstance(query, LandQuery) and query.fan_out
     )
@@ -172,7 +172,7 @@ def is_owned(key: str) -> bool:
     return key in _OWNED | FIXED_IN_CORE or key.startswith(_OWNED_PREFIXES)
 
 
-def _spark(path: Path, job: Job) -> Iterator[Finding]:
+def _check_spark(path: Path, job: Job) -> Iterator[Finding]:
     for key, value in job.spark.items():
         if not key.startswith("spark."):
             yield Finding((*path, "spark", key), value, "a key that begins with spark.")
@@ -197,7 +197,7 @@ def _spark(path: Path, job: Job) -> Iterator[Finding]:
                 yield Finding((*path, "spark", key), value, f"a regular expression: {error}")
 
 
-def _tables(
+def _check_tables(
     path: Path, query: Query, environment: Environment, writers: dict[str, str], shared_out: Iterable[str]
 ) -> Iterator[Finding]:
     """Check that no two queries write one table, and that none writes a table of somebody else."""
@@ -212,7 +212,9 @@ def _tables(
             )
 
 
-def _reads(path: Path, query: Reading, job: Job, streams: list[str], root: FilePath) -> Iterator[Finding]:
+def _check_reads(
+    path: Path, query: Reading, job: Job, streams: list[str], root: FilePath
+) -> Iterator[Finding]:
     if query.source not in streams:
         yield Finding(
             (*path, "source"),
@@ -225,7 +227,7 @@ def _reads(path: Path, query: Reading, job: Job, streams: list[str], root: FileP
     yield from check_rules((*path, "rules"), query, root)
 
 
-def _from_kafka(path: Path, source: str, environment: Environment) -> Iterator[Finding]:
+def _check_kafka_source(path: Path, source: str, environment: Environment) -> Iterator[Finding]:
     stream = environment.streams.get(source)
     if stream is not None and not stream.repeats:
         yield Finding(
@@ -235,7 +237,7 @@ def _from_kafka(path: Path, source: str, environment: Environment) -> Iterator[F
         )
 
 
-def _source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[Finding]:
+def _check_source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[Finding]:
     if query.source not in landing:
         yield Finding(
             (*path, "source"),
@@ -245,7 +247,7 @@ def _source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterato
         )
 
 
-def _enrichments(path: Path, end: WritesSink, query: Query) -> Iterator[Finding]:
+def _check_enrichments(path: Path, end: WritesSink, query: Query) -> Iterator[Finding]:
     added: set[str] = set()
     for position, enrichment in enumerate(end.enrich):
         here = (*path, "enrich", position)

@@ -28,7 +28,7 @@ def check_login(
     """
     login, path = cluster.authentication, ("kafka", name, "authentication")
     if isinstance(cluster, MskCluster):
-        yield from _msk(path, cluster)
+        yield from _check_msk_login(path, cluster)
     if isinstance(login, TlsLogin) and login.secret is None and login.secret_key is not None:
         yield Finding((*path, "secret_key"), login.secret_key, "nothing without secret")
     arn = secret_of(login)
@@ -39,7 +39,7 @@ def check_login(
     yield from in_region((*path, "secret_key"), key, "a key", environment.region)
 
 
-def _msk(path: Path, cluster: MskCluster) -> Iterator[Finding]:
+def _check_msk_login(path: Path, cluster: MskCluster) -> Iterator[Finding]:
     login = cluster.authentication
     if login.kind == "iam":
         return

@@ -50,7 +50,7 @@ _TAG_OF_EMR = re.compile(r"[A-Za-z0-9 /_.:=+@-]*")
 def check_names(environment: Environment) -> Iterator[Finding]:
     """Check that AWS accepts every name that this environment creates, and that each names one resource."""
     names = Names(environment, environment.account or "0" * 12)
-    yield from _buckets(names)
+    yield from _check_buckets(names)
     if names.prefix.startswith(_RESERVED):
         company = environment.governance.name_prefix
         yield Finding(
@@ -71,7 +71,7 @@ def check_names(environment: Environment) -> Iterator[Finding]:
     yield from _one_checkpoint_folder_each(names)
 
 
-def _buckets(names: Names) -> Iterator[Finding]:
+def _check_buckets(names: Names) -> Iterator[Finding]:
     reserved = next((each for each in _BUCKET_PREFIXES if names.prefix.startswith(each)), None)
     if reserved is not None and any(
         kind not in names.environment.storage.buckets for kind in get_args(Bucket)

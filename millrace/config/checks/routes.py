@@ -28,8 +28,8 @@ def check_routes(path: Path, query: Routing, environment: Environment) -> Iterat
         stream = environment.streams.get(route.source)
         pattern = None if stream is None else stream.matches
         if stream is not None:
-            yield from _topic(here, route, pattern)
-        yield from _changes(here, route)
+            yield from _check_topic(here, route, pattern)
+        yield from _check_changes_route(here, route)
         # The first route's format tells the table of every change.
         form = forms.setdefault((route.source, route.topic), route.format) if route.changes_of else None
         if form is not None and route.format != form:
@@ -46,7 +46,7 @@ def check_routes(path: Path, query: Routing, environment: Environment) -> Iterat
             )
 
 
-def _changes(path: Path, route: Route) -> Iterator[Finding]:
+def _check_changes_route(path: Path, route: Route) -> Iterator[Finding]:
     if route.changes_of is None:
         return
     if not isinstance(route.format, ChangeFormat):
@@ -65,7 +65,7 @@ def _changes(path: Path, route: Route) -> Iterator[Finding]:
         )
 
 
-def _topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
+def _check_topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
     if pattern is None:
         if route.topic is not None:
             yield Finding(

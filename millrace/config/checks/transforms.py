@@ -210,7 +210,7 @@ def check_transform(path: Path, transform: str, takes: int, modules: Modules) ->
         )
         return
     home, node = result
-    if node is not None and (misfit := _misfit(node, takes)):
+    if node is not None and (misfit := _reason_not_callable(node, takes)):
         example = "def joined(records, others)" if takes == 2 else "def with_delay(records)"
         yield Finding(
             path,
@@ -226,7 +226,7 @@ def _import_problems(module: Module, modules: Modules) -> Iterator[str]:
             top = name.split(".")[0]
             here = f"{each.file}:{line}"
             if top == "pipelines":
-                yield from _of_project(here, name, names, modules)
+                yield from _find_in_project(here, name, names, modules)
             elif not _is_carried(name, names) and top not in _CARRIED | sys.stdlib_module_names:
                 yield (
                     f"{here} imports {top}, which no engine has for sure: they have the standard library, PySpark, "
@@ -239,7 +239,7 @@ def _is_carried(name: str, names: dict[str, str]) -> bool:
     return f"{name}.".startswith("millrace.etl.") or (name == "millrace" and set(names.values()) == {"etl"})
 
 
-def _of_project(here: str, name: str, names: dict[str, str], modules: Modules) -> Iterator[str]:
+def _find_in_project(here: str, name: str, names: dict[str, str], modules: Modules) -> Iterator[str]:
     module = modules.get(name)
     if isinstance(module, str):
         yield module
@@ -251,11 +251,11 @@ def _of_project(here: str, name: str, names: dict[str, str], modules: Modules) -
     for inner in names.values():
         if inner == "*" or modules.get(f"{name}.{inner}") is not None:
             continue
-        if module is None or (modules.find(module, inner) is None and not _defines(module, inner)):
+        if module is None or (modules.find(module, inner) is None and not _binds_name(module, inner)):
             yield f"{here} imports {inner} from {name}, which has no such name"
 
 
-def _defines(module: Module, name: str) -> bool:
+def _binds_name(module: Module, name: str) -> bool:
     """Return whether any statement of a module binds a name, at the top level or below."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
@@ -267,7 +267,7 @@ def _defines(module: Module, name: str) -> bool:
     return False
 
 
-def _misfit(node: _Function, takes: int) -> str | None:
+def _reason_not_callable(node: _Function, takes: int) -> str | None:
     """Say why a function that returns a DataFrame cannot be called with this number of DataFrames."""
     if isinstance(node, ast.AsyncFunctionDef):
         return "is async, but is called without await"
@@ -354,11 +354,13 @@ def may_make_column(transform: str, word: str, modules: Modules) -> bool:
     if not isinstance(module, Module):
         return True
     return any(
-        _names(node, word) for each in modules.imported_modules(module) for node in ast.walk(each.tree)
+        _mentions_word(node, word)
+        for each in modules.imported_modules(module)
+        for node in ast.walk(each.tree)
     )
 
 
-def _names(node: ast.AST, word: str) -> bool:
+def _mentions_word(node: ast.AST, word: str) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str) and (word in node.value or ".*" in node.value)
     if isinstance(node, ast.Attribute):

@@ -42,20 +42,20 @@ def set_value(text: str, path: Path, value: Any) -> str:
     >>> set_value("a: 1 # one\nb: {c: 2}\n", ("b", "d"), "4s")
     'a: 1 # one\nb: {c: 2, d: 4s}\n'
     """
-    node: Node = _root(text)
+    node: Node = _root_node(text)
     above = node
     for depth, step in enumerate(path):
-        child = _child(node, step)
+        child = _child_node(node, step)
         if child is None:
-            return _insert(text, node, path, depth, value)
+            return _insert_value(text, node, path, depth, value)
         above, node = node, child
     if not _one_line(node):
         raise EditError(f"{dotted_path(path)} spans several lines")
-    begin, end = _span(node)
+    begin, end = _node_span(node)
     if begin == end and isinstance(above, MappingNode):  # an empty value: the new one goes after the colon
-        at = _end(*next(each for each in above.value if each[1] is node))
-        return f"{text[:at]} {_written(value)}{text[at:]}"
-    return text[:begin] + _written(value) + text[end:]
+        at = _entry_end(*next(each for each in above.value if each[1] is node))
+        return f"{text[:at]} {_value_in_yaml(value)}{text[at:]}"
+    return text[:begin] + _value_in_yaml(value) + text[end:]
 
 
 def remove(text: str, path: Path) -> str:
@@ -68,9 +68,9 @@ def remove(text: str, path: Path) -> str:
         braces.
     """
     *above, last = path
-    node: Node | None = _root(text)
+    node: Node | None = _root_node(text)
     for step in above:
-        node = _child(node, step) if node is not None else None
+        node = _child_node(node, step) if node is not None else None
     if not isinstance(node, MappingNode):
         raise EditError(f"{dotted_path(path)} is not there")
     places = [n for n, (key, _) in enumerate(node.value) if key.value == last]
@@ -78,43 +78,47 @@ def remove(text: str, path: Path) -> str:
         raise EditError(f"{dotted_path(path)} is not there")
     place = places[0]
     key, value = node.value[place]
-    begin, end = key.start_mark.index, _last(value, key)
+    begin, end = key.start_mark.index, _last_value_end(value, key)
     if not node.flow_style:
         if len(node.value) == 1:
             raise EditError(
-                f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}; remove that by hand"
+                f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}; remove "
+                f"{dotted_path(tuple(above))} by hand"
             )
         if text[text.rfind("\n", 0, begin) + 1 : begin].strip():
-            raise EditError(f"{dotted_path(path)} is the first key of a list's item; remove it by hand")
+            raise EditError(
+                f"{dotted_path(path)} is the first key of an item of a list, which cannot be removed "
+                "automatically; remove it by hand"
+            )
         line_end = text.find("\n", end)
         stop = len(text) if line_end < 0 else line_end + 1
         return text[: text.rfind("\n", 0, begin) + 1] + text[stop:]
     if place > 0:
-        begin = _end(*node.value[place - 1])
+        begin = _entry_end(*node.value[place - 1])
     elif len(node.value) > 1:
         end = node.value[1][0].start_mark.index
     return text[:begin] + text[end:]
 
 
-def _root(text: str) -> MappingNode:
+def _root_node(text: str) -> MappingNode:
     try:
         node = YAML(typ="safe", pure=True).compose(text)
     except (MarkedYAMLError, YAMLError, RecursionError) as error:
         raise EditError("not readable YAML") from error
     if not isinstance(node, MappingNode):
-        raise EditError("not a mapping of keys")
+        raise EditError("the file is not a mapping of keys to values")
     return node
 
 
-def _child(node: Node, step: str | int) -> Node | None:
+def _child_node(node: Node, step: str | int) -> Node | None:
     if isinstance(node, SequenceNode) and isinstance(step, int):
         if step >= len(node.value):
-            raise EditError(f"a list of {len(node.value)} has no item {step}")
+            raise EditError(f"the list has {len(node.value)} items, so it has no item {step}")
         child: Node = node.value[step]
         return child
     if isinstance(node, MappingNode):
         return next((value for key, value in node.value if key.value == step), None)
-    raise EditError(f"the value that should hold {step} is not a mapping")
+    raise EditError(f"the value above {step} is not a mapping of keys to values")
 
 
 def _one_line(node: Node) -> bool:
@@ -124,19 +128,19 @@ def _one_line(node: Node) -> bool:
     return not isinstance(node, ScalarNode) or node.style not in ("|", ">")
 
 
-def _span(node: Node) -> tuple[int, int]:
+def _node_span(node: Node) -> tuple[int, int]:
     assert node.start_mark is not None
     assert node.end_mark is not None
     return node.start_mark.index, node.end_mark.index
 
 
-def _end(key: Node, value: Node) -> int:
+def _entry_end(key: Node, value: Node) -> int:
     """Return the index at which an entry of a mapping ends; an empty value has its own mark at the next token."""
-    begin, end = _span(value)
-    return end if begin < end else _span(key)[1] + 1
+    begin, end = _node_span(value)
+    return end if begin < end else _node_span(key)[1] + 1
 
 
-def _written(value: Any) -> str:
+def _value_in_yaml(value: Any) -> str:
     """Return a value on one line, valid inside other YAML."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = True
@@ -159,48 +163,50 @@ def _reads_as(text: str, value: Any) -> bool:
         return False
 
 
-def _insert(text: str, node: Node, path: Path, depth: int, value: Any) -> str:
+def _insert_value(text: str, node: Node, path: Path, depth: int, value: Any) -> str:
     rest = path[depth:]
     if not isinstance(node, MappingNode) or not all(isinstance(step, str) for step in rest):
-        raise EditError(f"{dotted_path(path[:depth])} holds no key {rest[0]}")
+        raise EditError(
+            f"{dotted_path(path[:depth])} is not a mapping, so the key {rest[0]} cannot be added to it"
+        )
     if node.flow_style:
         nested = value
         for step in reversed(rest[1:]):
             nested = {step: nested}
-        entry = f"{_written(rest[0])}: {_written(nested)}"
+        entry = f"{_value_in_yaml(rest[0])}: {_value_in_yaml(nested)}"
         if not node.value:
-            at = _span(node)[1] - 1
+            at = _node_span(node)[1] - 1
             return text[:at] + entry + text[at:]
-        at = _end(*node.value[-1])
+        at = _entry_end(*node.value[-1])
         return f"{text[:at]}, {entry}{text[at:]}"
     first = node.value[0][0].start_mark
-    step = _step(text)
-    lines = [f"{' ' * (first.column + step * n)}{_written(key)}:" for n, key in enumerate(rest)]
-    lines[-1] += f" {_written(value)}"
+    step = _indent_of_file(text)
+    lines = [f"{' ' * (first.column + step * n)}{_value_in_yaml(key)}:" for n, key in enumerate(rest)]
+    lines[-1] += f" {_value_in_yaml(value)}"
     ends = "\r\n" if "\r\n" in text else "\n"
     block = ends.join(lines)
     single = [each for each in node.value if _one_line(each[1])]
     if len(rest) > 1:  # a new mapping goes last, after its neighbours' blocks
-        return _after(text, _last(node), block, ends)
+        return _add_lines_after(text, _last_value_end(node), block, ends)
     if single:  # a new value goes with the other single values, before blocks
-        return _after(text, _end(*single[-1]), block, ends)
+        return _add_lines_after(text, _entry_end(*single[-1]), block, ends)
     begin, indent = int(first.index), " " * int(first.column)
     return f"{text[:begin]}{block.lstrip()}{ends}{indent}{text[begin:]}"
 
 
-def _last(node: Node, key: Node | None = None) -> int:
+def _last_value_end(node: Node, key: Node | None = None) -> int:
     """Return the index at which the last value in a node ends; a block's own end mark lies after the comments that follow it."""
     if isinstance(node, MappingNode) and not node.flow_style:
-        return _last(node.value[-1][1], node.value[-1][0])
+        return _last_value_end(node.value[-1][1], node.value[-1][0])
     if isinstance(node, SequenceNode) and not node.flow_style:
-        return _last(node.value[-1])
-    begin, end = _span(node)
+        return _last_value_end(node.value[-1])
+    begin, end = _node_span(node)
     if not _one_line(node):  # it ends at its last line
         return max(begin, end - 1)
-    return _end(key, node) if key is not None else end
+    return _entry_end(key, node) if key is not None else end
 
 
-def _after(text: str, at: int, block: str, ends: str) -> str:
+def _add_lines_after(text: str, at: int, block: str, ends: str) -> str:
     """Add lines after the line of a place."""
     line_end = text.find("\n", at)
     if line_end < 0:
@@ -208,7 +214,7 @@ def _after(text: str, at: int, block: str, ends: str) -> str:
     return text[: line_end + 1] + block + ends + text[line_end + 1 :]
 
 
-def _step(text: str) -> int:
+def _indent_of_file(text: str) -> int:
     """Return the indent of a file: that of its first indented line."""
     for line in text.splitlines():
         bare = line.lstrip(" ")

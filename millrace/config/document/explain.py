@@ -92,12 +92,12 @@ def explain_errors(
     written
         Function that returns the text of the scalar at a path in the file.
     """
-    return [_finding(each, model, written) for each in error.errors(include_url=False)]
+    return [_finding_of_error(each, model, written) for each in error.errors(include_url=False)]
 
 
 def path_in_file(loc: Sequence[str | int], model: Any) -> Path:
     """Remove the parts of pydantic's location that are not in the file: tags of unions, ``[key]``."""
-    return _walk(loc, model)[0]
+    return _follow_location(loc, model)[0]
 
 
 def nearest(word: str, choices: Sequence[str]) -> str | None:
@@ -108,7 +108,7 @@ def nearest(word: str, choices: Sequence[str]) -> str | None:
     return f"did you mean {match[0]}?" if match else None
 
 
-def show(value: Any, written: str | None = None) -> str:
+def shown_value(value: Any, written: str | None = None) -> str:
     """Return a value as it is written in a file, shortened.
 
     Parameters
@@ -126,10 +126,10 @@ def show(value: Any, written: str | None = None) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _finding(error: Any, model: type[BaseModel], written: Callable[[Path], str | None]) -> Finding:
-    path, owner, field = _walk(error["loc"], model)
+def _finding_of_error(error: Any, model: type[BaseModel], written: Callable[[Path], str | None]) -> Finding:
+    path, owner, field = _follow_location(error["loc"], model)
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
-    shown = show(value, written(path))
+    shown = shown_value(value, written(path))
     if kind == "extra_forbidden":
         keys = [key for key in _fields(owner) if key != "name" or "streams" not in _fields(owner)]
         return Finding(path, f"unknown, {shown}", f"one of {', '.join(keys)}", nearest(str(path[-1]), keys))
@@ -137,24 +137,26 @@ def _finding(error: Any, model: type[BaseModel], written: Callable[[Path], str |
         meaning = f": {field.description}" if field and field.description else ""
         return Finding(path, MISSING, f"required{meaning}")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return _tag(path, field, value, context)
+        return _tag_finding(path, field, value, context)
     if error["loc"] and error["loc"][-1] == "[key]":
         if kind == "literal_error":
             choices = (
-                [str(choice) for choice in get_args(get_args(_bare(field.annotation))[0])] if field else []
+                [str(choice) for choice in get_args(get_args(_without_annotated(field.annotation))[0])]
+                if field
+                else []
             )
             return Finding(
                 path, f"the name {path[-1]}", f"one of {', '.join(choices)}", nearest(str(path[-1]), choices)
             )
-        return Finding(path, f"the name {path[-1]}", _pattern(context))
-    return Finding(path, shown, *_allowed(kind, value, shown, context, error["msg"], field))
+        return Finding(path, f"the name {path[-1]}", _pattern_text(context))
+    return Finding(path, shown, *_allowed_values(kind, value, shown, context, error["msg"], field))
 
 
-def _tag(path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]) -> Finding:
+def _tag_finding(path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]) -> Finding:
     name = str(context["discriminator"]).strip("'")
-    tags = list(_members(field.annotation, field.metadata, name)) if field else []
+    tags = list(_union_members(field.annotation, field.metadata, name)) if field else []
     kind = value.get(name) if isinstance(value, Mapping) else None
-    shown = MISSING if kind is None else show(kind)
+    shown = MISSING if kind is None else shown_value(kind)
     return Finding((*path, name), shown, " or ".join(tags), nearest(shown, tags) if kind else None)
 
 
@@ -167,16 +169,16 @@ _BOUNDS = {
 """Name of the bound and its words, by kind of pydantic's error."""
 
 
-def _allowed(
+def _allowed_values(
     kind: str, value: Any, shown: str, context: Mapping[str, Any], message: str, field: FieldInfo | None
 ) -> tuple[str, str | None]:
     if kind == "literal_error":
-        choices = [str(choice) for choice in get_args(_bare(field.annotation))] if field else []
+        choices = [str(choice) for choice in get_args(_without_annotated(field.annotation))] if field else []
         if not isinstance(value, str) and shown in choices:
             return f"one of {', '.join(choices)}", f'write it in quotes: "{shown}"'
         return f"one of {', '.join(choices)}", nearest(shown, choices)
     if kind == "string_pattern_mismatch":
-        pattern = _pattern(context)
+        pattern = _pattern_text(context)
         return pattern, nearest(shown, REGIONS) if pattern == _PATTERNS[REGION] else None
     if kind == "value_error":
         return str(context["error"]), f'write it in quotes: "{shown}"' if isinstance(value, float) else None
@@ -191,14 +193,14 @@ def _allowed(
     if kind == "too_short":
         return f"at least {context['min_length']} entry", None
     if kind in ("int_type", "float_type") and isinstance(value, str):
-        return _KINDS[kind], _number(value)
+        return _KINDS[kind], _number_hint(value)
     return _KINDS.get(kind, message), None
 
 
 _SHORT = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
-def _number(text: str) -> str | None:
+def _number_hint(text: str) -> str | None:
     """Return a hint with the valid form of a number such as ``20,000``, ``20 000`` or ``20k``."""
     match = re.fullmatch(r"(\d[\d,_' ]*(?:\.\d+)?) ?([kKmM]?)", text.strip())
     if match is None:
@@ -207,12 +209,12 @@ def _number(text: str) -> str | None:
     return f"write {number:.15g}"
 
 
-def _pattern(context: Mapping[str, Any]) -> str:
+def _pattern_text(context: Mapping[str, Any]) -> str:
     pattern = str(context.get("pattern", ""))
     return _PATTERNS.get(pattern, f"text that matches {pattern}")
 
 
-def _walk(loc: Sequence[str | int], model: Any) -> tuple[Path, Any, FieldInfo | None]:
+def _follow_location(loc: Sequence[str | int], model: Any) -> tuple[Path, Any, FieldInfo | None]:
     """Follow a location through the model: return the path in the file, the last model, the last field."""
     path: list[str | int] = []
     owner, annotation = model, model
@@ -223,11 +225,11 @@ def _walk(loc: Sequence[str | int], model: Any) -> tuple[Path, Any, FieldInfo | 
             continue
         discriminator = _discriminator(annotation, metadata)
         if discriminator is not None:
-            annotation = _members(annotation, metadata, discriminator).get(str(step))
+            annotation = _union_members(annotation, metadata, discriminator).get(str(step))
             metadata = ()
             continue
         path.append(step)
-        bare = _bare(annotation)
+        bare = _without_annotated(annotation)
         if isinstance(bare, type) and issubclass(bare, BaseModel):
             owner = bare
             field = _fields(bare).get(str(step))
@@ -253,23 +255,23 @@ def _discriminator(annotation: Any, metadata: Sequence[Any]) -> str | None:
     return None
 
 
-def _members(annotation: Any, metadata: Sequence[Any], name: str) -> dict[str, type[BaseModel]]:  # noqa: ARG001
+def _union_members(annotation: Any, metadata: Sequence[Any], name: str) -> dict[str, type[BaseModel]]:  # noqa: ARG001
     members = {}
-    for member in get_args(_bare(annotation)):
+    for member in get_args(_without_annotated(annotation)):
         if isinstance(member, type) and issubclass(member, BaseModel):
             for tag in get_args(member.model_fields[name].annotation):
                 members[str(tag)] = member
     return members
 
 
-def _bare(annotation: Any) -> Any:
+def _without_annotated(annotation: Any) -> Any:
     """Strip ``Annotated`` and ``| None``."""
     if get_origin(annotation) is Annotated:
-        return _bare(get_args(annotation)[0])
+        return _without_annotated(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
         rest = [each for each in get_args(annotation) if each is not NoneType]
         if len(rest) == 1:
-            return _bare(rest[0])
+            return _without_annotated(rest[0])
     return annotation
 
 

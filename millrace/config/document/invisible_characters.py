@@ -15,7 +15,7 @@ _RANGES = (
 )  # fmt: skip
 
 
-def _written(code: int) -> str:
+def _escape_of_code(code: int) -> str:
     if code < 0x20:
         return f"\\x{code:02x}"
     if code > 0xFFFF:
@@ -25,7 +25,7 @@ def _written(code: int) -> str:
     return f"\\u{code:04x}"
 
 
-TABLE = {code: _written(code) for first, last in _RANGES for code in range(first, last + 1)}
+TABLE = {code: _escape_of_code(code) for first, last in _RANGES for code in range(first, last + 1)}
 """Table for ``str.translate``. For characters that JSON leaves raw, the escapes are those of JSON, so that JSON text keeps
 its meaning.
 """

@@ -152,7 +152,7 @@ def read(path: FilePath, text: str | None = None) -> Document:
     if size > _MOST_BYTES:
         raise DocumentError(
             f"{size:,} bytes",
-            allowed=f"at most {_MOST_BYTES:,} bytes; several environments, each with some of the jobs, are as good",
+            allowed=f"at most {_MOST_BYTES:,} bytes; divide the jobs into several environments",
         )
     try:
         root, yaml = _compose(text)
@@ -198,10 +198,10 @@ def _located_error(error: MarkedYAMLError, text: str) -> DocumentError:
         return DocumentError(
             f"the {opened}{after} is not closed",
             begun.line + 1,
-            f"{end} after it; reading stopped on line {line}",
+            f"{end} at its end; the parser stopped on line {line}",
         )
     if "\\t" in problem:
-        return DocumentError("a tab", line, "spaces: YAML takes no tabs before a key")
+        return DocumentError("a tab", line, "spaces, because YAML allows no tabs before a key")
     if problem.startswith("mapping values are not allowed"):
         return DocumentError(
             problem,
@@ -243,10 +243,11 @@ class _Reader:
         self._seen += 1
         if self._seen > _MOST_VALUES:
             raise DocumentError(
-                f"the file has more than {_MOST_VALUES} values once its aliases are expanded", line
+                f"the file has more than {_MOST_VALUES} values, the limit, once its aliases are expanded",
+                line,
             )
         if id(node) in above:
-            raise DocumentError("an alias that contains itself", line)
+            raise DocumentError("a YAML alias that contains itself", line)
         above = (*above, id(node))
         if (tag := str(node.tag)).startswith("!") and tag != "!":
             text = f"{dotted_path(path)} has the tag {tag}, which means nothing here; `null` removes what `extends` brings"
@@ -267,7 +268,7 @@ class _Reader:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.tag == _MERGE_TAG or (key_node.value == "<<" and not key_node.style):
-                for merged in self._merged(value_node, above, path, line):
+                for merged in self._merge_keys(value_node, above, path, line):
                     inherited = {**merged, **inherited}
                 continue
             if not isinstance(key_node, ScalarNode):
@@ -279,14 +280,14 @@ class _Reader:
                 )
                 self.mistakes.append((finding, line))
                 continue
-            if node.flow_style and own and _is_rest(key_node, value_node):
+            if node.flow_style and own and _is_rest_of_number(key_node, value_node):
                 last = next(reversed(own))
-                own[last] = self._joined(own[last], key, (*path, last))
+                own[last] = self._join_split_number(own[last], key, (*path, last))
                 continue
             own[key] = self.tree(value_node, line, above, (*path, key))
         return {**inherited, **own}
 
-    def _joined(self, begun: Tree, rest: str, path: Path) -> Tree:
+    def _join_split_number(self, begun: Tree, rest: str, path: Path) -> Tree:
         """Join a number that a comma split, so that it is reported once."""
         text = f"{begun.text},{rest}"
         whole = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text.replace(",", ".")
@@ -295,13 +296,13 @@ class _Reader:
         self.mistakes.append((finding, begun.line))
         return Tree(begun.file, begun.line, int(whole) if whole.isdecimal() else whole, text)
 
-    def _merged(self, node: Node, above: tuple[int, ...], path: Path, line: int) -> list[dict[str, Tree]]:
+    def _merge_keys(self, node: Node, above: tuple[int, ...], path: Path, line: int) -> list[dict[str, Tree]]:
         nodes = node.value if isinstance(node, SequenceNode) else [node]
         trees = []
         for each in nodes:
             tree = self.tree(each, line, above, path)
             if not isinstance(tree.value, dict):
-                raise DocumentError("<< takes a mapping or a list of mappings", line)
+                raise DocumentError("the YAML key << takes a mapping or a list of mappings", line)
             trees.append(tree.value)
         return trees
 
@@ -326,7 +327,7 @@ class _Reader:
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 
 
-def _is_rest(key: ScalarNode, value: Node) -> bool:
+def _is_rest_of_number(key: ScalarNode, value: Node) -> bool:
     """Return whether a key is the part of a number after a comma: digits without a colon."""
     return bool(re.fullmatch(r"\d+[A-Za-z/]*", key.value)) and value.start_mark.index == value.end_mark.index
 

@@ -270,7 +270,7 @@ class JobBase(Model, ABC):
         return "x86_64"
 
     @property
-    def executors_asked(self) -> tuple[int | None, int | None]:
+    def configured_executors(self) -> tuple[int | None, int | None]:
         """Least and initial number of executors, if the file gives them."""
         return None, None
 
@@ -295,7 +295,7 @@ class JobBase(Model, ABC):
 
     @classmethod
     @abstractmethod
-    def possible_workers(cls, asked: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
+    def possible_workers(cls, required: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
         """Yield the workers on which a job could run, whatever its engine.
 
         Parameters

@@ -122,7 +122,7 @@ class EmrJob(JobBase):
         return self.architecture
 
     @property
-    def executors_asked(self) -> tuple[int | None, int | None]:
+    def configured_executors(self) -> tuple[int | None, int | None]:
         """Executors from the file."""
         return self.min_executors, self.initial_executors
 
@@ -159,7 +159,7 @@ class EmrJob(JobBase):
             )
         if self.scaling == "fixed":
             for key, executors in zip(
-                ("min_executors", "initial_executors"), self.executors_asked, strict=True
+                ("min_executors", "initial_executors"), self.configured_executors, strict=True
             ):
                 if executors is not None:
                     yield Finding(
@@ -177,9 +177,9 @@ class EmrJob(JobBase):
             )
 
     @classmethod
-    def possible_workers(cls, asked: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
+    def possible_workers(cls, required: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
         """Yield workers with the least sufficient memory for each architecture and number of cores, and the job's own."""
-        own = asked if isinstance(asked, cls) else None
+        own = required if isinstance(required, cls) else None
         pinned = own.worker if own is not None and own.worker_is_given else None
         disk = EMR_DISK_GIB[0] if own is None else own.disk_gib
         architectures: tuple[Literal["x86_64", "arm64"], ...] = ("x86_64", "arm64")

@@ -208,14 +208,14 @@ class GlueJob(JobBase):
     @classmethod
     def possible_workers(
         cls,
-        asked: Job,
+        required: Job,
         needed: Callable[[int], float],  # noqa: ARG003 - no worker type is left out for its memory
     ) -> Iterator[Worker]:
         """Yield all worker types of the job's version."""
-        own = asked if isinstance(asked, cls) else None
+        own = required if isinstance(required, cls) else None
         version = str(cls.model_fields["version"].default) if own is None else own.version
         for each in glue_workers(version).values():
-            if asked.in_turns and each.name in _STREAMING_ONLY:
+            if required.in_turns and each.name in _STREAMING_ONLY:
                 continue
             yield Worker(
                 name=each.name,

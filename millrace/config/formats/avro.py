@@ -61,7 +61,7 @@ class WritersSchemas(FormatConfig):
             missing = "subject" if self.subject is None else "registry"
             yield Finding((*path, missing), MISSING, "required: registry and subject go together")
         if self.writers is not None:
-            yield from _folder((*path, "writers"), self.writers, framing, root)
+            yield from _check_folder((*path, "writers"), self.writers, framing, root)
 
 
 class AvroFormat(WritersSchemas):
@@ -108,7 +108,9 @@ class AvroFormat(WritersSchemas):
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
         """Return the fields of the reader's record; nested types have only their names."""
         record = json.loads(schema.read_text(encoding="utf-8"))
-        return tuple(_field(each) for each in record["fields"] if isinstance(each, dict) and "type" in each)
+        return tuple(
+            _ddl_field(each) for each in record["fields"] if isinstance(each, dict) and "type" in each
+        )
 
 
 _LOGICAL = {
@@ -126,7 +128,7 @@ conversion").
 _PLAIN = {"bytes": "binary", "fixed": "binary", "enum": "string", "record": "struct", "long": "bigint"}
 
 
-def _field(field: Mapping[str, Any]) -> ddl.Field:
+def _ddl_field(field: Mapping[str, Any]) -> ddl.Field:
     kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
     kinds_left = [each for each in kinds if each != "null"]
     kind = kinds_left[0] if len(kinds_left) == 1 else "struct"
@@ -136,7 +138,7 @@ def _field(field: Mapping[str, Any]) -> ddl.Field:
     return ddl.Field(str(field.get("name")), ddl.Kind(_PLAIN.get(name, name)), len(kinds_left) < len(kinds))
 
 
-def _folder(path: Path, writers: str, framing: str, root: FilePath) -> Iterator[Finding]:
+def _check_folder(path: Path, writers: str, framing: str, root: FilePath) -> Iterator[Finding]:
     folder = (root / writers).resolve()
     if not folder.is_relative_to((root / "pipelines").resolve()) or not is_folder(folder):
         yield Finding(path, writers, "a folder below pipelines/ that exists")

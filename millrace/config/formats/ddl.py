@@ -117,19 +117,19 @@ def problems(fields: tuple[Field, ...]) -> Iterator[str]:
     if ticks := sorted({each.name for each in fields if "`" in each.name}):
         yield f"names that hold a backtick: {', '.join(ticks)}"
     yield from _misfits(fields)
-    yield from _units(fields)
+    yield from _unknown_units(fields)
     if hidden := sorted(each.name for each in fields if _hides_required(each.kind)):
         yield f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"
 
 
-def _units(fields: Iterable[Field], parents: tuple[str, ...] = ()) -> Iterator[str]:
+def _unknown_units(fields: Iterable[Field], parents: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield the comments of times that begin with ``epoch`` and name no unit, as ``etl.formats.decoding.times`` reads them."""
     for each in fields:
         kinds = [each.kind]
         while kinds:
             kind = kinds.pop()
             kinds += kind.parts
-            yield from _units(kind.fields, (*parents, each.name))
+            yield from _unknown_units(kind.fields, (*parents, each.name))
             word, _, unit = each.comment.lower().partition(" ")
             if kind.name == "timestamp" and word == "epoch" and unit not in UNITS:
                 yield f"{'.'.join((*parents, each.name))}: COMMENT 'epoch' is followed by one of: {', '.join(UNITS)}"
@@ -178,33 +178,33 @@ class _Reader:
 
     def fields(self, end: str | None) -> list[Field]:
         fields: list[Field] = []
-        while self._peek() != end:
+        while self._peek_token() != end:
             fields.append(self._field())
             if self._accept(","):
-                if self._peek() == end:
+                if self._peek_token() == end:
                     raise self._error("a field is expected after a comma")
-            elif self._peek() != end:
+            elif self._peek_token() != end:
                 raise self._error("a comma is expected")
         return fields
 
     def _field(self) -> Field:
-        token = self._peek()
+        token = self._peek_token()
         if token is not None and not token.startswith("`") and not token.replace("_", "a").isalnum():
             raise self._error("a name is expected")
-        token = self._take()
+        token = self._take_token()
         name = token[1:-1].replace("``", "`") if token.startswith("`") else token
         self._accept(":")
         kind = self._kind()
         nullable = not self._accept("not")
         if not nullable:
             self._expect("null")
-        comment = self._take()[1:-1] if self._accept("comment") else ""
+        comment = self._take_token()[1:-1] if self._accept("comment") else ""
         return Field(name, kind, nullable, comment)
 
     def _kind(self) -> Kind:
-        name = (self._peek() or "").lower()
+        name = (self._peek_token() or "").lower()
         if name in ("array", "map", "struct"):
-            self._take()
+            self._take_token()
             self._expect("<")
             if name == "struct":
                 kind = Kind(name, fields=tuple(self.fields(end=">")))
@@ -217,12 +217,12 @@ class _Reader:
             self._expect(">")
             return kind
         if name in ("decimal", "dec", "numeric"):
-            self._take()
+            self._take_token()
             return self._decimal()
         if name in ("varchar", "char", "character"):
-            self._take()
+            self._take_token()
             self._expect("(")
-            self._take()
+            self._take_token()
             self._expect(")")
             return Kind("string")
         if name and name not in _NAMES:
@@ -231,14 +231,14 @@ class _Reader:
                 f", {hint.upper().replace('DID YOU MEAN', 'did you mean')}" if hint else ""
             )
             raise self._error(text)
-        return Kind(_NAMES[self._take().lower()])
+        return Kind(_NAMES[self._take_token().lower()])
 
     def _decimal(self) -> Kind:
         if not self._accept("("):
             return Kind("decimal")
-        precision, scale = self._take(), "0"
+        precision, scale = self._take_token(), "0"
         if self._accept(","):
-            scale = self._take()
+            scale = self._take_token()
         if not (
             precision.isdecimal() and scale.isdecimal() and 0 <= int(scale) <= int(precision) <= _MOST_DIGITS
         ):
@@ -249,11 +249,11 @@ class _Reader:
         self._expect(")")
         return Kind("decimal", digits=(int(precision), int(scale)))
 
-    def _peek(self) -> str | None:
+    def _peek_token(self) -> str | None:
         return self._tokens[self._next][0] if self._next < len(self._tokens) else None
 
-    def _take(self) -> str:
-        token = self._peek()
+    def _take_token(self) -> str:
+        token = self._peek_token()
         if token is None:
             raise self._error("it ends too early")
         self._next += 1
@@ -261,7 +261,7 @@ class _Reader:
 
     def _accept(self, token: str) -> bool:
         """Take the next token if it is the wanted one."""
-        result = (self._peek() or "").lower() == token
+        result = (self._peek_token() or "").lower() == token
         self._next += result
         return result
 

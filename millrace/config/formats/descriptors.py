@@ -27,7 +27,7 @@ def messages(data: bytes) -> list[str]:
     DescriptorError
         The bytes are no descriptor file.
     """
-    return [name for name, _ in _all(data)]
+    return [name for name, _ in _all_messages(data)]
 
 
 def fields(data: bytes, message: str) -> dict[str, bool]:
@@ -38,12 +38,13 @@ def fields(data: bytes, message: str) -> dict[str, bool]:
     DescriptorError
         The bytes are no descriptor file, or it has no such message.
     """
-    result = dict(_all(data)).get(message)
+    result = dict(_all_messages(data)).get(message)
     if result is None:
         raise DescriptorError(f"no message {message}")
     return {
-        _text(field, 1): _text(field, 6) == _TIMESTAMP and _REPEATED not in _numbers(field, 4)
-        for field in _parts(result, 2)
+        _text_of_field(field, 1): _text_of_field(field, 6) == _TIMESTAMP
+        and _REPEATED not in _numbers_of_field(field, 4)
+        for field in _parts_of_field(result, 2)
     }
 
 
@@ -55,48 +56,50 @@ def zero_names(data: bytes) -> list[str]:
     DescriptorError
         The bytes are no descriptor file.
     """
-    enums = [each for file in _parts(data, 1) for each in _parts(file, 5)]
-    enums += [each for _, message in _all(data) for each in _parts(message, 4)]
-    values = [value for enum in enums for value in _parts(enum, 2)]
-    return sorted({_text(value, 1) for value in values if not any(_numbers(value, 2))})
+    enums = [each for file in _parts_of_field(data, 1) for each in _parts_of_field(file, 5)]
+    enums += [each for _, message in _all_messages(data) for each in _parts_of_field(message, 4)]
+    values = [value for enum in enums for value in _parts_of_field(enum, 2)]
+    return sorted({_text_of_field(value, 1) for value in values if not any(_numbers_of_field(value, 2))})
 
 
-def _all(data: bytes) -> list[tuple[str, bytes]]:
+def _all_messages(data: bytes) -> list[tuple[str, bytes]]:
     try:
-        return [each for file in _parts(data, 1) for each in _of_file(file)]
+        return [each for file in _parts_of_field(data, 1) for each in _of_file(file)]
     except (IndexError, UnicodeDecodeError) as error:
-        raise DescriptorError(f"it is incomplete, or of another kind ({error})") from error
+        raise DescriptorError(
+            f"the file is incomplete, or not a descriptor file of Protobuf ({error})"
+        ) from error
 
 
 def _of_file(file: bytes) -> Iterator[tuple[str, bytes]]:
-    package = _text(file, 2)
-    for message in _parts(file, 4):
+    package = _text_of_field(file, 2)
+    for message in _parts_of_field(file, 4):
         yield from _of_message(message, f"{package}." if package else "")
 
 
-def _text(data: bytes, number: int) -> str:
-    return next(_parts(data, number), b"").decode()
+def _text_of_field(data: bytes, number: int) -> str:
+    return next(_parts_of_field(data, number), b"").decode()
 
 
 def _of_message(message: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
     # The entry of a map is stored as a message that nobody declared.
-    if any(value for options in _parts(message, 7) for value in _numbers(options, 7)):
+    if any(value for options in _parts_of_field(message, 7) for value in _numbers_of_field(options, 7)):
         return
-    name = prefix + _text(message, 1)
+    name = prefix + _text_of_field(message, 1)
     yield name, message
-    for nested in _parts(message, 3):
+    for nested in _parts_of_field(message, 3):
         yield from _of_message(nested, f"{name}.")
 
 
-def _parts(data: bytes, field_number: int) -> Iterator[bytes]:
+def _parts_of_field(data: bytes, field_number: int) -> Iterator[bytes]:
     for number, value in _fields(data):
         if number == field_number:
             if not isinstance(value, bytes):
-                raise DescriptorError(f"field {number} is not a message")
+                raise DescriptorError(f"field {number} of the descriptor is not a message")
             yield value
 
 
-def _numbers(data: bytes, field_number: int) -> Iterator[int]:
+def _numbers_of_field(data: bytes, field_number: int) -> Iterator[int]:
     for number, value in _fields(data):
         if number == field_number and isinstance(value, int):
             yield value
@@ -116,9 +119,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
         else:
-            raise DescriptorError(f"wire type {kind} at byte {at}")
+            raise DescriptorError(f"unknown wire type {kind} at byte {at}")
         if length > len(data) - at:
-            raise DescriptorError(f"it ends at byte {at}")
+            raise DescriptorError(f"the file is incomplete: it ends at byte {at}")
         yield tag >> 3, data[at : at + length]
         at += length
 

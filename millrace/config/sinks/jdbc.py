@@ -111,18 +111,18 @@ class JdbcSink(SinkConfig):
         return "table", f"{self.url.split('?', 1)[0]} {self.table}"
 
     @property
-    def _parts(self) -> SplitResult:
+    def _url_parts(self) -> SplitResult:
         return urlsplit(self.url.removeprefix("jdbc:"))
 
     @property
     def options(self) -> tuple[str, ...]:
         """Names of the URL's parameters."""
-        return tuple(each.partition("=")[0] for each in self._parts.query.split("&") if each)
+        return tuple(each.partition("=")[0] for each in self._url_parts.query.split("&") if each)
 
     @property
     def ports(self) -> tuple[int, ...]:
         """Port of the server; 5432 if the URL names none."""
-        return (int(self._parts.netloc.partition(":")[2] or 5432),)
+        return (int(self._url_parts.netloc.partition(":")[2] or 5432),)
 
     def manual_erasure(self, where: str, context: SinkContext) -> str:
         """Return SQL."""
@@ -130,7 +130,7 @@ class JdbcSink(SinkConfig):
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
         """Check the URL, and that the server has a certificate or is on this machine."""
-        url, host = (*use.path, "url"), self._parts.hostname or ""
+        url, host = (*use.path, "url"), self._url_parts.hostname or ""
         if _LOGIN.search(self.url):
             yield Finding(url, self.url, "a URL without user and password: sink.secret names both")
         elif not 0 < self.ports[0] < 65536:
@@ -150,7 +150,7 @@ class JdbcSink(SinkConfig):
             if self.authorities is not None:
                 yield Finding((*use.path, "authorities"), self.authorities, "nothing with tls: off")
         elif self.authorities is not None:
-            yield from _authorities((*use.path, "authorities"), self.authorities, use.root)
+            yield from _check_authorities((*use.path, "authorities"), self.authorities, use.root)
         elif _RDS.fullmatch(host):
             yield Finding(
                 (*use.path, "authorities"),
@@ -178,7 +178,7 @@ class JdbcSink(SinkConfig):
             yield allow("DecryptSecrets", ["kms:Decrypt"], [self.secret_key])
 
 
-def _authorities(path: Path, name: str, root: FilePath) -> Iterator[Finding]:
+def _check_authorities(path: Path, name: str, root: FilePath) -> Iterator[Finding]:
     from cryptography import x509
 
     file = (root / name).resolve()

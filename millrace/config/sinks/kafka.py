@@ -12,7 +12,7 @@ from millrace.config.base import Slug
 from millrace.config.document.problems import Finding
 from millrace.config.kafka.clusters import MskCluster
 from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
-from millrace.config.sinks.stream_sinks import StreamSink
+from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.sources import Stream
 from millrace.config.sources.kafka import LARGEST_MESSAGE, KafkaTopic
 from millrace.etl.launch import sinks as launch

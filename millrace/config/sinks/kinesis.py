@@ -11,7 +11,7 @@ from millrace.config.aws.grants import Grant, allow
 from millrace.config.base import Slug
 from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
-from millrace.config.sinks.stream_sinks import StreamSink
+from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.sources.kinesis import MIB, KinesisStream
 from millrace.etl.launch import sinks as launch
 

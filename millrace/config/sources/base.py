@@ -13,7 +13,7 @@ from pydantic import Field
 from millrace.config.aws.grants import Grant
 from millrace.config.base import Model
 from millrace.config.document.problems import Finding
-from millrace.config.sources.metrics import StreamAlarm, StreamMetrics, StreamReader
+from millrace.config.sources.stream_metrics import StreamAlarm, StreamMetrics, StreamReader
 from millrace.config.units import Duration, Size
 from millrace.etl.launch import sources as launch
 
@@ -199,7 +199,7 @@ class StreamConfig(Model, ABC):
     counted
         Whether the number of unread records is known.
     read_in_ways
-        Whether a query may have options for reading it (:class:`millrace.config.kafka.reading.KafkaReading`).
+        Whether a query may have options for reading it (:class:`millrace.config.kafka.reading_options.KafkaReading`).
     metrics
         Metrics that CloudWatch has without configuration.
     jars
@@ -312,7 +312,7 @@ class StreamConfig(Model, ABC):
         return ()
 
     @abstractmethod
-    def own_name(self, name: str, prefix: str) -> str:
+    def physical_name(self, name: str, prefix: str) -> str:
         """Return its deployed name; the pattern, for a stream of several topics.
 
         Parameters

@@ -14,7 +14,7 @@ from millrace.config.base import Slug
 from millrace.config.document.explain import nearest
 from millrace.config.document.problems import MISSING, Finding
 from millrace.config.kafka.clusters import ExternalCluster, MskCluster
-from millrace.config.kafka.reading import KafkaReading
+from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.sources.base import (
     PartitionLimit,
     ReadingJob,
@@ -105,7 +105,7 @@ class KafkaTopic(StreamConfig):
         """Return the cluster and the pattern: topics of one cluster are read together, each pattern separately."""
         return (self.cluster, self.pattern or "")
 
-    def own_name(self, name: str, prefix: str) -> str:
+    def physical_name(self, name: str, prefix: str) -> str:
         """Return the topic's name, or the pattern."""
         return self.pattern or self.topic or name
 
@@ -216,7 +216,7 @@ class KafkaTopic(StreamConfig):
             groups = [
                 arn_within_cluster(context.names, c, "group", group)
                 for c in by_role
-                for group in _groups(c, context)
+                for group in _consumer_groups(c, context)
             ]
             own = [arn_within_cluster(context.names, c) for c in by_role]
             yield allow("ConnectClusters", ["kafka-cluster:Connect"], own, why=REMADE)
@@ -235,7 +235,7 @@ class KafkaTopic(StreamConfig):
             ]
             groups = [
                 arn_within_cluster(context.names, cluster, "group", group)
-                for group in _groups(cluster, context)
+                for group in _consumer_groups(cluster, context)
             ]
             yield allow(f"Connect{label}", ["kafka-cluster:Connect"], [name_of.arn])
             yield allow(f"Read{label}", READS_TOPIC, topics)
@@ -256,7 +256,7 @@ def arn_within_cluster(names: Names, cluster: str, kind: str = "cluster", name: 
     return base if name is None else f"{base}/{name}"
 
 
-def _groups(cluster: str, context: ReadingJob) -> list[str]:
+def _consumer_groups(cluster: str, context: ReadingJob) -> list[str]:
     """Return the consumer groups on a cluster: Spark's, which hold no offsets, and the lag groups."""
     streams = context.names.environment.streams
     groups = []

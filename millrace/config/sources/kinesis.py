@@ -24,7 +24,7 @@ from millrace.config.sources.base import (
     Traffic,
     Usage,
 )
-from millrace.config.sources.metrics import StreamAlarm, StreamReader
+from millrace.config.sources.stream_metrics import StreamAlarm, StreamReader
 from millrace.config.units import Duration, Size, format_duration
 from millrace.etl.launch import sources as launch
 
@@ -194,7 +194,7 @@ class KinesisStream(StreamConfig):
         """Consumers of other programs."""
         return self.fan_out_consumers
 
-    def own_name(self, name: str, prefix: str) -> str:
+    def physical_name(self, name: str, prefix: str) -> str:
         """Return the name of the existing stream, or a name with the environment's prefix."""
         return (self.existing or f"{prefix}-{name}").rsplit("/", 1)[-1]
 
@@ -336,7 +336,11 @@ class KinesisStream(StreamConfig):
         """Yield the cost of shards or gigabytes; an existing stream costs this environment nothing."""
         if self.existing is not None:
             return iter(())
-        by = kinesis_charges.on_demand if self.mode == "on-demand" else kinesis_charges.provisioned_charges
+        by = (
+            kinesis_charges.on_demand_charges
+            if self.mode == "on-demand"
+            else kinesis_charges.provisioned_charges
+        )
         return by(self.written, self.retention, usage)
 
     def alarms(self, name: str, names: Names, readers: Sequence[StreamReader]) -> Iterable[StreamAlarm]:

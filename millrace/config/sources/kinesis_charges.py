@@ -24,7 +24,7 @@ def provisioned_charges(traffic: Traffic, retention: timedelta, usage: Usage) ->
     shards, guess = usage.partitions, usage.assumed
     hours = shards * HOURS
     volume_guess = traffic.basis == "assumed"
-    of_shards = _several(shards, "shard")
+    of_shards = _with_plural(shards, "shard")
     yield Charge("shards", hours, "kinesis.shard_hour", f"{of_shards} for {HOURS} h", guess)
     units = traffic.records_per_second * SECONDS * -(-int(traffic.record_size) // _PUT_UNIT) / 1e6
     why = f"{units:,.0f} million PUT units of 25 KB"
@@ -38,13 +38,13 @@ def provisioned_charges(traffic: Traffic, retention: timedelta, usage: Usage) ->
         yield Charge("long retention", retention_gb, "kinesis.long_retention_gb_month", why, volume_guess)
     if usage.consumers:
         count = usage.consumers
-        why = f"{_several(count, 'consumer')} on {of_shards}"
+        why = f"{_with_plural(count, 'consumer')} on {of_shards}"
         yield Charge("fan-out", hours * count, "kinesis.fan_out_consumer_shard_hour", why, guess)
         volume = traffic.monthly_gb * count
         yield Charge("fan-out data", volume, "kinesis.fan_out_gb", f"{volume:,.0f} GB", volume_guess)
 
 
-def on_demand(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[Charge]:
+def on_demand_charges(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[Charge]:
     """Yield the charges of an on-demand stream.
 
     Each record is rounded up, so records of different sizes cost more than the same number of records of their mean size.
@@ -53,7 +53,7 @@ def on_demand(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[
     name = "kinesis.advantage." if usage.advantage else "kinesis.on_demand."
     if not usage.advantage:
         yield Charge("stream", HOURS, f"{name}stream_hour", f"{HOURS} h", assumed=False)
-    billed = traffic.records_per_second * _rounded(traffic.record_size) * SECONDS / GB
+    billed = traffic.records_per_second * _rounded_to_kib(traffic.record_size) * SECONDS / GB
     why = f"{billed:,.0f} GB, each record rounded up to 1 KiB"
     yield Charge("data in", billed, f"{name}gb_in", why, guess)
     if usage.readers:
@@ -85,13 +85,13 @@ def put_units(records: int, record_bytes: float) -> Charge:
 
 def put_on_demand(records: int, record_bytes: float) -> Charge:
     """Return the cost of putting records into an on-demand stream."""
-    written_gb = records * _rounded(record_bytes) / GB
+    written_gb = records * _rounded_to_kib(record_bytes) / GB
     return Charge("data in", written_gb, "kinesis.on_demand.gb_in", f"{records:,} records", assumed=False)
 
 
-def _rounded(record_bytes: float) -> int:
+def _rounded_to_kib(record_bytes: float) -> int:
     return math.ceil(record_bytes / _KB) * _KB
 
 
-def _several(number: int, noun: str) -> str:
+def _with_plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"

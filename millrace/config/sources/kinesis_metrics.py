@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from millrace.config.sources.metrics import (
+from millrace.config.sources.stream_metrics import (
     LATE_PERIODS,
     StreamAlarm,
     StreamMetrics,

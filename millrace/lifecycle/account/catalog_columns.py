@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millrace.config.sinks import KINDS
-from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.problems import translate_aws_errors
 
 
@@ -33,7 +33,7 @@ def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     result = {}
     for name in dict.fromkeys(tables):
         database, table = name.split(".")
-        with translate_aws_errors(f"looking at table {name}"), ignore_missing("EntityNotFoundException"):
+        with translate_aws_errors(f"cannot read table {name}"), ignore_missing("EntityNotFoundException"):
             columns_of_table = glue.get_table(DatabaseName=database, Name=table)["Table"][
                 "StorageDescriptor"
             ]["Columns"]

@@ -11,7 +11,7 @@ from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from millrace.config.aws.names import Names
 from millrace.config.kafka.login import PasswordLogin, secret_of
 from millrace.config.model import ExternalCluster
-from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 Settings = Mapping[str, Any]
@@ -72,13 +72,16 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
 
 
 def _client_options_of_secret(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
-    with translate_aws_errors(f"reading secret {secret}"):
+    with translate_aws_errors(f"cannot read secret {secret}"):
         text = client("secretsmanager").get_secret_value(SecretId=secret)["SecretString"]
     try:
         return {_PRIVATE[key]: value for key, value in json.loads(text).items() if key in _PRIVATE}
     except (ValueError, AttributeError):
         # Without its cause, whose text might contain the secret.
-        raise AwsError(f"secret {secret}: not a JSON object; docs/sources.md says what it holds") from None
+        raise AwsError(
+            f"the value of secret {secret} must be a JSON object with the login to the cluster "
+            "(docs/sources.md)"
+        ) from None
 
 
 def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
@@ -93,16 +96,16 @@ def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
     """
     kind = names.environment.kafka[cluster].authentication.kind
     name = names.cluster(cluster)
-    with translate_aws_errors(f"asking AWS for the brokers of {name}"):
+    with translate_aws_errors(f"cannot read the brokers of {name}"):
         msk = client("kafka")
         clusters = msk.list_clusters_v2(ClusterNameFilter=name)["ClusterInfoList"]
         # The filter matches prefixes.
         arns = [c["ClusterArn"] for c in clusters if c["ClusterName"] == name]
         if not arns:
-            raise NotDeployedError(f"there is no MSK cluster {name}: `millrace deploy` makes it")
+            raise NotDeployedError(f"MSK cluster {name} does not exist yet; `millrace deploy` creates it")
         brokers = msk.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS[kind])
     if not brokers:
-        raise AwsError(f"MSK cluster {name} offers no address for authentication {kind}")
+        raise AwsError(f"MSK cluster {name} has no broker address for authentication {kind}")
     return str(brokers)
 
 

@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any
 
 from millrace.config.model import Environment
-from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 PROJECT, ENVIRONMENT, JOB, STREAM = (
@@ -64,7 +64,7 @@ class Bill:
         return sum(line.usd for line in self.lines if line.subject == subject)
 
 
-def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
+def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Bill:
     """Ask Cost Explorer; each request costs a cent, and this takes two or a few.
 
     Parameters
@@ -78,14 +78,14 @@ def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
 
     Raises
     ------
-    millrace.lifecycle.account.deployed.NotDeployedError
+    millrace.lifecycle.account.deployed_outputs.NotDeployedError
         No resource has the tags, although they are activated.
     millrace.lifecycle.problems.AwsError
         The tags are not activated for the bill, a permission is missing, or AWS refused for another reason.
     """
-    with translate_aws_errors("asking Cost Explorer"):
-        by_job = list(_groups(ce, environment, since, until, JOB))
-        by_stream = list(_groups(ce, environment, since, until, STREAM))
+    with translate_aws_errors("cannot read costs from Cost Explorer"):
+        by_job = list(_cost_groups(ce, environment, since, until, JOB))
+        by_stream = list(_cost_groups(ce, environment, since, until, STREAM))
     estimated = any(each for *_, each in (*by_job, *by_stream))
     if not by_job:
         _say_why(ce, environment, since, until)
@@ -108,7 +108,7 @@ _CENT = 0.01
 _SHARED = "shared"
 
 
-def _groups(
+def _cost_groups(
     ce: Any, environment: Environment, since: date, until: date, tag: str
 ) -> Iterator[tuple[str, str, float, bool]]:
     """Yield tag value, usage type, dollars and whether they are preliminary, by the month."""
@@ -143,7 +143,7 @@ def _groups(
 
 def _say_why(ce: Any, environment: Environment, since: date, until: date) -> None:
     """Raise an error that explains a bill without lines."""
-    with translate_aws_errors("listing the cost allocation tags"):
+    with translate_aws_errors("cannot list the cost allocation tags"):
         answer = ce.list_cost_allocation_tags(TagKeys=[PROJECT, ENVIRONMENT, JOB, STREAM])
     known = {each["TagKey"]: each["Status"] for each in answer["CostAllocationTags"]}
     missing = [key for key in (PROJECT, ENVIRONMENT, JOB, STREAM) if known.get(key) != "Active"]

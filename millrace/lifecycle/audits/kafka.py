@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.audits.direct import Place, Range, RecordTable, unclaimed_ranges
-from millrace.lifecycle.audits.hours import HOUR, HourlyCounts, MissingRange, missing_offsets
-from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.audits.direct_query_records import Place, Range, RecordTable, unclaimed_ranges
+from millrace.lifecycle.audits.hourly_audit import HOUR, HourlyCounts, MissingRange, missing_offsets
+from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.problems import AwsError
 
 _SECONDS = 30.0
@@ -66,8 +66,8 @@ class Topic:
             yield consumer
         except KafkaException as error:
             raise AwsError(
-                f"topic {self.name}: {error.args[0].str()}; the brokers must be reachable from here, and this audit "
-                "asks them"
+                f"topic {self.name}: {error.args[0].str()}; this audit reads from the brokers, so they must "
+                "be reachable from this machine"
             ) from error
         finally:
             consumer.close()
@@ -103,7 +103,7 @@ class Topic:
             raise KafkaException(known.error)
         return set(known.partitions)
 
-    def explain_gap(self, hole: MissingRange) -> list[MissingRange]:
+    def explain_gap(self, gap: MissingRange) -> list[MissingRange]:
         """Check what the topic has in a range of offsets that the table lacks.
 
         Returns
@@ -111,7 +111,7 @@ class Topic:
         list of MissingRange
             The range, in parts of one verdict each.
         """
-        partition, first, last = int(hole.shard), int(hole.first), int(hole.last)
+        partition, first, last = int(gap.shard), int(gap.first), int(gap.last)
         with self._consumer() as consumer:
             earliest, _ = consumer.get_watermark_offsets(
                 TopicPartition(self.name, partition), timeout=_SECONDS
@@ -119,14 +119,16 @@ class Topic:
             ranges: list[MissingRange] = []
             if first < earliest:
                 gone = min(last, earliest - 1)
-                ranges.append(_part(hole, first, gone, "gone"))
+                ranges.append(_part_of_gap(gap, first, gone, "gone"))
                 first = gone + 1
             if first <= last:
-                ranges += self._looked_up(consumer, hole, first, last)
+                ranges += self._explain_by_reading(consumer, gap, first, last)
             return ranges
 
-    def _looked_up(self, consumer: Consumer, hole: MissingRange, first: int, last: int) -> list[MissingRange]:
-        consumer.assign([TopicPartition(self.name, int(hole.shard), first)])
+    def _explain_by_reading(
+        self, consumer: Consumer, gap: MissingRange, first: int, last: int
+    ) -> list[MissingRange]:
+        consumer.assign([TopicPartition(self.name, int(gap.shard), first)])
         there: list[tuple[int, datetime]] = []
         while not there or there[-1][0] < last:
             message = consumer.poll(_SECONDS)
@@ -140,17 +142,17 @@ class Topic:
                 break
             there.append((offset, datetime.fromtimestamp(message.timestamp()[1] / 1000, tz=UTC)))
         times = dict(there)
-        lacking = [_part(hole, a, b, "nothing") for a, b in missing_offsets(times, first, last + 1)]
+        lacking = [_part_of_gap(gap, a, b, "nothing") for a, b in missing_offsets(times, first, last + 1)]
         # The ranges between those exist in the topic.
         rows = missing_offsets(
             (o for n in lacking for o in range(int(n.first), int(n.last) + 1)), first, last + 1
         )
-        lost = [replace(_part(hole, a, b, "lost"), since=times[a], until=times[b]) for a, b in rows]
+        lost = [replace(_part_of_gap(gap, a, b, "lost"), since=times[a], until=times[b]) for a, b in rows]
         return sorted([*lacking, *lost], key=lambda part: int(part.first))
 
 
-def _part(hole: MissingRange, first: int, last: int, verdict: str) -> MissingRange:
-    return replace(hole, first=str(first), last=str(last), records=last - first + 1, verdict=verdict)  # type: ignore[arg-type]  # one of Verdict
+def _part_of_gap(gap: MissingRange, first: int, last: int, verdict: str) -> MissingRange:
+    return replace(gap, first=str(first), last=str(last), records=last - first + 1, verdict=verdict)  # type: ignore[arg-type]  # one of Verdict
 
 
 def compare(
@@ -220,14 +222,14 @@ def compare(
             row = rows[start]
             row[0] += high - low
             row[1] += sum(1 for offset in known if low <= offset < high)
-            row[2] += sum(_overlap(hole, low, high) for hole in lost if hole.verdict == "lost")
+            row[2] += sum(_overlap_size(hole, low, high) for hole in lost if hole.verdict == "lost")
             row[3] += max(0, high - max(low, end))
             if claims is not None:
-                missing = sum(_overlap(hole, low, high) for hole in lost)
+                missing = sum(_overlap_size(hole, low, high) for hole in lost)
                 inside = max(0, min(high, end) - max(low, begin))
                 row[4] += inside - sum(1 for o in known if max(low, begin) <= o < min(high, end)) - missing
     return tuple(HourlyCounts(start, *rows[start]) for start in hours), tuple(holes)
 
 
-def _overlap(hole: MissingRange, low: int, high: int) -> int:
-    return max(0, min(int(hole.last) + 1, high) - max(int(hole.first), low))
+def _overlap_size(gap: MissingRange, low: int, high: int) -> int:
+    return max(0, min(int(gap.last) + 1, high) - max(int(gap.first), low))

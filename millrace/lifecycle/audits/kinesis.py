@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.audits.hours import (
+from millrace.config.aws.list_pages import list_all
+from millrace.lifecycle.audits.hourly_audit import (
     HOUR,
     MINUTE,
     Audit,
@@ -20,7 +20,7 @@ from millrace.lifecycle.audits.hours import (
     audit_by_counters,
     audit_by_records,
 )
-from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.problems import translate_aws_errors
 
 COUNTED = timedelta(days=15)
@@ -65,7 +65,7 @@ def incoming_records_by_minute(
         },
     }
     counts: dict[datetime, int] = {}
-    with translate_aws_errors("reading the stream's incoming records from CloudWatch"):
+    with translate_aws_errors("cannot read the stream's incoming records from CloudWatch"):
         asked = {"MetricDataQueries": [query], "StartTime": begin, "EndTime": end}
         for result in list_all(cloudwatch, "get_metric_data", "MetricDataResults", **asked):
             for at, value in zip(result["Timestamps"], result["Values"], strict=True):
@@ -73,7 +73,7 @@ def incoming_records_by_minute(
     return counts
 
 
-def shards_of(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
+def parents_by_shard(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
     """Return every shard, open or closed, with its parents."""
     return {
         shard["ShardId"]: tuple(
@@ -94,7 +94,7 @@ def list_shards(kinesis: Any, stream: str) -> list[dict[str, Any]]:
     return shards
 
 
-def read_to(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def last_read_by_shard(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Return the last sequence number that a query has read, by shard; infinite for a shard that it has finished.
 
     Parameters
@@ -102,7 +102,7 @@ def read_to(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -
     positions
         From the query's checkpoint, as the connector writes them; those of other connectors are ignored.
     shards
-        From :func:`shards_of`. A shard that is not in the checkpoint, but has a child there, is finished.
+        From :func:`parents_by_shard`. A shard that is not in the checkpoint, but has a child there, is finished.
     """
     known = _shard_positions(positions) or {}
     behind: dict[str, float] = {}
@@ -126,7 +126,7 @@ def _shard_positions(positions: Mapping[str, Any]) -> dict[str, Any] | None:
     return known
 
 
-def arrivals(
+def records_by_shard(
     kinesis: Any,
     stream: str,
     shards: Iterable[str],
@@ -147,11 +147,11 @@ def arrivals(
     """
     by_shard: dict[str, list[ShardRecord]] = {}
     count = 0
-    with translate_aws_errors("reading the stream"):
+    with translate_aws_errors("cannot read the stream"):
         for shard in shards:
             records: list[ShardRecord] = []
             start = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": begin}
-            for page in _pages(kinesis, 10_000, StreamName=stream, ShardId=shard, **start):
+            for page in _pages_of_records(kinesis, 10_000, StreamName=stream, ShardId=shard, **start):
                 records += [
                     ShardRecord(r["SequenceNumber"], r["ApproximateArrivalTimestamp"].astimezone(UTC))
                     for r in page
@@ -164,7 +164,7 @@ def arrivals(
     return by_shard
 
 
-def _pages(kinesis: Any, limit: int, **start: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
+def _pages_of_records(kinesis: Any, limit: int, **start: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Yield the records of each call, maybe none, from a position to the shard's end or its last record now."""
     iterator = kinesis.get_shard_iterator(**start)["ShardIterator"]
     while iterator:
@@ -176,7 +176,9 @@ def _pages(kinesis: Any, limit: int, **start: Any) -> Iterator[Sequence[Mapping[
         time.sleep(_BETWEEN_CALLS)
 
 
-def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[LaggingShard, ...] | None:
+def lagging_shards(
+    kinesis: Any, stream: str, positions: Mapping[str, Any]
+) -> tuple[LaggingShard, ...] | None:
     """Ask each shard for the first record that the query has not read.
 
     The query continues there after its last committed batch, so the record may have landed in the meantime: a shard may look
@@ -196,18 +198,18 @@ def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Lag
     if known is None:
         return None
     lagging = []
-    with translate_aws_errors("reading the backlog of the shards"):
-        shards = shards_of(kinesis, stream)
-        done = read_to(positions, shards)
+    with translate_aws_errors("cannot read the backlog of the shards"):
+        shards = parents_by_shard(kinesis, stream)
+        done = last_read_by_shard(positions, shards)
         for shard in shards:
             at = known.get(shard, {"iteratorType": "TRIM_HORIZON", "iteratorPosition": ""})
             if done.get(shard) != math.inf:
-                first = _first_after(kinesis, stream, shard, at)
+                first = _first_arrival_after(kinesis, stream, shard, at)
                 lagging += [] if first is None else [LaggingShard(shard, first)]
     return tuple(sorted(lagging, key=lambda behind: behind.since))
 
 
-def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -> datetime | None:
+def _first_arrival_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -> datetime | None:
     request: dict[str, Any] = {
         "StreamName": stream,
         "ShardId": shard,
@@ -218,7 +220,7 @@ def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -
     elif at["iteratorType"] == "AT_TIMESTAMP":
         # The connectors write a time in milliseconds.
         request["Timestamp"] = datetime.fromtimestamp(float(at["iteratorPosition"]) / 1000, UTC)
-    first = next((page[0] for page in _pages(kinesis, 1, **request) if page), None)
+    first = next((page[0] for page in _pages_of_records(kinesis, 1, **request) if page), None)
     return None if first is None else first["ApproximateArrivalTimestamp"].astimezone(UTC)
 
 
@@ -247,7 +249,7 @@ def compare_counts(
     query, stream, table
         For the report; ``stream`` is the stream's own name.
     unread
-        From :func:`unread`.
+        From :func:`lagging_shards`.
     whole
         Whether the query started at the oldest record; if not, records before the first landed one do not belong to it.
 
@@ -301,12 +303,14 @@ def compare_records(
         From the query's checkpoint, as the connector writes them; read before this call.
     """
     end = hours[-1] + HOUR
-    with translate_aws_errors("listing the stream's shards"):
-        listed = shards_of(kinesis, stream)
-    shards = arrivals(kinesis, stream, listed, hours[0], min(end, datetime.now(UTC)), progress)
+    with translate_aws_errors("cannot list the stream's shards"):
+        listed = parents_by_shard(kinesis, stream)
+    shards = records_by_shard(kinesis, stream, listed, hours[0], min(end, datetime.now(UTC)), progress)
     there = landed.sequences(hours[0] - HOUR)
     began = None
     if not whole and not landed.began_before(hours[0]):
         began = min((a.at for each in shards.values() for a in each if a.sequence in there), default=end)
-    records, holes = audit_by_records(hours, shards, there, read=read_to(positions, listed), began=began)
+    records, holes = audit_by_records(
+        hours, shards, there, read=last_read_by_shard(positions, listed), began=began
+    )
     return Audit(query, stream, table, "records", records, holes)

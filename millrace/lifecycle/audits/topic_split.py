@@ -68,7 +68,8 @@ def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int
     """
     if not 1 <= jobs <= len(records):
         raise ValueError(
-            f"{jobs} jobs cannot share the topic, which has {len(records)} partitions; choose 1 to {len(records)}"
+            f"{jobs} jobs cannot share the topic, because it has only {len(records)} partitions; choose "
+            f"1 to {len(records)} jobs"
         )
     lists: list[list[int]] = [[] for _ in range(jobs)]
     heap = [(0, 0, job) for job in range(jobs)]

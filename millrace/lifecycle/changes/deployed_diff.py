@@ -9,21 +9,31 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.names import Names
-from millrace.lifecycle.account.deployed import outputs, split_url
+from millrace.lifecycle.account.deployed_outputs import outputs, split_url
 from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE, deployed_template, other_stacks
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     StackChange,
-    differences,
+    document_differences,
     job_change,
     stack_change,
     stream_names,
 )
 from millrace.lifecycle.changes.permission_changes import DeployedRights
 from millrace.lifecycle.changes.removals import Removal, removal
-from millrace.lifecycle.changes.stack_exports import StackOrder, changed_exports, importers, stack_order
+from millrace.lifecycle.changes.stack_exports import (
+    StackOrder,
+    changed_exports,
+    importing_stacks,
+    stack_order,
+)
 from millrace.lifecycle.changes.table_owners import checkpoints_of, owner_changes
-from millrace.lifecycle.changes.update_rules import Template, creates_lasting, refusals, stages
+from millrace.lifecycle.changes.update_rules import (
+    Template,
+    creates_lasting,
+    refused_changes,
+    templates_in_order,
+)
 from millrace.lifecycle.jobs.checkpoints import Checkpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
@@ -97,13 +107,13 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Changes:
         for file in sorted(assembly.glob(f"{names.prefix}-*.template.json"))
     }
     cloudformation = aws.client("cloudformation")
-    with translate_aws_errors("finding the deployed stacks"):
+    with translate_aws_errors("cannot list the deployed stacks"):
         left = {each.name: each for each in other_stacks(aws, new)}
-    with translate_aws_errors("reading the deployed templates"):
-        old = {stack: _standing(cloudformation, stack) for stack in new}
+    with translate_aws_errors("cannot read the deployed templates"):
+        old = {stack: _created_template(cloudformation, stack) for stack in new}
         old |= {stack: each.template for stack, each in left.items()}
-        around = _around(cloudformation, old, new)
-    documents = _documents(aws, old)
+        around = _importing_stacks(cloudformation, old, new)
+    documents = _deployed_documents(aws, old)
     started = {job: _new_document(new[names.stack(f"job-{job}")], assembly) for job in names.environment.jobs}
     gone = {job: documents.get(job, (None, None))[1] for stack in left if (job := job_of(names, stack))}
     heirs = {
@@ -112,7 +122,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Changes:
         for earlier, document in gone.items()
         if document is not None and checkpoints_of(will) == checkpoints_of(document)
     }
-    sources = (_sources(old), _sources(new))
+    sources = (_sources_of_templates(old), _sources_of_templates(new))
     jobs = [
         JobChange(
             job, "drain", "remove", (f"is {heirs[job]} now" if job in heirs else "is no longer in the file",)
@@ -135,7 +145,8 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Changes:
         )
         if old_document is not None:
             numbers[job] = tuple(
-                f"{path}: {before} → {after}" for path, before, after in differences(old_document, document)
+                f"{path}: {before} → {after}"
+                for path, before, after in document_differences(old_document, document)
             )
     order = stack_order(old | around, new, [names.stack(part) for part in _LASTING], left)
     deployed = {stack: old[stack] for stack in new}
@@ -160,9 +171,11 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Changes:
             )
             for stack, each in left.items()
         ),
-        refused=(*_other_owners(aws, documents, started), *refusals(deployed, new)),
+        refused=(*_other_owners(aws, documents, started), *refused_changes(deployed, new)),
         may_import=any(map(creates_lasting, deployed.values(), new.values())),
-        stages={stack: way for stack, was in deployed.items() if (way := stages(was, new[stack]))},
+        stages={
+            stack: way for stack, was in deployed.items() if (way := templates_in_order(was, new[stack]))
+        },
     )
 
 
@@ -172,7 +185,7 @@ def job_of(names: Names, stack: str) -> str | None:
     return stack.removeprefix(prefix) if stack.startswith(prefix) else None
 
 
-def _documents(
+def _deployed_documents(
     aws: DeployedEnvironment, templates: Mapping[str, Template | None]
 ) -> dict[str, tuple[str | None, dict[str, Any]]]:
     """Read the deployed launch documents of all jobs, with their URLs."""
@@ -199,7 +212,7 @@ def _other_owners(
     env = aws.names.environment.name
     for change in changes:
         owner, job, query = change.owner, change.new.job, change.new.query
-        with translate_aws_errors(f"reading the checkpoint of {job}/{query}"):
+        with translate_aws_errors(f"cannot read the checkpoint of {job}/{query}"):
             if Checkpoints(aws.client("s3"), aws.names, job).has_batches(query):
                 continue
         ways = [f"`millrace checkpoint move {owner.job} {owner.query} {job}/{query} --env {env}` first"]
@@ -238,7 +251,7 @@ def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, An
     return url, json.loads((assembly / f"asset.{url.rsplit('/', 1)[1]}").read_text())
 
 
-def _standing(cloudformation: Any, stack: str) -> Template | None:
+def _created_template(cloudformation: Any, stack: str) -> Template | None:
     """Read the template of a stack that was created; CloudFormation also keeps those of failed creations."""
     template = deployed_template(cloudformation, stack)
     if template is None:
@@ -247,7 +260,7 @@ def _standing(cloudformation: Any, stack: str) -> Template | None:
     return None if status in NEVER_MADE else template
 
 
-def _around(
+def _importing_stacks(
     cloudformation: Any, old: Mapping[str, Template | None], new: Mapping[str, Template]
 ) -> dict[str, Template | None]:
     """Read the stacks outside the assembly that import what it removes or changes."""
@@ -255,18 +268,18 @@ def _around(
         stack
         for producer, template in new.items()
         for export in changed_exports(old[producer], template)
-        for stack in importers(cloudformation, export)
+        for stack in importing_stacks(cloudformation, export)
     }
-    return {stack: _standing(cloudformation, stack) for stack in sorted(names - new.keys())}
+    return {stack: _created_template(cloudformation, stack) for stack in sorted(names - new.keys())}
 
 
-def _sources(templates: Mapping[str, Template | None]) -> frozenset[str]:
+def _sources_of_templates(templates: Mapping[str, Template | None]) -> frozenset[str]:
     return frozenset[str]().union(*(stream_names(template) for template in templates.values()))
 
 
 def deployed_document(aws: DeployedEnvironment, stack: str) -> tuple[str | None, dict[str, Any] | None]:
     """Read a job's deployed launch document with its URL; None twice where its stack names none."""
-    with translate_aws_errors(f"reading the launch document of {stack}"):
+    with translate_aws_errors(f"cannot read the launch document of {stack}"):
         url = outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
         if url is None:
             return None, None

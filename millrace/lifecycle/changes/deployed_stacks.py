@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.config.aws.list_pages import list_all
+from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 

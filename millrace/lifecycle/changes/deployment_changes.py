@@ -15,7 +15,7 @@ from millrace.lifecycle.changes.permission_changes import (
     permission_lines,
     widenings,
 )
-from millrace.lifecycle.changes.update_rules import Template, replaced
+from millrace.lifecycle.changes.update_rules import Template, replaced_resources
 
 _STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
 """Types of resources that jobs read, and the property with the name."""
@@ -112,16 +112,18 @@ def job_change(
         why = "is new" if continues is None else f"continues from the checkpoints of {continues}"
         return JobChange(job, "leave", "start", (why,), continues)
     drain = []
-    if of_type(old, "AWS::EMRServerless::Application") != of_type(new, "AWS::EMRServerless::Application"):
+    if resources_of_type(old, "AWS::EMRServerless::Application") != resources_of_type(
+        new, "AWS::EMRServerless::Application"
+    ):
         drain.append("its application changes, which EMR Serverless refuses while it runs")
-    if of_type(old, "AWS::Glue::Connection") != of_type(new, "AWS::Glue::Connection"):
+    if resources_of_type(old, "AWS::Glue::Connection") != resources_of_type(new, "AWS::Glue::Connection"):
         # Rules of the groups that it had may go before the new ones are in use.
         drain.append("its connections to the network change, below a run that has the old ones")
-    drain += [f"stream {name} goes" for name in sorted(_read(document[0]) & sources[0] - sources[1])]
+    drain += [f"stream {name} goes" for name in sorted(_streams_read(document[0]) & sources[0] - sources[1])]
     restart = []
     if document_url[0] != document_url[1]:
         restart.append("its launch document changes")
-    if of_type(old, "AWS::Glue::Job") != of_type(new, "AWS::Glue::Job"):
+    if resources_of_type(old, "AWS::Glue::Job") != resources_of_type(new, "AWS::Glue::Job"):
         restart.append("its job definition changes")
     if drain or restart:
         return JobChange(job, "drain" if drain else "leave", "restart", (*drain, *restart))
@@ -148,7 +150,7 @@ def stream_names(template: Template | None) -> frozenset[str]:
     return frozenset(
         str(resource["Properties"][key])
         for kind, key in _STREAMS.items()
-        for resource in of_type(template or {}, kind).values()
+        for resource in resources_of_type(template or {}, kind).values()
         if key in resource.get("Properties", {})
     )
 
@@ -160,7 +162,7 @@ def stack_change(
     before = (old or {}).get("Resources", {})
     after = new.get("Resources", {})
     lines = []
-    gone = replaced(before, after)
+    gone = replaced_resources(before, after)
     for name in sorted(before.keys() | after.keys()):
         kind = (after.get(name) or before[name])["Type"]
         if kind in POLICIES or kind == "AWS::CDK::Metadata":
@@ -173,7 +175,7 @@ def stack_change(
             shown = name if survives is None else resource_title(name, before[name]).removeprefix(f"{kind} ")
             lines.append(f"- {kind} {shown}{end}")
         else:
-            changed = _changed(before[name], after[name])
+            changed = _changed_properties(before[name], after[name])
             if changed:
                 end = " (is replaced)" if name in gone else ""
                 lines.append(f"~ {kind} {name}: {', '.join(changed)}{end}")
@@ -183,29 +185,32 @@ def stack_change(
     return StackChange(stack, old is None, tuple(lines), tuple(permissions), usual)
 
 
-def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def _changed_properties(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the names of a resource's properties and attributes that differ, such as its removal policy."""
     was, will = (
         {key: value for key, value in each.items() if key not in ("Properties", "Metadata")}
         for each in (old, new)
     )
-    paths = (*differences(was, will), *differences(old.get("Properties", {}), new.get("Properties", {})))
+    paths = (
+        *document_differences(was, will),
+        *document_differences(old.get("Properties", {}), new.get("Properties", {})),
+    )
     return sorted({path.split(".")[0] for path, *_ in paths})
 
 
-def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+def document_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Walk two JSON values and yield path, old and new value of each leaf that differs (``None``: absent)."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted(old.keys() | new.keys()):
-            yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+            yield from document_differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, (left, right) in enumerate(zip(old, new, strict=True)):
-            yield from differences(left, right, f"{path}[{index}]")
+            yield from document_differences(left, right, f"{path}[{index}]")
     elif old != new:
         yield path, old, new
 
 
-def of_type(template: Template, kind: str) -> dict[str, Any]:
+def resources_of_type(template: Template, kind: str) -> dict[str, Any]:
     """Return the resources of a type, by logical id, with their properties alone."""
     return {
         name: {"Type": kind, "Properties": resource.get("Properties", {})}
@@ -214,7 +219,7 @@ def of_type(template: Template, kind: str) -> dict[str, Any]:
     }
 
 
-def _read(document: Mapping[str, Any]) -> frozenset[str]:
+def _streams_read(document: Mapping[str, Any]) -> frozenset[str]:
     sources = (
         route["source"] for query in document["settings"]["queries"] for route in query.get("routes", ())
     )

@@ -33,7 +33,8 @@ def permission_lines(template: Template) -> Iterator[str]:
         whose = f"{kind} {name}: "
         if kind == "AWS::IAM::Role":
             yield from (
-                f"{whose}managed policy {_shown(arn)}" for arn in properties.get("ManagedPolicyArns", ())
+                f"{whose}managed policy {_shown_value(arn)}"
+                for arn in properties.get("ManagedPolicyArns", ())
             )
             yield f"{whose}{_boundary(properties)}"
         for key, value in properties.items():
@@ -42,16 +43,17 @@ def permission_lines(template: Template) -> Iterator[str]:
         holders = [whose]
         if kind in POLICIES and (roles := properties.get("Roles")):
             principals = (
-                _shown(role) if isinstance(role, str) else role.get("Ref") or _shown(role) for role in roles
+                _shown_value(role) if isinstance(role, str) else role.get("Ref") or _shown_value(role)
+                for role in roles
             )
             holders = [f"AWS::IAM::Role {role}: " for role in principals]
         for statement in _statements(properties):
-            yield from (f"{holder}{line}" for line in _lines(statement) for holder in holders)
+            yield from (f"{holder}{line}" for line in _lines_of_statement(statement) for holder in holders)
 
 
 def _boundary(properties: Mapping[str, Any]) -> str:
     limit = properties.get("PermissionsBoundary")
-    return "no permissions boundary" if limit is None else f"permissions boundary {_shown(limit)}"
+    return "no permissions boundary" if limit is None else f"permissions boundary {_shown_value(limit)}"
 
 
 _BEFORE_A_JOB = ("job", "jobs", "Millrace", "_erasures")
@@ -123,7 +125,7 @@ class DeployedRights:
     def _kinds_of(self, stack: str, line: str) -> set[str]:
         """Return the kinds of a line, one for each action."""
         if line.partition(": ")[2].partition("permissions boundary")[0] in ("", "no "):
-            return {_permission(line)}  # whichever role has it
+            return {_without_resource_name(line)}  # whichever role has it
         own = self._own_names(stack)
         head, allows, rest = line.partition(": Allow ")
         actions, on, target = re.split(r"( on | to |$)", rest, maxsplit=1)
@@ -173,18 +175,18 @@ def widenings(changes: Iterable[str], usual: frozenset[str] = frozenset()) -> li
         Lines that do not, see :class:`DeployedRights`.
     """
     lines = list(changes)
-    return [line for line in lines if line not in usual and _widens(line, lines)]
+    return [line for line in lines if line not in usual and _widens_permission(line, lines)]
 
 
-def _widens(line: str, changes: Collection[str]) -> bool:
+def _widens_permission(line: str, changes: Collection[str]) -> bool:
     whose, _, permission = line[2:].rpartition(": permissions boundary ")
     if line[0] == "+" and whose and permission:
         # Of a new role, whatever the limit is; of one without, it takes permissions away.
         return f"- {whose}: no permissions boundary" not in changes
-    return (line[0] == "-") == (_permission(line[2:]).startswith(_LIMITS))
+    return (line[0] == "-") == (_without_resource_name(line[2:]).startswith(_LIMITS))
 
 
-def _permission(line: str) -> str:
+def _without_resource_name(line: str) -> str:
     """Return a permission's line without the name of its resource."""
     return line.split(": ", 1)[1] if line.startswith("AWS::") else line
 
@@ -194,7 +196,7 @@ def _statements(value: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if key == "Statement":
-                yield from _listed(inner)
+                yield from _as_list(inner)
             else:
                 yield from _statements(inner)
     elif isinstance(value, list):
@@ -202,30 +204,37 @@ def _statements(value: Any) -> Iterator[Mapping[str, Any]]:
             yield from _statements(inner)
 
 
-def _lines(statement: Mapping[str, Any]) -> Iterator[str]:
+def _lines_of_statement(statement: Mapping[str, Any]) -> Iterator[str]:
     """Yield what one statement says of each of its resources."""
-    lines = [statement["Effect"], *_named(statement, "Action"), *_named(statement, "NotAction")]
-    to = [*_named(statement, "Principal", "to"), *_named(statement, "NotPrincipal", "to")]
+    lines = [
+        statement["Effect"],
+        *_values_of_element(statement, "Action"),
+        *_values_of_element(statement, "NotAction"),
+    ]
+    to = [
+        *_values_of_element(statement, "Principal", "to"),
+        *_values_of_element(statement, "NotPrincipal", "to"),
+    ]
     if condition := statement.get("Condition"):
-        to.append(f"when {_shown(condition)}")
-    for target in [*_listed(statement.get("Resource", [])), *_listed(statement.get("NotResource", []))]:
+        to.append(f"when {_shown_value(condition)}")
+    for target in [*_as_list(statement.get("Resource", [])), *_as_list(statement.get("NotResource", []))]:
         without = "all but " if "NotResource" in statement else ""
-        yield " ".join([*lines, f"on {without}{_shown(target)}", *to])
+        yield " ".join([*lines, f"on {without}{_shown_value(target)}", *to])
     if "Resource" not in statement and "NotResource" not in statement:
         yield " ".join([*lines, *to])
 
 
-def _named(statement: Mapping[str, Any], key: str, word: str = "") -> list[str]:
+def _values_of_element(statement: Mapping[str, Any], key: str, word: str = "") -> list[str]:
     """Return the values of a statement's element in one text, none without it."""
     if key not in statement:
         return []
-    values = ", ".join(map(_shown, _listed(statement[key])))
+    values = ", ".join(map(_shown_value, _as_list(statement[key])))
     return [" ".join(filter(None, (word, "all but" if key.startswith("Not") else "", values)))]
 
 
-def _shown(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]

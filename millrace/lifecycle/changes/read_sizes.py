@@ -10,8 +10,8 @@ from typing import Any
 from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.aws.names import Names
 from millrace.lifecycle.changes.deployed_stacks import deployed_template
-from millrace.lifecycle.changes.deployment_changes import of_type
-from millrace.lifecycle.changes.update_rules import Template, at
+from millrace.lifecycle.changes.deployment_changes import resources_of_type
+from millrace.lifecycle.changes.update_rules import Template, value_at
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
 
@@ -29,26 +29,28 @@ def read_sizes(aws: DeployedEnvironment) -> DeployedSizes:
     """
     cloudformation, names = aws.client("cloudformation"), aws.names
     jobs = names.environment.jobs
-    with translate_aws_errors("reading the deployed sizes"):
+    with translate_aws_errors("cannot read the deployed sizes"):
         kafka, network, streams, *own = (
             deployed_template(cloudformation, names.stack(part))
             for part in ("kafka", "network", "streams", *(f"job-{job}" for job in jobs))
         )
-    found = sizes(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
-    each = _by(of_type(streams or {}, "AWS::Kinesis::Stream"), "Name")
+    found = find_sizes(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
+    each = _by_property(resources_of_type(streams or {}, "AWS::Kinesis::Stream"), "Name")
     modes = {name: each.get(names.stream(name)) for name in names.environment.streams}
     return replace(
         found,
-        modes={name: _MODES[at(it, "StreamModeDetails/StreamMode")] for name, it in modes.items() if it},
+        modes={
+            name: _MODES[value_at(it, "StreamModeDetails/StreamMode")] for name, it in modes.items() if it
+        },
     )
 
 
-def sizes(
+def find_sizes(
     names: Names, kafka: Template, network: Template, jobs: Mapping[str, Template | None]
 ) -> DeployedSizes:
     """Find sizes in the templates of an environment's clusters, of its network and of its jobs."""
-    clusters = _by(of_type(kafka, "AWS::MSK::Cluster"), "ClusterName")
-    topics = _by(of_type(kafka, "AWS::MSK::Topic"), "TopicName")
+    clusters = _by_property(resources_of_type(kafka, "AWS::MSK::Cluster"), "ClusterName")
+    topics = _by_property(resources_of_type(kafka, "AWS::MSK::Topic"), "TopicName")
     own = {name: topics.get(names.stream(name)) for name in names.environment.streams}
     partitions = {name: int(topic["PartitionCount"]) for name, topic in own.items() if topic is not None}
     result = {}
@@ -62,19 +64,21 @@ def sizes(
             ]
             result[name] = DeployedCluster(
                 brokers=int(cluster["NumberOfBrokerNodes"]),
-                broker_type=at(cluster, "BrokerNodeGroupInfo/InstanceType"),
-                storage_gib=at(cluster, "BrokerNodeGroupInfo/StorageInfo/EBSStorageInfo/VolumeSize"),
+                broker_type=value_at(cluster, "BrokerNodeGroupInfo/InstanceType"),
+                storage_gib=value_at(cluster, "BrokerNodeGroupInfo/StorageInfo/EBSStorageInfo/VolumeSize"),
                 replication=max(copies, default=None),
             )
-    subnets = len(of_type(network, "AWS::EC2::Subnet"))
+    subnets = len(resources_of_type(network, "AWS::EC2::Subnet"))
     # A public subnet in each zone holds its gateway.
-    zones = subnets // 2 if of_type(network, "AWS::EC2::NatGateway") else subnets
+    zones = subnets // 2 if resources_of_type(network, "AWS::EC2::NatGateway") else subnets
     # Only a job in a VPC has a security group.
-    inside = {job: bool(of_type(each, "AWS::EC2::SecurityGroup")) for job, each in jobs.items() if each}
+    inside = {
+        job: bool(resources_of_type(each, "AWS::EC2::SecurityGroup")) for job, each in jobs.items() if each
+    }
     # A state of the machines of jobs with bounded runs alone.
     in_turns = {job: _NOT_DUE in json.dumps(each) for job, each in jobs.items() if each}
     return DeployedSizes(result, partitions, zones or None, inside, in_turns)
 
 
-def _by(resources: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _by_property(resources: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {each["Properties"].get(key): each["Properties"] for each in resources.values()}

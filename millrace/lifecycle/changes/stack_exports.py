@@ -1,7 +1,7 @@
 """Exports that a deployment removes or changes while a deployed stack imports them, and a possible order.
 
 CloudFormation refuses both, and CDK deploys producers first. Pure functions over templates, except for
-:func:`importers`, which calls AWS.
+:func:`importing_stacks`, which calls AWS.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.lifecycle.account.deployed import ignore_missing
-from millrace.lifecycle.changes.update_rules import Template, intrinsic_arguments, references, replaced
+from millrace.lifecycle.account.deployed_outputs import ignore_missing
+from millrace.lifecycle.changes.update_rules import (
+    Template,
+    intrinsic_arguments,
+    references,
+    replaced_resources,
+)
 
 
 @dataclass(frozen=True)
@@ -51,16 +56,16 @@ def stack_order(
         Stacks that this deployment removes.
     """
     standing = {stack: template for stack, template in deployed.items() if template is not None}
-    exported = {name for template in standing.values() for name in exports(template)}
+    exported = {name for template in standing.values() for name in export_values(template)}
     gone = {name for stack in new for name in changed_exports(standing.get(stack), new[stack])}
     ways = {"first": set[str](), "destroy": set[str](), "remove": set[str](), "keep": set[str]()}
     for stack, template in standing.items():
-        if not imports(template) & gone:
+        if not imported_names(template) & gone:
             continue
         will = new.get(stack)
         if stack in removed:
             ways["remove"].add(stack)
-        elif will is not None and not imports(will) & gone and imports(will) <= exported:
+        elif will is not None and not imported_names(will) & gone and imported_names(will) <= exported:
             ways["first"].add(stack)
         else:
             ways["keep" if stack in lasting else "destroy"].add(stack)
@@ -74,14 +79,14 @@ def stack_order(
                 for stack in sorted(ways["keep"])
             ),
             *(
-                f"{stack} depends on what this change removes or replaces; run `{_destroy(stack, new)}` first, then deploy"
+                f"{stack} depends on what this change removes or replaces; run `{_destroy_command(stack, new)}` first, then deploy"
                 for stack in sorted(ways["destroy"])
             ),
         ),
     )
 
 
-def _destroy(stack: str, new: Mapping[str, Template]) -> str:
+def _destroy_command(stack: str, new: Mapping[str, Template]) -> str:
     # CDK finds only the stacks that the app still has.
     return f"{'cdk destroy' if stack in new else 'aws cloudformation delete-stack --stack-name'} {stack}"
 
@@ -90,16 +95,16 @@ def changed_exports(old: Template | None, new: Template) -> frozenset[str]:
     """Return the names of a stack's exports that an update removes or gives another value."""
     if old is None:
         return frozenset()
-    moved = replaced(old.get("Resources", {}), new.get("Resources", {})).keys()
-    after = exports(new)
+    moved = replaced_resources(old.get("Resources", {}), new.get("Resources", {})).keys()
+    after = export_values(new)
     return frozenset(
         name
-        for name, value in exports(old).items()
+        for name, value in export_values(old).items()
         if name not in after or after[name] != value or moved & set(references(value))
     )
 
 
-def exports(template: Template) -> dict[str, Any]:
+def export_values(template: Template) -> dict[str, Any]:
     """Return the values of a template's exports, by name."""
     return {
         output["Export"]["Name"]: output["Value"]
@@ -108,14 +113,14 @@ def exports(template: Template) -> dict[str, Any]:
     }
 
 
-def imports(template: Template) -> frozenset[str]:
+def imported_names(template: Template) -> frozenset[str]:
     """Return the names of the exports that a template imports."""
     return frozenset(
         name for name in intrinsic_arguments(template, "Fn::ImportValue") if isinstance(name, str)
     )
 
 
-def importers(cloudformation: Any, export: str) -> tuple[str, ...]:
+def importing_stacks(cloudformation: Any, export: str) -> tuple[str, ...]:
     """Ask CloudFormation which stacks import an export.
 
     Raises

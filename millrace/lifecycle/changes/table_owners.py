@@ -48,7 +48,7 @@ def owner_changes(deployed: Mapping[str, Document], new: Mapping[str, Document])
     deployed, new
         Launch documents by job.
     """
-    before, after = _owners(deployed), _owners(new)
+    before, after = _writers_by_output(deployed), _writers_by_output(new)
     for key, writers in after.items():
         owners = before.get(key, {})
         left = [owner for checkpoints, owner in owners.items() if checkpoints not in writers]
@@ -59,18 +59,18 @@ def owner_changes(deployed: Mapping[str, Document], new: Mapping[str, Document])
 
 def outputs_and_checkpoints(document: Document) -> tuple[tuple[str, ...], str]:
     """Return the names of what a job writes, such as its tables, and the place of its checkpoints."""
-    return tuple(dict.fromkeys(key[0] for key, _ in _written("", document))), checkpoints_of(document)
+    return tuple(dict.fromkeys(key[0] for key, _ in _outputs_of_job("", document))), checkpoints_of(document)
 
 
-def _owners(documents: Mapping[str, Document]) -> dict[tuple[str, str], dict[str, Writer]]:
+def _writers_by_output(documents: Mapping[str, Document]) -> dict[tuple[str, str], dict[str, Writer]]:
     owners: dict[tuple[str, str], dict[str, Writer]] = {}
     for job, document in documents.items():
-        for key, writer in _written(job, document):
+        for key, writer in _outputs_of_job(job, document):
             owners.setdefault(key, {})[writer.checkpoints] = writer
     return owners
 
 
-def _written(job: str, document: Document) -> Iterator[tuple[tuple[str, str], Writer]]:
+def _outputs_of_job(job: str, document: Document) -> Iterator[tuple[tuple[str, str], Writer]]:
     """Yield output and source of all that a job's queries write, with the writer."""
     for query in document["settings"]["queries"]:
         writer = Writer(job, str(query.get("name")), checkpoints_of(document))

@@ -59,7 +59,7 @@ def created_only(kind: str) -> list[str]:
     return list(resource_types().get(kind, {}).get("create_only", ()))
 
 
-def at(properties: Any, path: str) -> Any:
+def value_at(properties: Any, path: str) -> Any:
     """Return the value at a path of a resource's properties; None without one."""
     for key in path.split("/"):
         properties = properties.get(key) if isinstance(properties, Mapping) else None
@@ -71,11 +71,11 @@ def fixed_names(resource: Mapping[str, Any]) -> tuple[str, ...]:
     if resource["Type"] in _MANY_OF_A_NAME:
         return ()
     paths = resource_types().get(resource["Type"], {}).get("names", ())
-    values = (at(resource.get("Properties", {}), path) for path in paths)
+    values = (value_at(resource.get("Properties", {}), path) for path in paths)
     return tuple(value for value in values if isinstance(value, str))
 
 
-def refusals(old: Mapping[str, Template | None], new: Mapping[str, Template]) -> Iterator[str]:
+def refused_changes(old: Mapping[str, Template | None], new: Mapping[str, Template]) -> Iterator[str]:
     """Yield a line for each change that AWS refuses, with what to do instead.
 
     Parameters
@@ -85,14 +85,14 @@ def refusals(old: Mapping[str, Template | None], new: Mapping[str, Template]) ->
     """
     for stack, template in sorted(new.items()):
         before, after = _resources(old.get(stack)), _resources(template)
-        gone = replaced(before, after)
+        gone = replaced_resources(before, after)
         for logical in sorted(before.keys() & after.keys()):
-            lines = _refused(before[logical], after[logical], gone.get(logical, []))
+            lines = _refused_properties(before[logical], after[logical], gone.get(logical, []))
             yield from (f"{stack}: {_title(logical, before[logical])}: {line}" for line in lines)
         yield from _names_in_use(stack, before, after)
 
 
-def replaced(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[str]]:
+def replaced_resources(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the resources that an update replaces, and the properties why: a subnet is replaced with its VPC.
 
     Parameters
@@ -109,9 +109,9 @@ def replaced(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, l
                 paths := [
                     path
                     for path in created_only(before[logical]["Type"])
-                    if at(before[logical].get("Properties"), path)
-                    != at(after[logical].get("Properties"), path)
-                    or names.keys() & set(references(at(after[logical].get("Properties"), path)))
+                    if value_at(before[logical].get("Properties"), path)
+                    != value_at(after[logical].get("Properties"), path)
+                    or names.keys() & set(references(value_at(after[logical].get("Properties"), path)))
                 ]
             )
         }
@@ -120,7 +120,7 @@ def replaced(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, l
         names |= more
 
 
-def _refused(was: Mapping[str, Any], will: Mapping[str, Any], changed: list[str]) -> Iterator[str]:
+def _refused_properties(was: Mapping[str, Any], will: Mapping[str, Any], changed: list[str]) -> Iterator[str]:
     kind, before, after = was["Type"], was.get("Properties", {}), will.get("Properties", {})
     if kind != will["Type"]:
         yield f"CloudFormation cannot change its type to {will['Type']}; give the new one another name in the file"
@@ -133,7 +133,7 @@ def _refused(was: Mapping[str, Any], will: Mapping[str, Any], changed: list[str]
     if kind == "AWS::MSK::Cluster":
         yield from _refused_of_cluster(before, after)
     elif kind == "AWS::MSK::Topic":
-        yield from _less(before, after, "PartitionCount", "partitions: a topic never loses one")
+        yield from _refused_decrease(before, after, "PartitionCount", "partitions: a topic never loses one")
     elif kind == "AWS::Kinesis::Stream":
         path = shard_counts(before, after)
         if len(path) > CHANGES_A_DAY:
@@ -144,12 +144,14 @@ def _refused(was: Mapping[str, Any], will: Mapping[str, Any], changed: list[str]
 
 
 def _refused_of_cluster(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    kinds = [str(at(each, "BrokerNodeGroupInfo/InstanceType")).split(".")[0] for each in (before, after)]
+    kinds = [
+        str(value_at(each, "BrokerNodeGroupInfo/InstanceType")).split(".")[0] for each in (before, after)
+    ]
     if kinds[0] != kinds[1]:
         yield f"MSK changes no {kinds[0]} broker into {kinds[1]}; {_WAYS['AWS::MSK::Cluster']}"
         return
     volume = "BrokerNodeGroupInfo/StorageInfo/EBSStorageInfo/VolumeSize"
-    was, will = at(before, volume), at(after, volume)
+    was, will = value_at(before, volume), value_at(after, volume)
     if isinstance(was, int) and isinstance(will, int):
         if will < was:
             yield f"{will} GiB of storage on a broker: a volume never shrinks; pin `storage: {was}GiB`"
@@ -158,7 +160,7 @@ def _refused_of_cluster(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
                 f"{will} GiB of storage on a broker: it grows by {SMALLEST_GROWTH_GIB} GiB at least; pin "
                 f"`storage: {was}GiB` or `storage: {was + SMALLEST_GROWTH_GIB}GiB`"
             )
-    yield from _less(
+    yield from _refused_decrease(
         before,
         after,
         "NumberOfBrokerNodes",
@@ -168,15 +170,17 @@ def _refused_of_cluster(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
     versions = [str(each.get("KafkaVersion")) for each in (before, after)]
     if [version.endswith(".kraft") for version in versions] in ([True, False], [False, True]):
         yield f"Kafka {versions[0]} to {versions[1]}: MSK does not move a cluster between ZooKeeper and KRaft"
-    elif _version(versions[1]) < _version(versions[0]):
+    elif _version_numbers(versions[1]) < _version_numbers(versions[0]):
         yield f"Kafka {versions[0]} to {versions[1]}: MSK never goes back to an earlier version"
 
 
-def _version(name: str) -> tuple[int, ...]:
+def _version_numbers(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.split(".")[:2] if part.isdigit())
 
 
-def _less(before: Mapping[str, Any], after: Mapping[str, Any], key: str, why: str) -> Iterator[str]:
+def _refused_decrease(
+    before: Mapping[str, Any], after: Mapping[str, Any], key: str, why: str
+) -> Iterator[str]:
     was, will = before.get(key), after.get(key)
     if isinstance(was, int) and isinstance(will, int) and will < was:
         yield f"{was} to {will} {why}"
@@ -222,7 +226,7 @@ def shard_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[in
     return [*shard_steps(count, goal)] if isinstance(count, int) and isinstance(goal, int) else []
 
 
-def stages(old: Template | None, new: Template) -> list[tuple[str, Template]]:
+def templates_in_order(old: Template | None, new: Template) -> list[tuple[str, Template]]:
     """Return the templates to deploy one after the other, each with what it changes; empty where one update does it.
 
     The last one is the new template.
@@ -272,7 +276,7 @@ def _steps_of_resource(
     requests = [
         (title, paths)
         for title, paths in _CLUSTER_REQUESTS
-        if any(at(before, path) != at(after, path) for path in paths)
+        if any(value_at(before, path) != value_at(after, path) for path in paths)
         # A new revision of the configuration reaches the cluster by a reference that stays the same.
         or (title == "configuration" and configurations)
     ]
@@ -282,7 +286,7 @@ def _steps_of_resource(
         later = requests[number + 1 :]
         for _, paths in later:
             for path in paths:
-                properties = _with(properties, path, at(before, path))
+                properties = _with_value_at(properties, path, value_at(before, path))
         configuration_steps = configurations if any(each == "configuration" for each, _ in later) else {}
         name = (fixed_names(will) or (logical,))[0]
         result.append(
@@ -312,11 +316,11 @@ def intrinsic_arguments(value: Any, function: str) -> Iterator[Any]:
             yield from intrinsic_arguments(inner, function)
 
 
-def _with(properties: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+def _with_value_at(properties: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     """Return properties with another value at a path; None removes it."""
     first, _, rest = path.partition("/")
     if rest:
-        return {**properties, first: _with(properties.get(first, {}), rest, value)}
+        return {**properties, first: _with_value_at(properties.get(first, {}), rest, value)}
     if value is None:
         return {key: each for key, each in properties.items() if key != first}
     return {**properties, first: value}

@@ -20,9 +20,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
 
 FOLDER = "_millrace"
 LIVE_SECONDS = 30.0
@@ -99,16 +99,16 @@ class Checkpoints:
 
         Invalid bytes become U+FFFD, so that its readers refuse it.
         """
-        text = self._bytes(self._side_file(query, "manifest")) if self.has_batches(query) else None
+        text = self._read_bytes(self._side_file(query, "manifest")) if self.has_batches(query) else None
         return None if text is None else text.decode(errors="replace")
 
     def has_batches(self, query: str) -> bool:
         """Check that a batch of a query was ever planned."""
-        return self._last(query, _LAST) is not None
+        return self._last_batch(query, _LAST) is not None
 
     def read_contents(self, query: str) -> CheckpointContents:
         """Read the content of a query's checkpoint."""
-        planned, committed = (self._last(query, folder) for folder in (_LAST, "commits"))
+        planned, committed = (self._last_batch(query, folder) for folder in (_LAST, "commits"))
         at: datetime | None = None
         positions: tuple[Any, ...] = ()
         damaged: list[str] = []
@@ -117,12 +117,12 @@ class Checkpoints:
                 "LastModified"
             ]
             log = f"{self.prefix}/{query}/{_LAST}/{committed}"
-            positions = self._parsed(log, _positions, damaged) or ()
-        manifest = self._parsed(self._side_file(query, "manifest"), _manifest, damaged)
+            positions = self._read_parsed(log, _positions_in_log, damaged) or ()
+        manifest = self._read_parsed(self._side_file(query, "manifest"), _manifest, damaged)
         start = None
         if planned is None:
-            start = self._parsed(
-                self._side_file(query, "start"), lambda text: str(_object(text)["start"]), damaged
+            start = self._read_parsed(
+                self._side_file(query, "start"), lambda text: str(_json_object(text)["start"]), damaged
             )
         return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
 
@@ -136,9 +136,9 @@ class Checkpoints:
         """
         return self.check_whole(query).positions or None
 
-    def _parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
+    def _read_parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
         """Read an object; return None where there is none, or where it is damaged, which is noted."""
-        text = self._bytes(key)
+        text = self._read_bytes(key)
         try:
             return None if text is None else parse(text.decode())
         except (KeyError, ValueError) as error:
@@ -147,7 +147,7 @@ class Checkpoints:
 
     def holder(self) -> str | None:
         """Return the current writer of these checkpoints; None without one."""
-        lease = self._look()
+        lease = self._read_lease()
         if lease is None or lease[1].get("released") or lease[2] > LIVE_SECONDS + 1:
             return None
         return f"run {lease[1].get('run', '?')} on {lease[1].get('host', '?')}"
@@ -161,7 +161,7 @@ class Checkpoints:
         CheckpointError
             A run holds it.
         """
-        lease = self._look()
+        lease = self._read_lease()
         holder = self.holder()
         if holder is not None:
             raise CheckpointError(
@@ -179,12 +179,12 @@ class Checkpoints:
             "renewals": 0,
             "released": False,
         }
-        self._put({"IfNoneMatch": "*"} if lease is None else {"IfMatch": lease[0]})
+        self._put_lease({"IfNoneMatch": "*"} if lease is None else {"IfMatch": lease[0]})
         try:
             yield
         finally:
             self._lease["released"] = True
-            self._put({"IfMatch": self._etag})
+            self._put_lease({"IfMatch": self._etag})
 
     def archive(self, query: str, *, start: str | None, moment: datetime) -> str:
         """Archive a query's checkpoint below ``_millrace/old``, so that it starts from the beginning.
@@ -202,14 +202,14 @@ class Checkpoints:
             URL of the archive.
         """
         folder = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-        self._copy(f"{self.prefix}/{query}", folder)
+        self._copy_folder(f"{self.prefix}/{query}", folder)
         self._copy_if_there(self._side_file(query, "manifest"), f"{folder}/manifest.json")
         # The note exists before the checkpoint is deleted, and is read only after that.
         if start is None:
             self.s3.delete_object(Bucket=self.bucket, Key=self._side_file(query, "start"))
         else:
             self._write(self._side_file(query, "start"), json.dumps({"version": 1, "start": start}))
-        self._delete(query)
+        self._delete_checkpoint(query)
         return f"s3://{self.bucket}/{folder}"
 
     def copy(self, query: str, to: Checkpoints, name: str, *, same_sink: bool) -> None:
@@ -237,8 +237,8 @@ class Checkpoints:
                 "another name"
             )
         self.check_whole(query)
-        to._delete(name)  # left by an interrupted copy
-        self._copy(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
+        to._delete_checkpoint(name)  # left by an interrupted copy
+        self._copy_folder(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
         if text := self.read_contents(query).manifest:
             manifest = {**text, "query": name}
             if not same_sink:
@@ -266,7 +266,7 @@ class Checkpoints:
     def _side_file(self, query: str, kind: str) -> str:
         return f"{self.prefix}/{FOLDER}/{query}.{kind}.json"
 
-    def _bytes(self, key: str) -> bytes | None:
+    def _read_bytes(self, key: str) -> bytes | None:
         with ignore_missing(*MISSING_OBJECT):
             return bytes(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
         return None
@@ -280,13 +280,13 @@ class Checkpoints:
             (each["Key"] for each in objects), key=lambda key: (key.startswith(f"{prefix}/{_LAST}/"), key)
         )
 
-    def _last(self, query: str, log: str) -> int | None:
+    def _last_batch(self, query: str, log: str) -> int | None:
         names = (key.rpartition("/")[2] for key in self._keys(f"{self.prefix}/{query}/{log}"))
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
-    def _copy(self, source: str, target: str) -> None:
+    def _copy_folder(self, source: str, target: str) -> None:
         for key in self._keys(source):
-            self._renew()
+            self._renew_lease()
             self._copy_object(key, f"{target}/{key.removeprefix(f'{source}/')}")
 
     def _copy_object(self, key: str, target: str) -> None:
@@ -297,32 +297,32 @@ class Checkpoints:
         with ignore_missing(*MISSING_OBJECT):
             self._copy_object(key, target)
 
-    def _delete(self, query: str) -> None:
+    def _delete_checkpoint(self, query: str) -> None:
         """Delete a checkpoint, its identity first: no job continues from one that is deleted in part."""
         first = f"{self.prefix}/{query}/metadata"
         keys = self._keys(f"{self.prefix}/{query}")
         for key in sorted(keys, key=lambda key: key != first):
-            self._renew()
+            self._renew_lease()
             self.s3.delete_object(Bucket=self.bucket, Key=key)
         self.s3.delete_object(Bucket=self.bucket, Key=self._side_file(query, "manifest"))
 
     # ---- the lease ----
 
-    def _look(self) -> tuple[str, dict[str, Any], float] | None:
+    def _read_lease(self) -> tuple[str, dict[str, Any], float] | None:
         with ignore_missing(*MISSING_OBJECT):
             response = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
             server_time = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
             age = (server_time - response["LastModified"]).total_seconds()
-            return str(response["ETag"]), _lease(response["Body"].read()), age
+            return str(response["ETag"]), _lease_record(response["Body"].read()), age
         return None
 
-    def _renew(self) -> None:
+    def _renew_lease(self) -> None:
         """Renew the lease during a long copy; do nothing without one, as for the copy's target in the same job."""
         if self._lease and time.monotonic() > self._renewed + _RENEW_SECONDS:
             self._lease["renewals"] += 1
-            self._put({"IfMatch": self._etag})
+            self._put_lease({"IfMatch": self._etag})
 
-    def _put(self, condition: Mapping[str, str]) -> None:
+    def _put_lease(self, condition: Mapping[str, str]) -> None:
         begun = time.monotonic()
         try:
             done = self.s3.put_object(
@@ -341,15 +341,15 @@ class Checkpoints:
         self._etag, self._renewed = str(done["ETag"]), begun
 
 
-def _positions(log: str) -> tuple[Any, ...]:
+def _positions_in_log(log: str) -> tuple[Any, ...]:
     """Return the positions in an entry of Spark's offset log: a version, a line of metadata, a line for each source."""
     lines = log.splitlines()
     if len(lines) < 3:
-        raise ValueError(f"it is incomplete: it ends after {len(lines)} lines")
+        raise ValueError(f"the entry of the offset log is incomplete: it ends after {len(lines)} lines")
     return tuple(None if line == "-" else json.loads(line) for line in lines[2:])
 
 
-def _object(text: str) -> dict[str, Any]:
+def _json_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
         raise ValueError("not an object")
@@ -362,18 +362,21 @@ _LEG = {"connector", "of", "topics"}
 
 def _manifest(text: str) -> dict[str, Any]:
     """Read a manifest that has all the fields that commands show."""
-    manifest = _object(text)
+    manifest = _json_object(text)
     if lacking := sorted(_MANIFEST - manifest.keys()):
-        raise ValueError(f"it is not a manifest: it lacks {', '.join(lacking)}")
+        raise ValueError(f"it is not a checkpoint's manifest: it lacks {', '.join(lacking)}")
     legs = manifest["legs"]
     if not isinstance(legs, list) or not all(isinstance(leg, dict) and leg.keys() >= _LEG for leg in legs):
-        raise ValueError(f"it is not a manifest: an entry of its legs lacks one of {', '.join(sorted(_LEG))}")
+        raise ValueError(
+            "it is not a checkpoint's manifest: an entry of `legs` (the query's sources) lacks one of "
+            f"{', '.join(sorted(_LEG))}"
+        )
     return manifest
 
 
-def _lease(body: bytes) -> dict[str, Any]:
+def _lease_record(body: bytes) -> dict[str, Any]:
     """Read a lease's record; an empty one where it is damaged, whose age counts anyway (as in ``etl/job/lease.py``)."""
     try:
-        return _object(body.decode(errors="replace"))
+        return _json_object(body.decode(errors="replace"))
     except ValueError:
         return {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from millrace.config.aws.pages import list_all
+from millrace.config.aws.list_pages import list_all
 from millrace.lifecycle.jobs import logs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import TransientError, translate_aws_errors
@@ -65,10 +65,12 @@ def read_health(aws: DeployedEnvironment, job: str, since: float) -> Health:
     queries = aws.names.environment.jobs[job].queries
     begin = datetime.fromtimestamp(math.ceil(since / _PERIOD_SECONDS) * _PERIOD_SECONDS, UTC)
     recent = max(begin, datetime.now(UTC) - _AGE_PERIOD)
-    triggers = _values(aws, job, "Triggers", "Sum", begin)
-    ages = [values[0] for values in _values(aws, job, "RecordAge", "Maximum", recent).values() if values]
+    triggers = _metric_values(aws, job, "Triggers", "Sum", begin)
+    ages = [
+        values[0] for values in _metric_values(aws, job, "RecordAge", "Maximum", recent).values() if values
+    ]
     # A repeated batch has no age of its own: its records were committed before.
-    behind = _values(aws, job, "BacklogSeconds", "Maximum", recent).values()
+    behind = _metric_values(aws, job, "BacklogSeconds", "Maximum", recent).values()
     ages += [values[0] for values in behind if values and values[0] > 0]
     for query in queries.values():
         for name in query.streams:
@@ -82,7 +84,7 @@ def read_health(aws: DeployedEnvironment, job: str, since: float) -> Health:
             waiting = tuple(queries)
     return Health(
         waiting,
-        tuple(_failures(aws, job, since)),
+        tuple(_failures_since(aws, job, since)),
         max(ages) if ages else None,
     )
 
@@ -145,12 +147,13 @@ def wait_until_healthy(
             said = news
         if time.monotonic() > deadline:
             raise UnhealthyError(
-                f"{news}, {patience_seconds:.0f} s after the start; see its log group /{aws.names.prefix}/jobs/{job}"
+                f"{news}, {patience_seconds:.0f} s after the start; the log group "
+                f"/{aws.names.prefix}/jobs/{job} may tell why"
             )
         time.sleep(poll_seconds)
 
 
-def _values(
+def _metric_values(
     aws: DeployedEnvironment, job: str, metric: str, statistic: str, begin: datetime
 ) -> Mapping[str, list[float]]:
     """Return one value a minute of a metric of Millrace, newest first, by query."""
@@ -175,7 +178,7 @@ def _values(
         for number, query in enumerate(queries)
     ]
     values: dict[str, list[float]] = {query: [] for query in queries}
-    with translate_aws_errors(f"reading the metric {metric} of {job}"):
+    with translate_aws_errors(f"cannot read the metric {metric} of {job}"):
         for result in list_all(
             aws.client("cloudwatch"),
             "get_metric_data",
@@ -190,7 +193,7 @@ def _values(
     return values
 
 
-def _failures(aws: DeployedEnvironment, job: str, since: float) -> Iterator[str]:
+def _failures_since(aws: DeployedEnvironment, job: str, since: float) -> Iterator[str]:
     """Yield the errors in the job's log lines: the metric counts them, the line has the reason."""
     for failure in logs.failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS):
         if failure.kind in ("failed", "refused"):
@@ -204,7 +207,7 @@ def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
     if metrics is None:
         return
     now = datetime.now(UTC)
-    with translate_aws_errors(f"reading the age of records on {source}"):
+    with translate_aws_errors(f"cannot read the age of records on {source}"):
         points = aws.client("cloudwatch").get_metric_statistics(
             Namespace=metrics.namespace,
             MetricName=metrics.age,

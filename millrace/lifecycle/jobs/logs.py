@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from millrace.config.aws.pages import list_all
+from millrace.config.aws.list_pages import list_all
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
 
@@ -87,7 +87,7 @@ class Failure:
     place: str = ""
 
 
-def groups(aws: DeployedEnvironment, job: str) -> list[str]:
+def log_groups(aws: DeployedEnvironment, job: str) -> list[str]:
     """Return the log groups of a job.
 
     Glue writes below the job's group, or appends the name of the job's security configuration, which ends with a digest
@@ -95,14 +95,14 @@ def groups(aws: DeployedEnvironment, job: str) -> list[str]:
     """
     prefix = f"/{aws.names.prefix}/jobs/{job}"
     own = re.compile(rf"{re.escape(prefix)}(-{re.escape(aws.names.job(job))}-[0-9a-f]{{8}})?(/.*)?")
-    with translate_aws_errors(f"looking for the log groups of {job}"):
+    with translate_aws_errors(f"cannot list the log groups of {job}"):
         asked = list_all(aws.client("logs"), "describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
         names = [str(group["logGroupName"]) for group in asked]
     # Groups of a job whose name has this one as a prefix do not count.
     return [group for group in names if own.fullmatch(group)]
 
 
-def newest(aws: DeployedEnvironment, job: str, since: datetime, most: int) -> list[LogLine]:
+def newest_lines(aws: DeployedEnvironment, job: str, since: datetime, most: int) -> list[LogLine]:
     """Return a job's last lines, the oldest of them first.
 
     Parameters
@@ -117,7 +117,7 @@ def newest(aws: DeployedEnvironment, job: str, since: datetime, most: int) -> li
     AwsError
         AWS refused a call.
     """
-    return [line for line, _ in _search(aws, job, since, most, None)][-most:]
+    return [line for line, _ in _search_lines(aws, job, since, most, None)][-most:]
 
 
 def events(aws: DeployedEnvironment, job: str, since: datetime, event: str) -> list[dict[str, Any]]:
@@ -135,7 +135,9 @@ def events(aws: DeployedEnvironment, job: str, since: datetime, event: str) -> l
     AwsError
         AWS refused a call.
     """
-    result = (event_of(line.text) for line, _ in _search(aws, job, since, 1, (f'{{ $.event = "{event}" }}',)))
+    result = (
+        event_of(line.text) for line, _ in _search_lines(aws, job, since, 1, (f'{{ $.event = "{event}" }}',))
+    )
     return [each for each in result if each is not None and each["event"] == event]
 
 
@@ -149,12 +151,12 @@ def failures(aws: DeployedEnvironment, job: str, since: datetime, most: int) -> 
     """
     result: list[Failure] = []
     seen: set[tuple[str, datetime | None, str]] = set()
-    for line, (group, stream) in _search(aws, job, since, most, _BEGINNINGS):
+    for line, (group, stream) in _search_lines(aws, job, since, most, _BEGINNINGS):
         if (line.source, line.at, line.text) in seen or not find_failures([line]):
             continue  # in the trace before, or a word that only looks like a failure
         block = [line]
         if not line.text.startswith("{"):
-            block = _block(aws, group, stream, line)
+            block = _lines_from(aws, group, stream, line)
         first = replace(find_failures(block)[0], place=line.place)
         # A trace may name further errors, which are not failures of their own.
         seen |= {(each.source, each.at, each.text) for each in block[: len(first.text.splitlines())]}
@@ -162,18 +164,18 @@ def failures(aws: DeployedEnvironment, job: str, since: datetime, most: int) -> 
     return sorted(result, key=lambda failure: failure.at or since)[-most:]
 
 
-def _search(
+def _search_lines(
     aws: DeployedEnvironment, job: str, since: datetime, most: int, patterns: Sequence[str] | None
 ) -> list[tuple[LogLine, tuple[str, str]]]:
     """Return lines with the group and stream of each, from the shortest window that holds enough of them."""
     logs = aws.client("logs")
     now = datetime.now(UTC)
-    own = groups(aws, job)
+    own = log_groups(aws, job)
     result: dict[str, tuple[LogLine, tuple[str, str]]] = {}
     for begin in (*(max(since, now - window) for window in _WINDOWS), since):
         for group in own:
             for pattern in patterns or ("",):
-                with translate_aws_errors(f"reading the lines of {job}"):
+                with translate_aws_errors(f"cannot read the log lines of {job}"):
                     for event in list_all(
                         logs,
                         "filter_log_events",
@@ -185,7 +187,7 @@ def _search(
                         stream = str(event["logStreamName"])
                         place, text = str(event["eventId"]), str(event["message"]).rstrip()
                         result[place] = (
-                            LogLine(_moment(event), f"{group} {stream}", text, place),
+                            LogLine(_time_of_event(event), f"{group} {stream}", text, place),
                             (group, stream),
                         )
         if len(result) >= most or begin == since:
@@ -193,13 +195,13 @@ def _search(
     return sorted(result.values(), key=lambda each: each[0].at or since)
 
 
-def _block(aws: DeployedEnvironment, group: str, stream: str, first: LogLine) -> list[LogLine]:
+def _lines_from(aws: DeployedEnvironment, group: str, stream: str, first: LogLine) -> list[LogLine]:
     """Return the lines of a stream from a given one on."""
     assert first.at is not None, "CloudWatch knows the time of every event"
     request = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
     request["startTime"] = int(first.at.timestamp() * 1000)
     events: list[dict[str, Any]] = []
-    with translate_aws_errors("reading the lines after an error"):
+    with translate_aws_errors("cannot read the log lines after an error"):
         while len(events) < _BLOCK_EVENTS:
             # An answer may hold few events or none before the stream's end, which repeats the token (API reference).
             answer = aws.client("logs").get_log_events(**request)
@@ -208,12 +210,12 @@ def _block(aws: DeployedEnvironment, group: str, stream: str, first: LogLine) ->
             if token in (None, request.get("nextToken")):
                 break
             request["nextToken"] = token
-    lines = [LogLine(_moment(event), first.source, str(event["message"]).rstrip()) for event in events]
+    lines = [LogLine(_time_of_event(event), first.source, str(event["message"]).rstrip()) for event in events]
     at = next((n for n, line in enumerate(lines) if line.text == first.text), None)
     return [first] if at is None else lines[at:]
 
 
-def _moment(event: dict[str, Any]) -> datetime:
+def _time_of_event(event: dict[str, Any]) -> datetime:
     return datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
 
 
@@ -240,7 +242,7 @@ def _failures_in(lines: Sequence[LogLine]) -> Iterator[Failure]:
         kind = next((kind for first, kind in _FIRST_LINES if first.match(line.text)), None)
         if kind is None:
             continue
-        end = _end(lines, at, kind)
+        end = _failure_end(lines, at, kind)
         text = "\n".join(each.text for each in lines[at - 1 : min(end, at - 1 + _MOST_LINES)])
         yield Failure(kind, line.at, line.source, None, text, line.place)
         at = end
@@ -257,7 +259,7 @@ def event_of(text: str) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) and "event" in parsed else None
 
 
-def _end(lines: Sequence[LogLine], at: int, kind: Kind) -> int:
+def _failure_end(lines: Sequence[LogLine], at: int, kind: Kind) -> int:
     """Return the end of a failure's text: Python names the exception after its frames, a logger before them."""
     raised = kind != "traceback" and not _LOGGED.match(lines[at - 1].text)
     while at < len(lines):

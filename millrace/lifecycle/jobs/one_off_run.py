@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from millrace.lifecycle.account.deployed import NotDeployedError, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, outputs
 from millrace.lifecycle.jobs.logs import events
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -83,13 +83,13 @@ def run_once(
     AwsError
         AWS refused, or the job did not stop or start; the message has its state.
     """
-    was_to_run = _run_verb(aws, job, "status", progress=progress)["wish"] == "running"
+    was_to_run = _run_verb(aws, job, "status", progress=progress)["desired_state"] == "running"
     try:
         if was_to_run:
             # Also if it fails: a stop first sets the desired state to stopped.
             _run_verb(aws, job, "stop", progress=progress)
         run = _run_verb(aws, job, "once", progress=progress, arguments=arguments)["run"]
-        ended = _watch(aws, job, run, progress, poll_seconds)
+        ended = _wait_for_run(aws, job, run, progress, poll_seconds)
     finally:
         if was_to_run:
             _start_again(aws, job, progress)
@@ -101,8 +101,8 @@ def _start_again(aws: DeployedEnvironment, job: str, progress: Callable[[str], N
         _run_verb(aws, job, "start", progress=progress)
     except (AwsError, NotDeployedError) as error:
         raise AwsError(
-            f"{job} is stopped, because it did not start again ({error}); start it with `millrace start --env "
-            f"{aws.names.environment.name} {job}`"
+            f"{job} is stopped, because it could not be started again ({error}); start it with `millrace "
+            f"start --env {aws.names.environment.name} {job}`"
         ) from error
 
 
@@ -149,16 +149,16 @@ def await_outcome(
         time.sleep(poll_seconds)
 
 
-def _watch(
+def _wait_for_run(
     aws: DeployedEnvironment, job: str, run: str, progress: Callable[[str], None], poll_seconds: float
 ) -> EndedRun:
     """Wait for the end of a run."""
     stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"reading stack {stack}"):
+    with translate_aws_errors(f"cannot read stack {stack}"):
         application = outputs(aws.client("cloudformation"), stack).get("ApplicationId")
     progress(f"run {run} has begun")
     while True:
-        with translate_aws_errors(f"looking at run {run}"):
+        with translate_aws_errors(f"cannot read run {run}"):
             if application is None:
                 seen = aws.client("glue").get_job_run(JobName=aws.names.job(job), RunId=run)["JobRun"]
                 state, detail = seen["JobRunState"], seen.get("ErrorMessage", "")

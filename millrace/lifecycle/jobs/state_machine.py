@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import boto3
 
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import NotDeployedError, ignore_missing, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, outputs
 from millrace.lifecycle.problems import AwsError, CredentialsError, translate_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status", "once"]
@@ -38,7 +38,7 @@ PHRASES = {
     "SwitchOffAlarms": "switching off its no-data alarms",
     "SwitchOnAlarms": "switching on its no-data alarms",
     "Measure": "measuring the slowest batch of the last hours",
-    "KeepWish": "keeping the desired state running",
+    "KeepDesiredState": "keeping the desired state running",
     "StopRun": "asking the run to end",
     "WaitForEnd": "waiting until the run has ended",
     "Revoked": "the job was stopped in the meantime: stopping the new run",
@@ -98,7 +98,7 @@ def connect(names: Names) -> DeployedEnvironment:
         make: Any = boto3.client  # the type checker does not know the service
         return make(service, region_name=environment.region)
 
-    with translate_aws_errors("asking AWS whose credentials these are"):
+    with translate_aws_errors("cannot tell to whom these AWS credentials belong"):
         account = client("sts").get_caller_identity()["Account"]
     if environment.account is not None and account != environment.account:
         raise CredentialsError(
@@ -119,11 +119,11 @@ def machine_arn(aws: DeployedEnvironment, job: str) -> str:
         AWS refused the request.
     """
     stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"reading stack {stack}"):
+    with translate_aws_errors(f"cannot read stack {stack}"):
         arn = outputs(aws.client("cloudformation"), stack).get("StateMachineArn")
     if arn is None:
         raise NotDeployedError(
-            f"stack {stack} has no output StateMachineArn: deploy it with this version "
+            f"stack {stack} was deployed by a version of Millrace without state machines; deploy it again "
             f"(`millrace deploy --env {aws.names.environment.name}`)"
         )
     return arn
@@ -167,10 +167,10 @@ def execute(
         request["grace_seconds"] = grace_seconds
     if arguments:
         request["arguments"] = [{"name": name, "value": value} for name, value in arguments]
-    with translate_aws_errors(f"starting the state machine of {job}"):
+    with translate_aws_errors(f"cannot start the state machine of {job}"):
         execution = client.start_execution(stateMachineArn=arn, input=json.dumps(request))["executionArn"]
     settled = time.monotonic() + _SETTLE_SECONDS
-    with translate_aws_errors(f"reading the execution of the state machine of {job}"):
+    with translate_aws_errors(f"cannot read the execution of the state machine of {job}"):
         seen = 0
         while True:
             with ignore_missing(*(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())):
@@ -216,8 +216,8 @@ def answer_of(
     )
     if not done.ok:
         raise AwsError(
-            f"{verb} of {job} failed: {done.outcome}: {done.message}; look at it with "
-            f"`millrace status --env {aws.names.environment.name} {job}`"
+            f"{verb} of {job} failed: {done.outcome}: {done.message}; `millrace status --env "
+            f"{aws.names.environment.name} {job}` shows the job's state"
         )
     return done.answer
 

@@ -8,11 +8,11 @@ from types import MappingProxyType
 
 from botocore.exceptions import ClientError
 
+from millrace.config.infrastructure_sections import Bucket
 from millrace.config.model import MskCluster
-from millrace.config.platform import Bucket
 from millrace.config.sources.kinesis import KinesisStream
 from millrace.lifecycle.preflight import quotas as preflight_quotas
-from millrace.lifecycle.preflight.questions import ABSENT, Account, Check, Row, judged
+from millrace.lifecycle.preflight.questions import ABSENT, Account, Check, Row, row_of_check
 from millrace.lifecycle.preflight.quotas import open_shards
 from millrace.lifecycle.problems import CDK_QUALIFIER
 
@@ -46,7 +46,7 @@ def bootstrap(account: Account) -> Iterator[Row]:
     if parameter is None:
         wrong = f"account {names.account} is not bootstrapped for CDK in {region}"
     remedy = "bootstrap it once, with an administrator's credentials"
-    yield judged("bootstrap", wrong, f"version {version}", remedy, command)
+    yield row_of_check("bootstrap", wrong, f"version {version}", remedy, command)
 
 
 def bootstrap_key(account: Account) -> Iterator[Row]:
@@ -63,7 +63,7 @@ def bootstrap_key(account: Account) -> Iterator[Row]:
     arn = key if str(key).startswith("arn:") else names.arn("kms", f"key/{key}")
     remedy = f"write governance: {{bootstrap_key: {arn}}}, or jobs cannot read their files"
     wrong = f"{bucket} is encrypted with {key}" if own else ""
-    yield judged("bootstrap key", wrong, key or "AWS's own", remedy)
+    yield row_of_check("bootstrap key", wrong, key or "AWS's own", remedy)
 
 
 def stacks(account: Account) -> Iterator[Row]:
@@ -90,7 +90,7 @@ def zones(account: Account) -> Iterator[Row]:
     if len(zones_needed) < environment.zones:
         lacking = lacking or f"{environment.zones} zones"
     wrong = f"{lacking}: not available; available: {', '.join(usable)}" if lacking else ""
-    yield judged(
+    yield row_of_check(
         "zones", wrong, ", ".join(zones_needed), "write network.zone_ids or network.availability_zones"
     )
 
@@ -119,7 +119,7 @@ def subnets(account: Account) -> Iterator[Row]:
     jobs = [each for each in account.plan.jobs.values() if each.network.value == "vpc"]
     needed = sum(job.max_workers.value for job in jobs)
     text = f"{free:,} free addresses for up to {needed:,} workers"
-    yield judged("addresses of subnets", text if free < needed else "", text, "name larger subnets")
+    yield row_of_check("addresses of subnets", text if free < needed else "", text, "name larger subnets")
     where = [{"Name": "vpc-id", "Values": [network.vpc]}]
     tables = account.call("ec2", "describe_route_tables", "RouteTables", Filters=where)
     reached = account.call("ec2", "describe_vpc_endpoints", "VpcEndpoints", Filters=where)
@@ -134,7 +134,7 @@ def subnets(account: Account) -> Iterator[Row]:
             for route in _table_of(subnet, tables).get("Routes", ())
         )
         wrong = f"no route out of the VPC, and no endpoint of {', '.join(lacking)}"
-        yield judged(
+        yield row_of_check(
             f"routes of {subnet}",
             wrong if lacking and not outwards else "",
             "a route out of the VPC" if outwards else "endpoints",
@@ -165,7 +165,7 @@ def kafka_versions(account: Account) -> Iterator[Row]:
     offered = sorted(each["Version"] for each in versions if each["Status"] == "ACTIVE")
     for name, cluster in own.items():
         wrong = f"{cluster.version} is not offered; offered: {', '.join(offered)}"
-        yield judged(
+        yield row_of_check(
             f"version of {name}",
             "" if cluster.version in offered else wrong,
             cluster.version,
@@ -193,9 +193,9 @@ def bucket_names(account: Account) -> Iterator[Row]:
             yield Row(subject, "failed", "it belongs to somebody else", "choose another name")
         elif code:
             wrong = "no such bucket" if kind in existing else ""
-            yield judged(subject, wrong, "free", f"write storage.buckets.{kind}")
+            yield row_of_check(subject, wrong, "free", f"write storage.buckets.{kind}")
         else:
-            yield Row(subject, "ok", "exists") if kind in existing else _left_behind(subject)
+            yield Row(subject, "ok", "exists") if kind in existing else _left_behind_row(subject)
 
 
 def stream_names(account: Account) -> Iterator[Row]:
@@ -209,7 +209,9 @@ def stream_names(account: Account) -> Iterator[Row]:
         full = names.stream(name)
         shards = open_shards(account, full)
         if stream.existing is None:
-            yield Row(f"stream {full}", "ok", "free") if shards is None else _left_behind(f"stream {full}")
+            yield (
+                Row(f"stream {full}", "ok", "free") if shards is None else _left_behind_row(f"stream {full}")
+            )
         elif shards is None:
             yield Row(f"stream {full}", "failed", "no such stream", f"write streams.{name}.existing")
         elif stream.shards not in (None, shards):
@@ -221,7 +223,7 @@ def stream_names(account: Account) -> Iterator[Row]:
             yield Row(f"stream {full}", "ok", f"exists, {shards} open shards")
 
 
-def _left_behind(subject: str) -> Row:
+def _left_behind_row(subject: str) -> Row:
     text = "it exists, and no stack has it: the deployment imports it"
     return Row(
         subject, "warning", text, "delete it first if it is not of an earlier deployment of this environment"
@@ -237,7 +239,7 @@ def clusters(account: Account) -> Iterator[Row]:
         state = "no such cluster" if result is None else result["ClusterInfo"]["State"]
         remedy = f"write kafka.{name}.existing, or wait until it is active"
         usable = state in ("ACTIVE", *_AT_WORK)
-        row = judged(f"cluster {name}", "" if usable else state, state, remedy)
+        row = row_of_check(f"cluster {name}", "" if usable else state, state, remedy)
         yield replace(row, verdict="warning") if state in _AT_WORK else row
 
 
@@ -252,7 +254,7 @@ def lake_formation(account: Account) -> Iterator[Row]:
     qualifier = names.environment.governance.qualifier or CDK_QUALIFIER
     role = f"cdk-{qualifier}-cfn-exec-role-{names.account}-{names.environment.region}"
     made = any(each["DataLakePrincipalIdentifier"].endswith(f":role/{role}") for each in admins)
-    yield judged(
+    yield row_of_check(
         "Lake Formation",
         "" if made else f"{role} is no data lake administrator",
         f"{role} is a data lake administrator",
@@ -273,7 +275,7 @@ def vpc_conditions(account: Account) -> Iterator[Row]:
             policies[f"key {key}"] = account.client("kms").get_key_policy(KeyId=key)["Policy"]
     for subject, policy in policies.items():
         named = [each for each in _VPC_CONDITIONS if each.lower() in policy.lower()]
-        yield judged(
+        yield row_of_check(
             f"VPC conditions of {subject}",
             f"its policy has {', '.join(named)}, and no VPC is the source of {', '.join(jobs)}"
             if named

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.config.aws.list_pages import list_all
+from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.changes.deployed_stacks import standing_stacks
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -50,7 +50,7 @@ class Row:
     command: str = ""
 
 
-def judged(subject: str, wrong: str, right: str, remedy: str, command: str = "") -> Row:
+def row_of_check(subject: str, wrong: str, right: str, remedy: str, command: str = "") -> Row:
     """Return a row that fails if there is something wrong, and else says what is right."""
     return Row(subject, "failed", wrong, remedy, command) if wrong else Row(subject, "ok", right)
 
@@ -98,7 +98,7 @@ class Account:
 Check = Callable[[Account], Iterator[Row]]
 
 
-def ask(account: Account, checks: Mapping[str, Check]) -> tuple[Row, ...]:
+def ask_all(account: Account, checks: Mapping[str, Check]) -> tuple[Row, ...]:
     """Ask all questions at the same time; one that AWS does not answer is ``not known``, and stops no other.
 
     Parameters
@@ -123,6 +123,6 @@ def ask(account: Account, checks: Mapping[str, Check]) -> tuple[Row, ...]:
         return tuple(row for rows in pool.map(one, checks, checks.values()) for row in rows)
 
 
-def failed(rows: Sequence[Row]) -> tuple[Row, ...]:
+def failed_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Return the rows that would make a deployment fail."""
     return tuple(row for row in rows if row.verdict == "failed")

@@ -22,7 +22,7 @@ _ALARMS = 5000
 """Alarms of an account in a region, unless it asked for more (CloudWatch user guide, "CloudWatch service quotas")."""
 
 
-def within(subject: str, needed: float, used: float, most: float, command: str = "") -> Row:
+def quota_row(subject: str, needed: float, used: float, most: float, command: str = "") -> Row:
     """Return the row of a quota."""
     figures = f"{needed:,g} more and {used:,g} in use of {most:,g}"
     if needed + used > most:
@@ -30,7 +30,9 @@ def within(subject: str, needed: float, used: float, most: float, command: str =
     return Row(subject, "warning" if needed + used > most * _FULL else "ok", figures)
 
 
-def _quota(service: str, code: str, subject: str, amounts: Callable[[Account], tuple[float, float]]) -> Check:
+def _quota_check(
+    service: str, code: str, subject: str, amounts: Callable[[Account], tuple[float, float]]
+) -> Check:
     """Return the check of a quota.
 
     Parameters
@@ -55,7 +57,7 @@ def _quota(service: str, code: str, subject: str, amounts: Callable[[Account], t
             f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
             f"--desired-value {math.ceil(needed + used)} --region {account.aws.names.environment.region}"
         )
-        yield within(subject, needed, used, most, command)
+        yield quota_row(subject, needed, used, most, command)
 
     return check
 
@@ -71,7 +73,7 @@ def shards(account: Account) -> Iterator[Row]:
     needed = sum(account.plan.streams[name].expected_partitions.value for name in provisioned)
     if account.has_stack("streams"):
         needed -= sum(open_shards(account, account.aws.names.stream(name)) or 0 for name in provisioned)
-    yield within("quota: Kinesis shards", max(0, needed), limits["OpenShardCount"], limits["ShardLimit"])
+    yield quota_row("quota: Kinesis shards", max(0, needed), limits["OpenShardCount"], limits["ShardLimit"])
 
 
 def open_shards(account: Account, stream: str) -> int | None:
@@ -80,7 +82,7 @@ def open_shards(account: Account, stream: str) -> int | None:
     return None if summary is None else int(summary["StreamDescriptionSummary"]["OpenShardCount"])
 
 
-def _brokers(account: Account) -> tuple[float, float]:
+def _broker_counts(account: Account) -> tuple[float, float]:
     """Return the brokers of own clusters, and those of all others."""
     names = account.aws.names
     own = {
@@ -96,25 +98,25 @@ def _brokers(account: Account) -> tuple[float, float]:
     return needed, sum(each.get("NumberOfBrokerNodes", 0) for each in others)
 
 
-def _vpcs(account: Account) -> tuple[float, float]:
+def _vpc_counts(account: Account) -> tuple[float, float]:
     if account.plan.network.egress.value in ("existing", "none") or account.has_stack("network"):
         return 0, 0
     return 1, len(account.call("ec2", "describe_vpcs", "Vpcs"))
 
 
-def _addresses(account: Account) -> tuple[float, float]:
+def _address_counts(account: Account) -> tuple[float, float]:
     network = account.plan.network
     if network.egress.value != "nat" or account.has_stack("network"):
         return 0, 0
     return network.zones, len(account.client("ec2").describe_addresses()["Addresses"])
 
 
-def _endpoints(account: Account) -> tuple[float, float]:
+def _endpoint_counts(account: Account) -> tuple[float, float]:
     network = account.plan.network
     return len(network.services) if network.egress.value == "endpoints" else 0, 0
 
 
-def _jobs(engine: str, amount: Callable[[JobPlan], float]) -> Callable[[Account], tuple[float, float]]:
+def _job_counts(engine: str, amount: Callable[[JobPlan], float]) -> Callable[[Account], tuple[float, float]]:
     """Return a function that adds an amount up over the jobs of an engine."""
     return lambda account: (sum(amount(j) for j in account.plan.jobs.values() if j.engine == engine), 0)
 
@@ -123,7 +125,7 @@ def alarms(account: Account) -> Iterator[Row]:
     """Check the number of alarms."""
     result = account.call("cloudwatch", "describe_alarms", "MetricAlarms")
     used = sum(not each["AlarmName"].startswith(account.aws.names.prefix) for each in result)
-    row = within("quota: alarms", len(account.plan.alarms), used, _ALARMS)
+    row = quota_row("quota: alarms", len(account.plan.alarms), used, _ALARMS)
     # No operation has the account's own quota, which may be higher.
     yield replace(row, verdict="warning") if row.verdict == "failed" else row
 
@@ -133,19 +135,19 @@ _QUOTAS = (
         "glue",
         "L-08F3B322",
         "Glue DPUs, without other jobs",
-        _jobs("glue", lambda job: job.max_workers.value * WORKERS[job.worker].dpu),
+        _job_counts("glue", lambda job: job.max_workers.value * WORKERS[job.worker].dpu),
     ),
-    ("glue", "L-5E4153CA", "Glue runs, without other jobs", _jobs("glue", lambda _: 1)),
+    ("glue", "L-5E4153CA", "Glue runs, without other jobs", _job_counts("glue", lambda _: 1)),
     (
         "emr-serverless",
         "L-D05C8A75",
         "EMR Serverless vCPUs, without other jobs",
-        _jobs("emr", lambda job: job.max_workers.value * job.vcpu),
+        _job_counts("emr", lambda job: job.max_workers.value * job.vcpu),
     ),
-    ("kafka", "L-EDD31C36", "MSK brokers", _brokers),
-    ("vpc", "L-F678F1CE", "VPCs", _vpcs),
-    ("ec2", "L-0263D0A3", "Elastic IPs", _addresses),
-    ("vpc", "L-29B6F2EB", "VPC endpoints", _endpoints),
+    ("kafka", "L-EDD31C36", "MSK brokers", _broker_counts),
+    ("vpc", "L-F678F1CE", "VPCs", _vpc_counts),
+    ("ec2", "L-0263D0A3", "Elastic IPs", _address_counts),
+    ("vpc", "L-29B6F2EB", "VPC endpoints", _endpoint_counts),
 )
 """Service, code and subject of each quota, with its amounts."""
 
@@ -153,7 +155,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "quota: Kinesis shards": shards,
         **{
-            f"quota: {what.partition(',')[0]}": _quota(service, code, f"quota: {what}", amounts)
+            f"quota: {what.partition(',')[0]}": _quota_check(service, code, f"quota: {what}", amounts)
             for service, code, what, amounts in _QUOTAS
         },
         "quota: alarms": alarms,

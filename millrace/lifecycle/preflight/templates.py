@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any
 
-from millrace.lifecycle.changes.deployment_changes import of_type
+from millrace.lifecycle.changes.deployment_changes import resources_of_type
 from millrace.lifecycle.preflight.questions import Account, Check, Row
-from millrace.lifecycle.preflight.quotas import within
+from millrace.lifecycle.preflight.quotas import quota_row
 
 _ID = "00000000-0000-0000-0000-000000000000"
 _DRIFT_SECONDS = 600.0
@@ -67,12 +67,12 @@ def roles(account: Account) -> Iterator[Row]:
     """Check that the roles of new stacks fit."""
     summary = account.client("iam").get_account_summary()["SummaryMap"]
     new = {s: t for s, t in (account.templates or {}).items() if s not in account.stacks}
-    needed = sum(len(of_type(template, _ROLE)) for template in new.values())
+    needed = sum(len(resources_of_type(template, _ROLE)) for template in new.values())
     command = (
         f"aws service-quotas request-service-quota-increase --service-code iam --quota-code L-FE177D64 "
         f"--desired-value {needed + summary['Roles']} --region us-east-1"
     )
-    yield within("quota: roles", needed, summary["Roles"], summary["RolesQuota"], command)
+    yield quota_row("quota: roles", needed, summary["Roles"], summary["RolesQuota"], command)
 
 
 def drift(account: Account) -> Iterator[Row]:
@@ -105,7 +105,7 @@ def drift(account: Account) -> Iterator[Row]:
 
 def _resources(account: Account, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for stack, template in (account.templates or {}).items():
-        for name, resource in of_type(template, kind).items():
+        for name, resource in resources_of_type(template, kind).items():
             yield f"{stack}/{name}", resource
 
 

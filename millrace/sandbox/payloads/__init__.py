@@ -84,7 +84,7 @@ def payloads(form: PayloadFormat, path: Path, table: str | None = None) -> Paylo
     try:
         made: Payloads = made_by(form, path, *([] if table is None else [table]))
     except NoTestValuesError as error:
-        raise SandboxError(f"{path}: no values can be made of this schema: {error}") from error
+        raise SandboxError(f"{path}: no test records can be generated from this schema: {error}") from error
     return made
 
 

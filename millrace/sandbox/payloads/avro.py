@@ -25,7 +25,8 @@ def payloads(form: AvroFormat, path: Path) -> Payloads:
     if form.framing != "none":
         if form.writers is None:
             raise SandboxError(
-                "records for a schema registry are made from schema files: name their folder in `writers`"
+                "test records for a schema registry are generated from schema files; name their folder "
+                "in `format.writers`"
             )
         # The newest: ids count up; among UUIDs any file will do.
         folder = next(p for p in (path.parent, *path.parents) if (p / form.writers).is_dir()) / form.writers

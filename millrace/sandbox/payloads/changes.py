@@ -40,16 +40,17 @@ def payloads(form: ChangeFormat, path: Path, name: str = "public.traffic") -> Pa
     """
     if isinstance(form, DebeziumFormat) and form.payload == "avro":
         raise SandboxError(
-            "events of Debezium in Avro cannot be generated; give a file of records with --from or --sample"
+            "test records of Debezium in Avro cannot be generated; give a file of records with --from or "
+            "--sample"
         )
     schema = ddl.read(path)
     place = name.rpartition(".")[::2]
     table = _Table(next((f.name for f in schema if not f.nullable), schema.fieldNames()[0]))
-    write = _debezium if isinstance(form, DebeziumFormat) else _dms
+    write = _debezium_event if isinstance(form, DebeziumFormat) else _dms_event
 
     def encode(values: Values) -> bytes:
         number, operation, before, after = table.change(values)
-        rows = [None if row is None else _row(form, schema, row) for row in (before, after)]
+        rows = [None if row is None else _row_values(form, schema, row) for row in (before, after)]
         return json.dumps(
             write(place, number, operation, *rows), separators=(",", ":"), ensure_ascii=False
         ).encode()
@@ -82,17 +83,18 @@ class _Table:
         return self.number, "insert" if before is None else "update", before, after
 
 
-def _row(form: ChangeFormat, schema: StructType, values: Values) -> Mapping[str, Any]:
+def _row_values(form: ChangeFormat, schema: StructType, values: Values) -> Mapping[str, Any]:
     if not isinstance(form, DebeziumFormat):
-        return {name: _plain(value) for name, value in values.items()}
+        return {name: _plain_value(value) for name, value in values.items()}
     return {
-        f.name: _wire(form, f.dataType, str(f.metadata.get("comment", "")), values[f.name]) for f in schema
+        f.name: _wire_value(form, f.dataType, str(f.metadata.get("comment", "")), values[f.name])
+        for f in schema
     }
 
 
-def _wire(form: DebeziumFormat, kind: DataType, comment: str, value: Any) -> Any:
+def _wire_value(form: DebeziumFormat, kind: DataType, comment: str, value: Any) -> Any:
     if isinstance(value, list):
-        return [_wire(form, kind.elementType, comment, each) for each in value]  # type: ignore[attr-defined]
+        return [_wire_value(form, kind.elementType, comment, each) for each in value]  # type: ignore[attr-defined]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(kind, DateType):
@@ -106,14 +108,14 @@ def _wire(form: DebeziumFormat, kind: DataType, comment: str, value: Any) -> Any
         number = int(value.scaleb(kind.scale))  # type: ignore[attr-defined]
         size = number.bit_length() // 8 + 1
         return base64.b64encode(number.to_bytes(size, signed=True)).decode()
-    return str(value) if isinstance(value, Decimal) and form.decimals == "string" else _plain(value)
+    return str(value) if isinstance(value, Decimal) and form.decimals == "string" else _plain_value(value)
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     return json.loads(json.dumps(value, default=to_plain_value))
 
 
-def _debezium(
+def _debezium_event(
     name: tuple[str, ...], number: int, operation: Operation, before: Any, after: Any
 ) -> Mapping[str, Any]:
     schema, table = name
@@ -124,7 +126,7 @@ def _debezium(
     return {**rows, "op": {"insert": "c"}.get(operation, operation[0]), "ts_ms": millis, "transaction": None}
 
 
-def _dms(
+def _dms_event(
     name: tuple[str, ...], number: int, operation: Operation, before: Any, after: Any
 ) -> Mapping[str, Any]:
     schema, table = name

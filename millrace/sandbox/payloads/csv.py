@@ -16,22 +16,22 @@ from millrace.sandbox.schemas.traffic_values import Values
 
 def payloads(form: CsvFormat, path: Path) -> Payloads:
     """Return the writers of records; a broken record has more columns than any of the schema."""
-    schema, encode = ddl.read(path), _csv(form)
+    schema, encode = ddl.read(path), _csv_encoder(form)
     extra = form.delimiter.encode() * (1 + len(schema.fields))
     return Payloads(schema, encode, PayloadBreaker(schema, encode, lambda payload, _: payload + extra))
 
 
-def _csv(form: CsvFormat) -> Encode:
+def _csv_encoder(form: CsvFormat) -> Encode:
     def encode(values: Values) -> bytes:
         out = io.StringIO()
         writer = csv.writer(out, delimiter=form.delimiter, quotechar=form.quote, lineterminator="")
-        writer.writerow([_cell(value, form.null) for value in values.values()])
+        writer.writerow([_cell_text(value, form.null) for value in values.values()])
         return out.getvalue().encode()
 
     return encode
 
 
-def _cell(value: Any, null: str) -> Any:
+def _cell_text(value: Any, null: str) -> Any:
     if value is None:
         return null
     if isinstance(value, bool):

@@ -15,13 +15,13 @@ from millrace.sandbox.schemas.traffic_values import Values
 def payloads(_form: JsonFormat, path: Path) -> Payloads:
     """Return the writers of objects without null fields."""
     schema = ddl.read(path)
-    return Payloads(schema, _json, PayloadBreaker(schema, _json, _cut))
+    return Payloads(schema, _encode_object, PayloadBreaker(schema, _encode_object, _cut_payload))
 
 
-def _json(values: Values) -> bytes:
+def _encode_object(values: Values) -> bytes:
     present = {name: value for name, value in values.items() if value is not None}
     return json.dumps(present, separators=(",", ":"), default=to_plain_value, ensure_ascii=False).encode()
 
 
-def _cut(payload: bytes, choose: random.Random) -> bytes:
+def _cut_payload(payload: bytes, choose: random.Random) -> bytes:
     return payload[: choose.randrange(1, len(payload))]

@@ -21,10 +21,10 @@ from millrace.sandbox.schemas.traffic_values import Values
 def payloads(form: ProtobufFormat, path: Path) -> Payloads:
     """Return the writers of messages; a spoiled one has a field of another type, or an invalid tag."""
     message = protobuf_descriptors.read(path.read_bytes(), form.message, str(path))
-    return Payloads(message.struct, lambda values: _message(message, values), _spoil(message))
+    return Payloads(message.struct, lambda values: _encode_message(message, values), _spoiler(message))
 
 
-def _message(message: Message, values: Mapping[str, Any]) -> bytes:
+def _encode_message(message: Message, values: Mapping[str, Any]) -> bytes:
     parts = []
     for field in message.fields:
         value = values.get(field.name)
@@ -33,21 +33,23 @@ def _message(message: Message, values: Mapping[str, Any]) -> bytes:
         if field.is_map:
             value = [{"key": key, "value": each} for key, each in value.items()]
         for each in value if field.repeated else [value]:
-            parts.append(_field(field, each))
+            parts.append(_encode_field(field, each))
     return b"".join(parts)
 
 
-def _field(field: Field, value: Any) -> bytes:
+def _encode_field(field: Field, value: Any) -> bytes:
     fixed = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}.get(field.kind)
     if field.message is not None:
-        data = _moment(value) if field.message.is_timestamp else _message(field.message, value)
-        return _block(field.number, data)
+        data = (
+            _encode_timestamp(value) if field.message.is_timestamp else _encode_message(field.message, value)
+        )
+        return _encode_block(field.number, data)
     if isinstance(value, str | bytes) and field.kind != ENUM:
-        return _block(field.number, value.encode() if isinstance(value, str) else value)
+        return _encode_block(field.number, value.encode() if isinstance(value, str) else value)
     if fixed is not None:
         number = value if field.kind in (1, 2) else int(value)
         data = struct.pack(fixed, number)
-        return _varint(field.number << 3 | (1 if len(data) == 8 else 5)) + data
+        return _encode_varint(field.number << 3 | (1 if len(data) == 8 else 5)) + data
     if field.kind == ENUM:
         numbers = {name: number for number, name in (field.names or {}).items()}
         value = (
@@ -58,19 +60,24 @@ def _field(field: Field, value: Any) -> bytes:
     number = int(value)
     if field.kind in (17, 18):
         number = (number << 1) ^ (number >> 63)
-    return _varint(field.number << 3) + _varint(number)
+    return _encode_varint(field.number << 3) + _encode_varint(number)
 
 
-def _moment(value: datetime) -> bytes:
+def _encode_timestamp(value: datetime) -> bytes:
     seconds = int(value.timestamp() // 1)
-    return _varint(1 << 3) + _varint(seconds) + _varint(2 << 3) + _varint(value.microsecond * 1000)
+    return (
+        _encode_varint(1 << 3)
+        + _encode_varint(seconds)
+        + _encode_varint(2 << 3)
+        + _encode_varint(value.microsecond * 1000)
+    )
 
 
-def _block(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
+def _encode_block(number: int, data: bytes) -> bytes:
+    return _encode_varint(number << 3 | 2) + _encode_varint(len(data)) + data
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     value &= (1 << 64) - 1
     out = bytearray()
     while value > 0x7F:
@@ -79,14 +86,14 @@ def _varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def _spoil(message: Message) -> Spoil:
+def _spoiler(message: Message) -> Spoil:
     first = message.fields[0]
     # One of the other wire types is wrong for any field: 4 bytes, or 8 for a field that has 4.
     wrong = 1 if first.kind in (2, 7, 15) else 5
-    retyped = _varint(first.number << 3 | wrong) + bytes(8 if wrong == 1 else 4)
+    retyped = _encode_varint(first.number << 3 | wrong) + bytes(8 if wrong == 1 else 4)
 
     def spoil(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
-        payload = _message(message, values)
+        payload = _encode_message(message, values)
         if choose.random() < 0.5:
             return payload + retyped, "retyped"
         return payload + b"\x0f", "broken"

@@ -59,8 +59,8 @@ def synthesise(
     sizes = {file.name: file.stat().st_size for file in sorted(assembly.glob("*.template.json"))}
     if large := [f"{name} ({size:,})" for name, size in sizes.items() if size > _TEMPLATE_BYTES]:
         raise DeployError(
-            f"CloudFormation takes templates of up to {_TEMPLATE_BYTES:,} bytes, so nothing was deployed: {', '.join(large)}; move "
-            "jobs to another environment"
+            "nothing was deployed, because these templates are larger than CloudFormation's limit of "
+            f"{_TEMPLATE_BYTES:,} bytes: {', '.join(large)}; move jobs to another environment"
         )
 
 

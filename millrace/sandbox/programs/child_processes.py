@@ -139,9 +139,9 @@ class Process:
         record = {
             "name": name,
             "pid": popen.pid,
-            "created": _created(psutil.Process(popen.pid)),
+            "created": _start_after_boot(psutil.Process(popen.pid)),
             "owner": os.getpid(),
-            "owner_created": _created(psutil.Process()),
+            "owner_created": _start_after_boot(psutil.Process()),
         }
         process._record.write_text(json.dumps(record))
         return process
@@ -258,16 +258,16 @@ def wait_until(
         if progress is not None and (now := f" ({progress()})") != seen:
             seen, waited = now, 0.0
         after = time.monotonic()
-        waited, before = waited + (after - before) * _speed(), after
+        waited, before = waited + (after - before) * _share_of_core(), after
         if waited > seconds:
             whose = "".join(f"{run.name}: " for run in runs)
             how = "without progress for" if progress else "after"
             logs = "".join(f":\n{run.tail(25)}" for run in runs)
-            raise StalledError(f"{whose}timeout: not {what} {how} {seconds:.0f} s{seen}{logs}")
+            raise StalledError(f"{whose}timeout: it is not {what} {how} {seconds:.0f} s{seen}{logs}")
         time.sleep(poll_seconds)
 
 
-def _speed() -> float:
+def _share_of_core() -> float:
     """Return the share of a core that a program has now, by the number of running ones in the last minute."""
     return min(1.0, (os.cpu_count() or 1) / max(1.0, os.getloadavg()[0]))
 
@@ -310,7 +310,8 @@ def only_one() -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SandboxError(
-                f"another sandbox is at work in {RUN}: wait for it, or set MILLRACE_SANDBOX to another folder"
+                f"another sandbox command is running in {RUN}: wait until it ends, or set "
+                "MILLRACE_SANDBOX to another folder"
             ) from None
         stop_left_behind()
         yield
@@ -325,9 +326,9 @@ def stop_left_behind() -> list[str]:
     stopped = []
     for path in sorted(_RECORDS.glob("*.json")):
         record = json.loads(path.read_text())
-        if _lives(record["owner"], record["owner_created"]):
+        if _is_running(record["owner"], record["owner_created"]):
             continue
-        if _lives(record["pid"], record["created"]):
+        if _is_running(record["pid"], record["created"]):
             leader = psutil.Process(record["pid"])
             with suppress(ProcessLookupError):
                 os.killpg(leader.pid, signal.SIGTERM)
@@ -338,15 +339,15 @@ def stop_left_behind() -> list[str]:
     return stopped
 
 
-def _created(process: psutil.Process) -> float:
+def _start_after_boot(process: psutil.Process) -> float:
     """Return the seconds from the machine's start to the program's, which do not change with the clock."""
     return float(process.create_time() - psutil.boot_time())
 
 
-def _lives(pid: int, created: float) -> bool:
+def _is_running(pid: int, created: float) -> bool:
     try:
         process = psutil.Process(pid)
-        same = abs(_created(process) - created) < _TICK_SECONDS
+        same = abs(_start_after_boot(process) - created) < _TICK_SECONDS
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import RUN, Process, free_port
-from millrace.sandbox.programs.spark import EVENT_LOGS
+from millrace.sandbox.programs.local_spark import EVENT_LOGS
 from millrace.sandbox.programs.toolchain import answers, java_home, program_environment, spark_home
 
 
@@ -84,7 +84,7 @@ def bucket_history_server(bucket: EventLogBucket) -> HistoryServer:
     JarError
         The jars that read S3 are missing.
     """
-    return start(bucket.settings(), bucket.credentials, jars.files("sandbox"))
+    return start(bucket.settings(), bucket.credentials, jars.jar_files("sandbox"))
 
 
 def start(

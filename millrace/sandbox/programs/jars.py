@@ -68,7 +68,7 @@ class Jar:
         return "-".join(filter(None, (self.name, self.version, self.classifier))) + ".jar"
 
 
-def folder(name: str, line: SparkLine | None = None) -> Path:
+def jar_folder(name: str, line: SparkLine | None = None) -> Path:
     """Return the folder of a set's fetched jars.
 
     Parameters
@@ -81,8 +81,8 @@ def folder(name: str, line: SparkLine | None = None) -> Path:
     return state_folder() / "jars" / jar_set(name, line or spark_line())
 
 
-def files(name: str, line: SparkLine | None = None) -> list[Path]:
-    """List the jars of a set; its parameters are those of :func:`folder`.
+def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
+    """List the jars of a set; its parameters are those of :func:`jar_folder`.
 
     Raises
     ------
@@ -90,10 +90,10 @@ def files(name: str, line: SparkLine | None = None) -> list[Path]:
         One is missing, or the line has none; the message has the command that fetches it.
     """
     line = line or spark_line()
-    where = folder(name, line)
+    where = jar_folder(name, line)
     jars = read_lock().get(where.name)
     if jars is None:
-        raise JarError(f"no jars of the set {name} are locked for Spark {line.name}")
+        raise JarError(f"the lock file of jars has no set {name} for Spark {line.name}")
     paths = [where / jar.file for jar in jars]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
@@ -103,7 +103,7 @@ def files(name: str, line: SparkLine | None = None) -> list[Path]:
             command = f"make spark SPARK={line.name}" if where.name in ON_REQUEST else "make jars"
         else:
             command = "millrace setup"
-        raise JarError(f"{missing[0]} is not in {where}: run `{command}`")
+        raise JarError(f"the jar {missing[0]} is missing in {where}: run `{command}`")
     return paths
 
 
@@ -112,7 +112,7 @@ def read_lock() -> dict[str, list[Jar]]:
     return {name: [Jar(**jar) for jar in jars] for name, jars in json.loads(LOCK.read_text()).items()}
 
 
-def fetch(also: Collection[str] = ()) -> int:
+def fetch_jars(also: Collection[str] = ()) -> int:
     """Fetch the missing jars of the lock; return their number.
 
     Parameters
@@ -142,7 +142,11 @@ def _fetch_set(name: str, jars: list[Jar]) -> int:
         for jar in missing:
             path = scratch / jar.file
             if _digest(path) != jar.sha256:
-                raise JarError(f"{jar.file} is not the file that {LOCK.name} pins")
+                raise JarError(
+                    f"the downloaded file {jar.file} has another SHA-256 digest than {LOCK.name} pins, so it "
+                    "was not installed; run the command again, and if it fails again, find out who changed "
+                    "the file"
+                )
             path.rename(home / jar.file)
     return len(missing)
 
@@ -213,7 +217,7 @@ def _ivy(module: str, name: str, target: Path) -> ElementTree.Element:
     description.write_text(module)
     ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
     command: list[str | Path] = [
-        java_home() / "bin" / "java", *_trust(target), "-jar", ivy,
+        java_home() / "bin" / "java", *_trust_options(target), "-jar", ivy,
         "-settings", _REQUESTS / "ivysettings.xml", "-ivy", description,
         "-cache", target / "cache", "-confs", "default", "-types", "jar", "bundle", "test-jar",
         "-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]",
@@ -221,12 +225,12 @@ def _ivy(module: str, name: str, target: Path) -> ElementTree.Element:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = [line for line in done.stdout.splitlines() if "WARN" in line or "not found" in line]
-        raise JarError("Ivy could not fetch the jars of " + name + ":\n" + "\n".join(reason[-12:]))
+        raise JarError("Ivy could not download the jars of the set " + name + ":\n" + "\n".join(reason[-12:]))
     [report] = (target / "cache").glob("millrace-*-default.xml")
     return ElementTree.parse(report).getroot()  # noqa: S314 - written by Ivy a moment ago
 
 
-def _trust(folder: Path) -> list[str]:
+def _trust_options(folder: Path) -> list[str]:
     """Return Java options that trust the certificates of ``SSL_CERT_FILE``, as Python and curl do.
 
     Java does not read this variable: behind a company's own certificate authority every
@@ -272,7 +276,7 @@ def main() -> int:
     try:
         if given.lock:
             relock()
-        fetched = fetch(given.also)
+        fetched = fetch_jars(given.also)
         home = state_folder() / "jars"
         in_place = sum(
             (home / name / jar.file).exists() for name, jars in read_lock().items() for jar in jars

@@ -88,7 +88,7 @@ def answers(endpoint: str) -> bool:
 
 
 @contextmanager
-def running(
+def running_localstack(
     region: str = "us-east-1",
     *,
     keep: bool = False,
@@ -118,7 +118,8 @@ def running(
     if endpoint:
         if not answers(endpoint):
             raise SandboxError(
-                f"LOCALSTACK_ENDPOINT={endpoint} does not answer: start it, or unset the variable"
+                f"the address LOCALSTACK_ENDPOINT={endpoint} does not answer: start LocalStack there, or "
+                "unset the variable"
             )
         yield LocalStack(endpoint=endpoint.rstrip("/"), region=region, process=None)
         return
@@ -179,7 +180,7 @@ def _provide_kinesis(root: Path) -> None:
 def _provide_jsonata(root: Path) -> None:
     """Put the pinned JSONata and a Java at the places where LocalStack would install them for its first state machine."""
     library = root / _LIBRARY
-    pinned = jars.files("step-functions")
+    pinned = jars.jar_files("step-functions")
     version = next(jar.version for jar in jars.read_lock()["step-functions"] if jar.name == "jsonata")
     target = library / "jsonata" / version
     target.mkdir(parents=True)

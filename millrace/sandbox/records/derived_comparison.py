@@ -122,11 +122,11 @@ def one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     StartError
         The query does not fit its tables.
     """
-    records = _records(run, query, query.source_table, query.route)
+    records = _records_of_table(run, query, query.source_table, query.route)
     compose = enrich_then_transform(run, query.name, query)
     if (state := query.state) is not None:
         join = state.join
-        joined = None if join is None else _records(run, query, join.source_table, join.route)
+        joined = None if join is None else _records_of_table(run, query, join.source_table, join.route)
         records = StatefulPart(state, compose.transform, compose.name)(records, joined)
         landing = run.table(query.source_table)
         compose, _ = batch_transform_and_schema(run.spark, query, compose, records, landing)
@@ -183,7 +183,7 @@ def differences(expected: DataFrame, written: DataFrame, columns: Sequence[str])
     return {name: int(count) for name, count in total.asDict().items()}
 
 
-def _records(run: JobRun, query: DeriveSettings, table: str, route: str | None) -> DataFrame:
+def _records_of_table(run: JobRun, query: DeriveSettings, table: str, route: str | None) -> DataFrame:
     landing = source_table(run, query.name, table)
     deletes = bool(query.latest_by)
     return rows_of_route(good_records(run.spark.table(str(landing)), deletes=deletes), route, str(landing))
@@ -195,7 +195,7 @@ def _may_be_late(run: JobRun, query: DeriveSettings, state: StateSettings) -> bo
     legs += [(each.source_table, each.route, each.watermark) for each in (state.join,) if each is not None]
     for table, route, mark in legs:
         at = F.col(f"`{mark.time}`").cast("timestamp").cast("double")
-        landed = _records(run, query, table, route).where(at.isNotNull()).groupBy("_landed_at")
+        landed = _records_of_table(run, query, table, route).where(at.isNotNull()).groupBy("_landed_at")
         passed = float("-inf")
         for _, first, last in landed.agg(F.min(at), F.max(at)).orderBy("_landed_at").collect():
             if first < passed:

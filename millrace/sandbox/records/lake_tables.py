@@ -51,14 +51,16 @@ def compare_with_ledger(
     landed, derived
         ``DATABASE.TABLE``; without a derived table the good rows of the landing table replace it.
     """
-    rows = _columns(catalog, landed, tuple(_TYPES))
+    rows = _read_columns(catalog, landed, tuple(_TYPES))
     good = (
-        rows.filter(pc.is_null(rows["_error"])) if derived is None else _columns(catalog, derived, ("_id",))
+        rows.filter(pc.is_null(rows["_error"]))
+        if derived is None
+        else _read_columns(catalog, derived, ("_id",))
     )
     return compare(ledger, rows, good["_id"])
 
 
-def _columns(catalog: Catalog, name: str, columns: tuple[str, ...]) -> pa.Table:
+def _read_columns(catalog: Catalog, name: str, columns: tuple[str, ...]) -> pa.Table:
     table = load_table(catalog, name)
     if table is None:
         return pa.schema([(column, _TYPES[column]) for column in columns]).empty_table()

@@ -94,7 +94,7 @@ class BackgroundThread(AbstractContextManager["BackgroundThread"]):
         self._thread.join(timeout=_JOIN_SECONDS)
         self.check()
         if not self.done:
-            raise SandboxError(f"{self._name} has not ended within {_JOIN_SECONDS:.0f} s")
+            raise SandboxError(f"{self._name} did not stop within {_JOIN_SECONDS:.0f} s")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
@@ -131,10 +131,10 @@ class KinesisProducer:
         AwsError
             The service refused a call, or could not be reached.
         """
-        for batch in self._batches(events):
+        for batch in self._split_into_batches(events):
             sent(self._send_batch(batch))
 
-    def _batches(self, events: Iterable[Event]) -> Iterator[list[Event]]:
+    def _split_into_batches(self, events: Iterable[Event]) -> Iterator[list[Event]]:
         batch: list[Event] = []
         size = 0
         for event in events:
@@ -154,7 +154,7 @@ class KinesisProducer:
         pending = batch
         for attempt in range(_ATTEMPTS):
             records = [{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending]
-            with translate_aws_errors(f"putting records into stream {self._stream}"):
+            with translate_aws_errors(f"cannot put records into stream {self._stream}"):
                 answer = self._client.put_records(StreamName=self._stream, Records=records)
             refused = []
             for event, record in zip(pending, answer["Records"], strict=True):
@@ -166,7 +166,9 @@ class KinesisProducer:
                 return len(batch)
             pending = refused
             time.sleep(min(2.0, 0.05 * 2**attempt))
-        raise SandboxError(f"stream {self._stream} refused {len(pending)} records {_ATTEMPTS} times")
+        raise SandboxError(
+            f"stream {self._stream} refused {len(pending)} records in each of {_ATTEMPTS} attempts"
+        )
 
 
 def produce(client: KafkaClient, topic: str, value: bytes, **more: Any) -> None:
@@ -211,12 +213,14 @@ class KafkaProducer:
             The broker refused a record.
         """
         for event in events:
-            self._produce(event, sent)
+            self._produce_event(event, sent)
         if self._client.flush(60):
-            raise SandboxError(f"topic {self._topic}: records were not acknowledged within 60 s")
-        self._check()
+            raise SandboxError(
+                f"topic {self._topic}: the brokers did not acknowledge all records within 60 s"
+            )
+        self._raise_first_error()
 
-    def _produce(self, event: Event, sent: Callable[[int], None]) -> None:
+    def _produce_event(self, event: Event, sent: Callable[[int], None]) -> None:
         def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._errors.append(error)
@@ -228,8 +232,8 @@ class KafkaProducer:
 
         produce(self._client, self._topic, event.payload, key=event.key, on_delivery=acknowledged)
         self._client.poll(0)
-        self._check()
+        self._raise_first_error()
 
-    def _check(self) -> None:
+    def _raise_first_error(self) -> None:
         if self._errors:
             raise SandboxError(f"topic {self._topic} refused a record: {self._errors[0].str()}")

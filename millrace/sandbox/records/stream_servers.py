@@ -15,10 +15,10 @@ from millrace.config.model import Environment, Stream
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.spark import SandboxSpark
+from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.toolchain import bypass_proxies
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
-from millrace.sandbox.schemas import samples
+from millrace.sandbox.schemas import sample_records
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -110,7 +110,7 @@ class KinesisServer(StreamServer):
         endpoint = addresses.get("kinesis")
         if endpoint is None:
             stack = running().stack
-            return _kinesis(f"stream {own} on {stack.endpoint}", stack.client("kinesis"), own)
+            return _kinesis_target(f"stream {own} on {stack.endpoint}", stack.client("kinesis"), own)
         check_local(urlparse(endpoint).hostname or "")
         bypass_proxies()
         client = boto3.client(
@@ -120,18 +120,20 @@ class KinesisServer(StreamServer):
             aws_access_key_id="test",
             aws_secret_access_key="test",  # noqa: S106 - servers of the sandbox take any
         )
-        return _kinesis(f"stream {own} on {endpoint}", client, own)
+        return _kinesis_target(f"stream {own} on {endpoint}", client, own)
 
     def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> Target:
         """Return a stream in the environment's region."""
-        return _kinesis(f"stream {own} on AWS, {aws.names.environment.region}", aws.client("kinesis"), own)
+        return _kinesis_target(
+            f"stream {own} on AWS, {aws.names.environment.region}", aws.client("kinesis"), own
+        )
 
 
-def _kinesis(where: str, client: Any, own: str) -> Target:
+def _kinesis_target(where: str, client: Any, own: str) -> Target:
     return Target(
         where,
         lambda batch: KinesisProducer(client, own, batch=batch),
-        lambda count: samples.of_stream(client, own, count),
+        lambda count: sample_records.sample_stream(client, own, count),
     )
 
 
@@ -151,7 +153,7 @@ class KafkaServer(StreamServer):
         return Target(
             f"topic {own} on {bootstrap}",
             lambda _: KafkaProducer(bootstrap, own),
-            lambda count: samples.of_topic({"bootstrap.servers": bootstrap}, own, count),
+            lambda count: sample_records.sample_topic({"bootstrap.servers": bootstrap}, own, count),
         )
 
     def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> Target:
@@ -161,7 +163,7 @@ class KafkaServer(StreamServer):
         return Target(
             f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",
             lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),
-            lambda count: samples.of_topic(settings, own, count),
+            lambda count: sample_records.sample_topic(settings, own, count),
         )
 
 
@@ -175,4 +177,4 @@ def check_local(*hosts: str) -> None:
     """
     other = [host for host in hosts if host.strip("[]") not in _LOCAL]
     if other:
-        raise SandboxError(f"{other[0]} is another machine; traffic goes there only with --aws")
+        raise SandboxError(f"traffic is sent to another machine, such as {other[0]}, only with --aws")

@@ -154,7 +154,9 @@ class Feed:
     def __post_init__(self) -> None:
         names = self.payloads.schema.fieldNames()
         if self.shape.key is not None and self.shape.key not in names:
-            raise SandboxError(f"no field {self.shape.key} for the key; the schema has {', '.join(names)}")
+            raise SandboxError(
+                f"the schema has no field {self.shape.key} for the key; its fields are {', '.join(names)}"
+            )
         times = [
             f.name
             for f in self.payloads.schema.fields
@@ -162,9 +164,12 @@ class Feed:
         ]
         self._time = self.shape.time or (times[0] if times else None)
         if self._time is not None and self._time not in times:
-            raise SandboxError(f"no timestamp {self._time}; the schema has {', '.join(times) or 'none'}")
+            raise SandboxError(
+                f"the schema has no timestamp field {self._time}; its timestamp fields: "
+                f"{', '.join(times) or 'none'}"
+            )
         if self.shape.late and self._time is None:
-            raise SandboxError("late records need a timestamp in the schema, and it has none")
+            raise SandboxError("late records need a field of type timestamp, which the schema does not have")
 
     def events(self, *, most: int | None = None) -> Iterator[Event]:
         """Yield events, endlessly or so many."""

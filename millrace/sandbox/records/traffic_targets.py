@@ -34,7 +34,9 @@ def sandbox_target(environment: Environment, name: str, *, kafka: str | None, ki
     environment, names = standing.environment, standing.names
     addresses = {"kafka": kafka, "kinesis": kinesis}
     server = server_of(environment.streams[name], name)
-    return server.local(environment, physical(names, name), addresses, lambda: running_spark(environment))
+    return server.local(
+        environment, physical_name(names, name), addresses, lambda: running_spark(environment)
+    )
 
 
 def producer_of(sandbox: Sandbox, name: str, batch: int) -> Producer:
@@ -62,17 +64,18 @@ def deployed_target(environment: Environment, name: str) -> Target:
     """
     if environment.streams[name].belongs_to_others:
         raise SandboxError(
-            f"stream {name} is an existing one, which this environment only reads; choose a stream that it creates"
+            f"stream {name} exists outside this environment, which only reads it; choose a stream that "
+            "the environment creates"
         )
-    return _deployed(environment, name)
+    return _target_on_account(environment, name)
 
 
-def _deployed(environment: Environment, name: str) -> Target:
+def _target_on_account(environment: Environment, name: str) -> Target:
     stream, aws = environment.streams[name], connect(Names(environment, environment.account or ""))
-    return server_of(stream, name).deployed_target(aws, stream, physical(aws.names, name))
+    return server_of(stream, name).deployed_target(aws, stream, physical_name(aws.names, name))
 
 
-def cost(environment: Environment, name: str, records: int, record_bytes: float) -> float:
+def put_cost(environment: Environment, name: str, records: int, record_bytes: float) -> float:
     """Return the dollars for records put into a stream, such as Kinesis' PUT units; a Kafka topic has no price by record.
 
     Parameters
@@ -86,7 +89,7 @@ def cost(environment: Environment, name: str, records: int, record_bytes: float)
     return charge.quantity * prices(environment.region, environment.places.root).usd(charge.price)
 
 
-def physical(names: Names, name: str) -> str:
+def physical_name(names: Names, name: str) -> str:
     """Return the stream's or topic's own name.
 
     Raises
@@ -122,7 +125,7 @@ def sample_records(
         It cannot be read.
     """
     here = (
-        _deployed(environment, name)
+        _target_on_account(environment, name)
         if aws
         else sandbox_target(environment, name, kafka=kafka, kinesis=kinesis)
     )

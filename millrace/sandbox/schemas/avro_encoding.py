@@ -73,9 +73,9 @@ class AvroSchema:
         try:
             kind = self._type(self._json)
         except RecursionError as error:
-            raise AvroSchemaError("it has a recursive type (one that contains itself)") from error
+            raise AvroSchemaError("the schema has a recursive type (one that contains itself)") from error
         if not isinstance(kind, StructType):
-            raise AvroSchemaError("the schema of a payload must be a record")
+            raise AvroSchemaError("the schema of a message must be a record")
         self.struct = kind
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
@@ -87,7 +87,7 @@ class AvroSchema:
             Values by field; times are :class:`datetime.datetime` with a zone.
         """
         out = io.BytesIO()
-        schemaless_writer(out, self._json, self._fitting(self._json, values))
+        schemaless_writer(out, self._json, self._fit_value(self._json, values))
         return out.getvalue()
 
     def _type(self, kind: Any) -> DataType:
@@ -95,7 +95,7 @@ class AvroSchema:
             return self._union([self._type(each) for each in kind if each != "null"])
         if isinstance(kind, str):
             if kind == "null":
-                raise AvroSchemaError("it has a field of type null")
+                raise AvroSchemaError("the schema has a field of type null")
             return _PRIMITIVES[kind] if kind in _PRIMITIVES else self._type(self._named[kind])
         name = kind["type"]
         if name == "record":
@@ -130,10 +130,10 @@ class AvroSchema:
             if set(kinds) == wide:
                 return LongType() if LongType() in wide else DoubleType()
         if not kinds:
-            raise AvroSchemaError("it has a union of null alone")
+            raise AvroSchemaError("the schema has a union with null as its only type")
         return StructType([StructField(f"member{n}", each) for n, each in enumerate(kinds)])
 
-    def _fitting(self, kind: Any, value: Any) -> Any:
+    def _fit_value(self, kind: Any, value: Any) -> Any:
         """Return a value that fits the schema: PySpark's types have neither an enum's symbols nor a size."""
         if isinstance(kind, list):
             rest = [each for each in kind if each != "null"]
@@ -148,11 +148,11 @@ class AvroSchema:
             return value
         name = kind["type"]
         if name == "record":
-            return {f["name"]: self._fitting(f["type"], value[f["name"]]) for f in kind["fields"]}
+            return {f["name"]: self._fit_value(f["type"], value[f["name"]]) for f in kind["fields"]}
         if name == "array":
-            return [self._fitting(kind["items"], each) for each in value]
+            return [self._fit_value(kind["items"], each) for each in value]
         if name == "map":
-            return {key: self._fitting(kind["values"], each) for key, each in value.items()}
+            return {key: self._fit_value(kind["values"], each) for key, each in value.items()}
         if name == "enum":
             symbols = kind["symbols"]
             return value if value in symbols else symbols[stable_number(value) % len(symbols)]

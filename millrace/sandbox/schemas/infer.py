@@ -119,7 +119,7 @@ def from_json(payloads: Iterable[bytes], *, required: bool = False, narrow: bool
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
     kinds = {name: [kind_of(value) for value in values] for name, values in columns.items()}
-    return _inferred(columns, kinds, len(rows), refused, required=required, narrow=narrow)
+    return _infer_columns(columns, kinds, len(rows), refused, required=required, narrow=narrow)
 
 
 def _is_deep(value: Any) -> bool:
@@ -131,7 +131,7 @@ def _is_deep(value: Any) -> bool:
     return bool(layer)
 
 
-def _columns(names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+def _column_names(names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     """Yield names of columns, and why one has another than in the file: columns go by their places, so none can be left out."""
     taken = {name.strip().lower() for name in names}
     lowered: set[str] = set()
@@ -188,19 +188,19 @@ def from_csv(
             rows.append(records[0])
         else:
             refused.append(f"not one record of {len(names or ())} columns")
-    renamed = dict(_columns(names or ()))
+    renamed = dict(_column_names(names or ()))
     columns = {
         name: [None if row[place] in ("", null) else row[place] for row in rows]
         for place, name in enumerate(renamed)
     }
     kinds = {name: [kind_of_cell(value or "") for value in values] for name, values in columns.items()}
-    inferred = _inferred(columns, kinds, len(rows), refused, required=required, narrow=narrow)
+    inferred = _infer_columns(columns, kinds, len(rows), refused, required=required, narrow=narrow)
     for each in inferred.fields:
         each.conflicts += [odd for odd in [renamed[each.name]] if odd is not None]
     return inferred
 
 
-def _inferred(
+def _infer_columns(
     columns: dict[str, list[Any]],
     kinds: dict[str, list[DataType]],
     records: int,
@@ -226,7 +226,7 @@ def _inferred(
             report.conflicts.append("no value seen")
         report.kind = column_type(kind, narrow=narrow)
         report.conflicts += remarks(name, kind, values)
-        report.examples = _examples(values)
+        report.examples = _example_values(values)
         if clash := sorted(set(clashing_names(kind))):
             report.conflicts.append(f"kept as JSON text: names in it that no column has: {', '.join(clash)}")
         if why := _why_left_out(name, lowered):
@@ -236,7 +236,7 @@ def _inferred(
         reports.append(report)
     fields = [StructField(r.name, r.kind, not required or r.absent > 0) for r in reports if r.usable]
     if not fields:
-        raise InferenceError("no field of the sample can be a column")
+        raise InferenceError("no field of the sample can be a column of a table")
     return Inferred(
         StructType(fields), tuple(reports), records, len(refused), refused[0] if refused else None
     )
@@ -250,7 +250,7 @@ def _why_left_out(name: str, lowered: set[str]) -> str | None:
     return "differs from another in case only" if name.lower() in lowered else None
 
 
-def _examples(values: Sequence[Any]) -> list[str]:
+def _example_values(values: Sequence[Any]) -> list[str]:
     shown = (
         json.dumps(v, ensure_ascii=False, default=float) if not isinstance(v, str | Decimal) else str(v)
         for v in values
@@ -283,7 +283,7 @@ def from_avro(data: bytes) -> tuple[str, Inferred]:
         header: Any = fastavro.schemaless_reader(io.BytesIO(data), _AVRO_HEADER, None)
         text = header["meta"]["avro.schema"].decode()
     except (ValueError, EOFError, KeyError, IndexError) as error:
-        raise InferenceError(f"no Avro file, or one without a schema: {error}") from error
+        raise InferenceError(f"the file is not an Avro file, or has no schema: {error}") from error
     schema = AvroSchema(text).struct
     reports = tuple(FieldReport(f.name, f.dataType) for f in schema.fields)
     for each in reports:

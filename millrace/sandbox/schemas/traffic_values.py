@@ -110,7 +110,9 @@ class Generator:
     def _field(self, field: StructField, number: int, now: datetime) -> Any:
         listed = field.metadata.get("comment", "").partition("one of:")[2]
         if listed:
-            return _of(field.dataType, self.choose.choice([each.strip() for each in listed.split(",")]))
+            return _value_of_type(
+                field.dataType, self.choose.choice([each.strip() for each in listed.split(",")])
+            )
         return self._value(field.name, field.dataType, number, now)
 
     def _value(self, name: str, kind: DataType, number: int, now: datetime) -> Any:
@@ -188,18 +190,18 @@ def from_file(path: Path, schema: StructType) -> list[Values]:
     try:
         records = list(_csv(path, schema) if path.suffix == ".csv" else _json_lines(path, schema))
     except UnicodeDecodeError as error:
-        raise SampleError(f"{path}: not UTF-8 text (byte {error.start})") from error
+        raise SampleError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except csv.Error as error:
         raise SampleError(f"{path}: no CSV: {error}") from error
     if not records:
-        raise SampleError(f"{path}: no record in it")
+        raise SampleError(f"{path} has no records")
     return records
 
 
 def _csv(path: Path, schema: StructType) -> Iterator[Values]:
     with path.open(newline="", encoding="utf-8") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
-            yield typed(row, schema, f"{path}: line {number}", texts=True)
+            yield typed_row(row, schema, f"{path}: line {number}", texts=True)
 
 
 def _json_lines(path: Path, schema: StructType) -> Iterator[Values]:
@@ -213,10 +215,10 @@ def _json_lines(path: Path, schema: StructType) -> Iterator[Values]:
             raise SampleError(f"{where}: not JSON: {error}") from error
         if not isinstance(row, dict):
             raise SampleError(f"{where}: no JSON object")
-        yield typed(row, schema, where, texts=False)
+        yield typed_row(row, schema, where, texts=False)
 
 
-def typed(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool) -> Values:
+def typed_row(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool) -> Values:
     """Return a record with the types of a schema, from JSON values, or from texts alone.
 
     Parameters
@@ -234,18 +236,20 @@ def typed(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool
         value = row.get(field.name)
         if value is None or (texts and value in ("", "NA") and field.nullable):
             if not field.nullable:
-                raise SampleError(f"{where}: no value for {field.name}")
+                raise SampleError(f"{where}: the required field {field.name} has no value")
             values[field.name] = None
             continue
         try:
-            values[field.name] = _of(field.dataType, value)
+            values[field.name] = _value_of_type(field.dataType, value)
         except (TypeError, ValueError, KeyError, InvalidOperation) as error:
             kind = field.dataType.simpleString()
-            raise SampleError(f"{where}: {field.name}: {value!r} is no {kind}") from error
+            raise SampleError(
+                f"{where}: the value of {field.name} is {value!r}, which is not of type {kind}"
+            ) from error
     return values
 
 
-def _moment(value: Any) -> datetime:
+def _parse_moment(value: Any) -> datetime:
     moment = datetime.fromisoformat(str(value))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -257,22 +261,22 @@ _READERS: Mapping[type[DataType], Callable[[Any], Any]] = {
     BooleanType: lambda value: (
         value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
     ),
-    **dict.fromkeys((TimestampType, TimestampNTZType), _moment),
+    **dict.fromkeys((TimestampType, TimestampNTZType), _parse_moment),
     DateType: date.fromisoformat,
     BinaryType: lambda value: str(value).encode(),
 }
 """Readers of values without parts."""
 
 
-def _of(kind: DataType, value: Any) -> Any:
+def _value_of_type(kind: DataType, value: Any) -> Any:
     if type(kind) in _READERS:
         return _READERS[type(kind)](value)
     if isinstance(kind, ArrayType):
-        return [_of(kind.elementType, each) for each in value]
+        return [_value_of_type(kind.elementType, each) for each in value]
     if isinstance(kind, MapType):
-        return {key: _of(kind.valueType, each) for key, each in value.items()}
+        return {key: _value_of_type(kind.valueType, each) for key, each in value.items()}
     if isinstance(kind, StructType):
-        return typed(value, kind, "", texts=False)
+        return typed_row(value, kind, "", texts=False)
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -51,7 +51,7 @@ def kind_of(value: Any) -> DataType:
     if isinstance(value, int):
         return next(
             (k for k, bits in ((_NUMBERS[0], 31), (_NUMBERS[1], 63)) if -(1 << bits) <= value < 1 << bits),
-            _wide(value),
+            _widest_type(value),
         )
     if isinstance(value, Decimal):
         return MONEY if value.as_tuple().exponent == -2 and abs(value) < 10**16 else DoubleType()
@@ -67,7 +67,7 @@ def kind_of(value: Any) -> DataType:
     return StructType([StructField(name, kind_of(each)) for name, each in value.items()])
 
 
-def _wide(value: int) -> DataType:
+def _widest_type(value: int) -> DataType:
     return DecimalType(38, 0) if abs(value) < 10**38 else DoubleType()
 
 

@@ -20,12 +20,12 @@ TRIGGERS_MISSED = 3
 """Time after which ``no-batch`` goes off if no trigger ends, in triggers."""
 
 
-def window(seconds: float) -> tuple[int, int]:
+def alarm_window(seconds: float) -> tuple[int, int]:
     """Return period and number of periods, in whole minutes, that cover a number of seconds.
 
     Examples
     --------
-    >>> window(2), window(600), window(7200)
+    >>> alarm_window(2), alarm_window(600), alarm_window(7200)
     ((60, 1), (60, 10), (3600, 2))
     """
     minutes = max(1, math.ceil(seconds / MINUTE))
@@ -43,7 +43,7 @@ def longest_batch(trigger: float) -> int:
     trigger
         T in seconds.
     """
-    period, count = window(TRIGGERS_MISSED * trigger)
+    period, count = alarm_window(TRIGGERS_MISSED * trigger)
     return period * (count + 1)
 
 

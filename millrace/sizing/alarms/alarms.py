@@ -8,8 +8,15 @@ from typing import Literal
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
-from millrace.config.sources.metrics import LATE_PERIODS, StreamReader
-from millrace.sizing.alarms.alarm_windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, late_periods, window
+from millrace.config.sources.stream_metrics import LATE_PERIODS, StreamReader
+from millrace.sizing.alarms.alarm_windows import (
+    HOUR,
+    MINUTE,
+    TRIGGERS_MISSED,
+    alarm_window,
+    all_of,
+    late_periods,
+)
 from millrace.sizing.alarms.metrics import BY_NAME, namespace
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 
@@ -32,12 +39,12 @@ def alarms(
         Plans whose triggers and latencies become thresholds.
     """
     names = Names(environment, environment.account or "")
-    found = [alarm for plan in jobs.values() for alarm in _job(names, plan)]
-    readers = _readers(environment, jobs)
+    found = [alarm for plan in jobs.values() for alarm in _job_alarms(names, plan)]
+    readers = _landing_readers(environment, jobs)
     for name in environment.streams:
-        found += _stream(names, name, readers.get(name, []))
+        found += _stream_alarms(names, name, readers.get(name, []))
     for name, cluster in clusters.items():
-        found += _cluster(names, name, cluster)
+        found += _cluster_alarms(names, name, cluster)
     return tuple(found)
 
 
@@ -46,11 +53,11 @@ def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
     return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.silence)
 
 
-def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
+def _job_alarms(names: Names, plan: JobPlan) -> Iterator[Alarm]:
     for query in plan.queries.values():
-        yield from _query(names, plan, query)
+        yield from _query_alarms(names, plan, query)
     restarts, expected = names.environment.jobs[plan.name].restarts_per_hour, plan.scheduled_starts
-    yield _ours(
+    yield _own_metric_alarm(
         names,
         plan.name,
         None,
@@ -64,8 +71,8 @@ def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
     if plan.run is not None:
         # The next start may be the slowest after the fastest, and a run that is late starts when the one before has ended.
         times = (plan.run.every_seconds.value, plan.run.start_seconds.value, plan.run.longest_seconds.value)
-        length, count = window(sum(times))
-        yield _ours(
+        length, count = alarm_window(sum(times))
+        yield _own_metric_alarm(
             names,
             plan.name,
             None,
@@ -82,11 +89,11 @@ def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
         )
 
 
-def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
+def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
     trigger, latency = query.trigger_seconds.value, query.latency_seconds.value
     job, name = plan.name, query.name
     period, late, of = late_periods(LATE_PERIODS, trigger)
-    yield _ours(
+    yield _own_metric_alarm(
         names,
         job,
         name,
@@ -101,7 +108,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
     )
     # Two halves: one slow batch, such as the first after a start, is in only one of them.
     period, sustained = all_of(2, _SUSTAINED_SECONDS // 2, trigger)
-    yield _ours(
+    yield _own_metric_alarm(
         names,
         job,
         name,
@@ -114,10 +121,10 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         of=sustained,
         why=f"batches take longer than {BATCH_SHARE:.0%} of their trigger of {trigger:g} s",
     )
-    length, count = window(TRIGGERS_MISSED * trigger)
+    length, count = alarm_window(TRIGGERS_MISSED * trigger)
     # A bounded run without records has no batch; the alarm no-run watches it.
     if plan.run is None:
-        yield _ours(
+        yield _own_metric_alarm(
             names,
             job,
             name,
@@ -132,7 +139,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
             missing="missing",
             why=f"no trigger ended in the time of {TRIGGERS_MISSED}, {TRIGGERS_MISSED * trigger:g} s",
         )
-    yield _ours(
+    yield _own_metric_alarm(
         names,
         job,
         name,
@@ -144,7 +151,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         why="the query ended with an error",
     )
     period, sustained = all_of(3, 5 * MINUTE, trigger)
-    yield _ours(
+    yield _own_metric_alarm(
         names,
         job,
         name,
@@ -160,7 +167,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
     asked = names.environment.jobs[job].queries[name]
     refusing = isinstance(asked, DeriveQuery) and asked.dead_letters is not None
     if isinstance(asked, SourceQuery) or refusing:
-        yield _ours(
+        yield _own_metric_alarm(
             names,
             job,
             name,
@@ -174,7 +181,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         )
     root = names.environment.places.root
     if any(reading.all_rules(root) for reading in asked.readings.values()):
-        yield _ours(
+        yield _own_metric_alarm(
             names,
             job,
             name,
@@ -190,9 +197,11 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
             ("late-rows", "LateRows", "rows come behind the watermark and are missing in the results"),
             ("early-rows", "EarlyRows", "records claim times far ahead of their arrival and are left out"),
         ):
-            yield _ours(names, job, name, kind, metric, "Sum", threshold=0, period=5 * MINUTE, why=why)
+            yield _own_metric_alarm(
+                names, job, name, kind, metric, "Sum", threshold=0, period=5 * MINUTE, why=why
+            )
     if isinstance(asked, DeriveQuery) and asked.latest_by is not None and asked.latest_by.order is None:
-        yield _ours(
+        yield _own_metric_alarm(
             names,
             job,
             name,
@@ -206,7 +215,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         )
 
 
-def _ours(
+def _own_metric_alarm(
     names: Names,
     job: str,
     query: str | None,
@@ -242,7 +251,7 @@ def _ours(
     )
 
 
-def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str, list[StreamReader]]:
+def _landing_readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str, list[StreamReader]]:
     """Return the queries that land each stream."""
     found: dict[str, list[StreamReader]] = {}
     for job, name, settings in environment.queries:
@@ -255,7 +264,7 @@ def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str,
     return found
 
 
-def _stream(names: Names, name: str, readers: Sequence[StreamReader]) -> Iterator[Alarm]:
+def _stream_alarms(names: Names, name: str, readers: Sequence[StreamReader]) -> Iterator[Alarm]:
     stream = names.environment.streams[name]
     for each in stream.alarms(name, names, readers):
         assert stream.metrics is not None, f"{name} has alarms and no metrics"
@@ -281,7 +290,7 @@ def _stream(names: Names, name: str, readers: Sequence[StreamReader]) -> Iterato
         )
 
 
-def _cluster(names: Names, name: str, plan: ClusterPlan) -> Iterator[Alarm]:
+def _cluster_alarms(names: Names, name: str, plan: ClusterPlan) -> Iterator[Alarm]:
     settings = names.environment.kafka[name]
     assert isinstance(settings, MskCluster)
     if settings.existing is not None or settings.tier != "standard":

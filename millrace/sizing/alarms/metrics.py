@@ -1,6 +1,6 @@
 """Metrics of a running job: one list for alarms, dashboards, the bill and docs/metrics.md.
 
-The core has the same names in ``etl.metrics.catalogue``; it imports nothing of ours, and a test compares the two.
+The core has the same names in ``etl.metrics.metric_names``; it imports nothing of ours, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def reporting_queries(metric: Metric, environment: Environment, job: str) -> tup
     return tuple(
         name
         for name, query in environment.jobs[job].queries.items()
-        if _reports(metric.of, environment, query)
+        if _reports_metric(metric.of, environment, query)
     )
 
 
@@ -162,14 +162,14 @@ def metric_count(environment: Environment) -> int:
     """Return the number of metrics that an environment sends; each combination of name and dimensions counts as one."""
     kinds = Counter(metric.of if metric.per_query else "job" for metric in METRICS)
     return len(environment.jobs) * kinds.pop("job") + sum(
-        number * _reports(of, environment, query)
+        number * _reports_metric(of, environment, query)
         for *_, query in environment.queries
         for of, number in kinds.items()
     )
 
 
-def _reports(of: str, environment: Environment, query: Query) -> bool:
-    if of == "rules":
+def _reports_metric(kinds: str, environment: Environment, query: Query) -> bool:
+    if kinds == "rules":
         return any(each.all_rules(environment.places.root) for each in query.readings.values())
     reads = isinstance(query, SourceQuery)
     return {
@@ -181,4 +181,4 @@ def _reports(of: str, environment: Environment, query: Query) -> bool:
         "letters": reads or (isinstance(query, DeriveQuery) and query.dead_letters is not None),
         "state": isinstance(query, DeriveQuery) and query.state is not None,
         "latest": isinstance(query, DeriveQuery) and query.latest_by is not None,
-    }[of]
+    }[kinds]

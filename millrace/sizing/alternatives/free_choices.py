@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TypeVar
 
-from millrace.config.job_runs import refused_runs
+from millrace.config.bounded_run_checks import refused_runs
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import DeriveQuery, LandingQuery
 from millrace.sizing.cost import CENT, stream_cost
 from millrace.sizing.model import Figure
 from millrace.sizing.planned_environment import with_choices
-from millrace.sizing.prices_and_limits import PriceTable, limits
+from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.streams import StreamWithReaders
 
 V = TypeVar("V", timedelta, str)
@@ -36,13 +36,13 @@ def cheapest_choices(environment: Environment, prices: PriceTable, cost: Cost, k
     A job with ``run: auto`` has bounded runs where they keep its SLA and cost less; what is deployed keeps its way. A new stream of
     Kinesis is on demand where it takes its peak from the first hour on and costs less.
     """
-    start = timedelta(seconds=limits()["bounded.start_seconds"])
+    start = timedelta(seconds=service_limits()["bounded.start_seconds"])
     for name, job in environment.jobs.items():
         bounded = True if job.run == "bounded" else environment.deployed.in_turns.get(name)
         if job.run_every is None and job.run in ("bounded", "auto") and bounded is not False:
             able = [each for each in _PERIODS if start < each < job.latency - start]
             path = ("jobs", "run_every", name)
-            found = _cheapest(environment, path, able, cost, keeps, always=not bounded)
+            found = _cheapest_value(environment, path, able, cost, keeps, always=not bounded)
             # The shortest period's plan says why none is possible.
             if period := found or (_PERIODS[0] if bounded else None):
                 environment = with_choices(environment, "jobs", "run_every", {name: period})
@@ -51,13 +51,13 @@ def cheapest_choices(environment: Environment, prices: PriceTable, cost: Cost, k
         if isinstance(stream, KinesisStream) and name in read and stream.mode_is_open:
             mode = environment.deployed.modes.get(name)
             if mode is None and _may_be_on_demand(environment, name, stream, prices):
-                mode = _cheapest(environment, ("streams", "mode", name), ("on-demand",), cost, keeps)
+                mode = _cheapest_value(environment, ("streams", "mode", name), ("on-demand",), cost, keeps)
             if mode is not None:
                 environment = with_choices(environment, "streams", "mode", {name: mode})
     return environment
 
 
-def _cheapest(
+def _cheapest_value(
     environment: Environment,
     path: tuple[str, str, str],
     values: Iterable[V],
@@ -68,7 +68,7 @@ def _cheapest(
 ) -> V | None:
     """Return the value that keeps the SLA at the least cost; None if, with ``always``, the key's default costs no more."""
     section, key, name = path
-    part = _connected(environment, (section, name))
+    part = _connected_part(environment, (section, name))
     usd = {
         value: found
         for value in values
@@ -87,7 +87,10 @@ def _cheapest(
 
 def _may_be_on_demand(environment: Environment, name: str, stream: KinesisStream, prices: PriceTable) -> bool:
     """Return whether a new on-demand stream takes the peak, and costs less by itself."""
-    needed, first = StreamWithReaders(name, stream, [], 0.0).least, limits()["kinesis.on_demand.first_shards"]
+    needed, first = (
+        StreamWithReaders(name, stream, [], 0.0).least,
+        service_limits()["kinesis.on_demand.first_shards"],
+    )
     shards, advantage = Figure(math.ceil(needed), "shards", ""), environment.governance.on_demand_advantage
     elastic = stream.model_copy(update={"mode": "on-demand"})
     now, then = (
@@ -97,7 +100,7 @@ def _may_be_on_demand(environment: Environment, name: str, stream: KinesisStream
     return needed <= first and then < now
 
 
-def _connected(environment: Environment, member: tuple[str, str]) -> Environment:
+def _connected_part(environment: Environment, member: tuple[str, str]) -> Environment:
     """Return the part of an environment that a job or a stream is connected with by streams and tables."""
     touched = {
         each: {

@@ -55,20 +55,20 @@ class Service:
     transforms: bool = False
 
 
-def _kinesis(environment: Environment, stream: str) -> bool:
+def _is_kinesis(environment: Environment, stream: str) -> bool:
     return isinstance(environment.streams[stream], KinesisStream)
 
 
-def _on_demand(environment: Environment, stream: str) -> bool:
+def _is_on_demand(environment: Environment, stream: str) -> bool:
     return environment.streams[stream].sizing == "on-demand"
 
 
-def _msk(environment: Environment, stream: str) -> bool:
+def _is_on_msk(environment: Environment, stream: str) -> bool:
     cluster = environment.kafka.get(environment.streams[stream].cluster_name or "")
     return isinstance(cluster, MskCluster)
 
 
-def _express(environment: Environment, stream: str) -> bool:
+def _uses_express_broker(environment: Environment, stream: str) -> bool:
     cluster = environment.kafka.get(environment.streams[stream].cluster_name or "")
     return isinstance(cluster, MskCluster) and cluster.tier == "express"
 
@@ -79,15 +79,15 @@ _APPEND = "append only, no schema change, no backfill, no erasure"
 SERVICES = (
     Service(
         "Amazon Data Firehose to Iceberg", 0.075, "$0.075 a GB in us-east-1, of the first 250 TB; a report of AWS's price page, unconfirmed",
-        _DAY, timedelta(seconds=60), _kinesis, "exactly once (at least once), replay, schema change, erasure",
+        _DAY, timedelta(seconds=60), _is_kinesis, "exactly once (at least once), replay, schema change, erasure",
     ),
     Service(
-        "Kinesis streaming tables", None, "no page read", _DAY, timedelta(minutes=15), _on_demand, _APPEND,
+        "Kinesis streaming tables", None, "no page read", _DAY, timedelta(minutes=15), _is_on_demand, _APPEND,
     ),
-    Service("MSK Data Delivery", None, "no page read", _DAY, timedelta(minutes=15), _express, _APPEND),
+    Service("MSK Data Delivery", None, "no page read", _DAY, timedelta(minutes=15), _uses_express_broker, _APPEND),
     Service(
         "MSK Connect with an Iceberg sink", None, f"$0.11 an MCU-hour, ${0.11 * HOURS:.2f} a month; how many it needs is not known",
-        _DAY, timedelta(seconds=60), _msk, "a connector that AWS supports, erasure",
+        _DAY, timedelta(seconds=60), _is_on_msk, "a connector that AWS supports, erasure",
     ),
     Service(
         "Managed Service for Apache Flink", None,
@@ -158,13 +158,13 @@ def services(environment: Environment, now: Plan) -> list[Alternative]:
             None if each.usd_gb is None else beside + each.usd_gb * gigabytes,
             f"{each.price}; {each.read.isoformat()}",
             ", ".join((each.lacks, *(() if each.transforms else _NEVER.values()))),
-            tuple(_beyond(environment, each, read)),
+            tuple(_unsupported_features(environment, each, read)),
         )
         for each in SERVICES
     ]
 
 
-def _beyond(environment: Environment, service: Service, read: set[str]) -> Iterator[str]:
+def _unsupported_features(environment: Environment, service: Service, read: set[str]) -> Iterator[str]:
     """Yield what the file uses and a service does not do."""
     fastest = min(job.latency for job in environment.jobs.values())
     if fastest < service.freshness:
@@ -173,11 +173,11 @@ def _beyond(environment: Environment, service: Service, read: set[str]) -> Itera
         yield f"it cannot read {', '.join(foreign)}"
     if service.transforms:
         return
-    used = {each for _, _, query in environment.queries for each in _used(query)}
+    used = {each for _, _, query in environment.queries for each in _used_features(query)}
     yield from (words for feature, words in _NEVER.items() if feature in used)
 
 
-def _used(query: Query) -> Iterator[str]:
+def _used_features(query: Query) -> Iterator[str]:
     if not isinstance(query, LandQuery):
         yield from ("transforms", "sinks")
         return

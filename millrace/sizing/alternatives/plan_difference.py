@@ -58,11 +58,11 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
         for key in dict.fromkeys([*old, *new])
         if round(old.get(key) or 0.0, 2) != round(new.get(key) or 0.0, 2) or (key in old) != (key in new)
     ]
-    figures = dict(_figures(before)), dict(_figures(after))
+    figures = dict(_figures_by_key(before)), dict(_figures_by_key(after))
     both = [
         key
         for key in dict.fromkeys([*figures[0], *figures[1]])
-        if _member(key, before) and _member(key, after)
+        if _key_of_member(key, before) and _key_of_member(key, after)
     ]
     for key in both:
         one, other = figures[0].get(key), figures[1].get(key)
@@ -82,13 +82,13 @@ def _dollars(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     yield "shared", document["shared"]["usd_month"]
 
 
-def _figures(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float | str, str]]]:
+def _figures_by_key(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float | str, str]]]:
     for section in ("streams", "clusters", "jobs"):
         for name, member in document[section].items():
-            yield from _walk(member, f"{section}.{name}")
+            yield from _walk_figures(member, f"{section}.{name}")
 
 
-def _walk(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str, str]]]:
+def _walk_figures(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str, str]]]:
     if not isinstance(value, Mapping):
         return
     if {"value", "unit", "origin"} <= value.keys():
@@ -102,9 +102,9 @@ def _walk(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str, str]]]
             "choices",
             "expected_usd",
         ):  # follows from sizes, and is not simulated for a comparison
-            yield from _walk(each, f"{key}.{name}")
+            yield from _walk_figures(each, f"{key}.{name}")
 
 
-def _member(key: str, document: Mapping[str, Any]) -> bool:
+def _key_of_member(key: str, document: Mapping[str, Any]) -> bool:
     section, name, *_ = key.split(".")
     return name in document[section]

@@ -34,10 +34,10 @@ def with_remedies(environment: Environment, problems: Sequence[Finding], replan:
     replan
         Plans a changed environment.
     """
-    return [_mended(environment, each, replan) for each in problems]
+    return [_with_remedy(environment, each, replan) for each in problems]
 
 
-def _mended(environment: Environment, problem: Finding, replan: Replan) -> Finding:
+def _with_remedy(environment: Environment, problem: Finding, replan: Replan) -> Finding:
     if problem.path[0] != "jobs" or problem.path[-1] == "result":
         return problem
     job = str(problem.path[1])
@@ -46,7 +46,7 @@ def _mended(environment: Environment, problem: Finding, replan: Replan) -> Findi
         return not any(each.path[:2] == problem.path[:2] for each in replan(changed))
 
     found: list[str] = []
-    for words, changed in chain(_of_job(environment, job), _splits(environment, job)):
+    for words, changed in chain(_of_job(environment, job), _splits_of_job(environment, job)):
         kind = words.split(":")[0]
         if any(each.startswith(f"{kind}:") for each in found) or not does(changed):
             continue
@@ -60,11 +60,11 @@ def _mended(environment: Environment, problem: Finding, replan: Replan) -> Findi
 
 
 def _of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
-    for words, changed in _changes(environment.jobs[name]):
+    for words, changed in _possible_changes(environment.jobs[name]):
         yield words, environment.model_copy(update={"jobs": {**environment.jobs, name: changed}})
 
 
-def _splits(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
+def _splits_of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
     """Yield splits into several jobs, each with its part of the traffic; one of them is planned."""
     queries = environment.jobs[name].queries.values()
     sources = sorted({each for query in queries if isinstance(query, SourceQuery) for each in query.streams})
@@ -85,7 +85,7 @@ def _splits(environment: Environment, name: str) -> Iterator[tuple[str, Environm
         )
 
 
-def _changes(job: Job) -> Iterator[tuple[str, Job]]:
+def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
     """Yield changes, the smallest of each kind first: unpinning, time, fixed cost, speed, one query less."""
     for key in ("worker", "max_workers", "cores", "min_executors", "initial_executors"):
         if key in job.model_fields_set:
@@ -101,7 +101,7 @@ def _changes(job: Job) -> Iterator[tuple[str, Job]]:
                 )
                 yield f"leave {name}'s {key} to the plan: remove it", changed
     for step in _STEPS:
-        latency = timedelta(seconds=_round(job.latency.total_seconds() * step))
+        latency = timedelta(seconds=_round_up(job.latency.total_seconds() * step))
         yield f"latency: {format_duration(latency)}", job.model_copy(update={"latency": latency})
     if job.rate is not None and job.rate.records_per_second_per_core is not None:
         for step in _STEPS:
@@ -114,7 +114,7 @@ def _changes(job: Job) -> Iterator[tuple[str, Job]]:
                 job.model_copy(update={"rate": rate}),
             )
         for step in _STEPS:
-            faster = float(_round(job.rate.records_per_second_per_core * step))
+            faster = float(_round_up(job.rate.records_per_second_per_core * step))
             rate = job.rate.model_copy(update={"records_per_second_per_core": faster})
             yield (
                 f"rate.records_per_second_per_core: {faster:g}, if a benchmark says so",
@@ -132,7 +132,7 @@ def _changes(job: Job) -> Iterator[tuple[str, Job]]:
         )
 
 
-def _round(value: float) -> int:
+def _round_up(value: float) -> int:
     """Round up to two digits."""
     whole = max(1, math.ceil(value))
     scale = int(10 ** max(0, len(str(whole)) - 2))

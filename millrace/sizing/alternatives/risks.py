@@ -11,8 +11,8 @@ from millrace.config.units import format_duration
 from millrace.sizing.model import JobPlan, StreamPlan
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import driver_load, route_hint
-from millrace.sizing.queries.query import outage_of
-from millrace.sizing.streams import demands
+from millrace.sizing.queries.query_plan import outage_of
+from millrace.sizing.streams import demands_at_peak
 from millrace.sizing.text_format import count
 
 SLOW = 3.0
@@ -50,7 +50,7 @@ def risks(
         if rate * traffic.peak_factor > MANY:
             yield f"{where}: {rate * traffic.peak_factor:,.0f} records/s at peak; is the rate one a second?"
         elif rate < FEW:
-            yield f"{where}: {rate:g} records/s is one in {_about(1 / rate)}; is the rate one a second?"
+            yield f"{where}: {rate:g} records/s is one in {_rounded_duration(1 / rate)}; is the rate one a second?"
         cluster = environment.kafka.get(stream.cluster_name or "")
         if isinstance(cluster, MskCluster) and cluster.existing is not None and not stream.belongs_to_others:
             yield (
@@ -68,7 +68,7 @@ def risks(
         outage = outage_of(environment.jobs[demand.job])
         if again is None or again.value <= SLOW * outage.total_seconds():
             continue
-        took = "never" if math.isinf(again.value) else f"{_about(again.value)} later"
+        took = "never" if math.isinf(again.value) else f"{_rounded_duration(again.value)} later"
         asked = environment.jobs[demand.job].catch_up is not None
         remedy = (
             ""
@@ -96,10 +96,10 @@ def fullness(stream: Stream, sized: StreamPlan) -> float:
     """Return the share of its partitions' limits at the peak; 0 if they refuse no records, or if AWS adds partitions."""
     if not stream.refuses_fewer or stream.elastic_limits is not None:
         return 0.0
-    return max(demand.partitions for demand in demands(stream, 1)) / sized.expected_partitions.value
+    return max(demand.partitions for demand in demands_at_peak(stream, 1)) / sized.expected_partitions.value
 
 
-def _about(seconds: float) -> str:
+def _rounded_duration(seconds: float) -> str:
     """Return a duration, rounded, in the unit that a person would use; :func:`format_duration` is exact."""
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:

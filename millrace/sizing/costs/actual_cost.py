@@ -10,7 +10,7 @@ from millrace.sizing.model import Plan
 
 
 @dataclass(frozen=True)
-class Pair:
+class PlannedAndPaid:
     """Planned and billed cost of one subject, for the same days.
 
     Attributes
@@ -31,7 +31,7 @@ class Pair:
         return self.paid - self.planned
 
 
-def pairs(plan: Plan, paid: Mapping[str, float], days: int) -> tuple[Pair, ...]:
+def planned_and_paid(plan: Plan, paid: Mapping[str, float], days: int) -> tuple[PlannedAndPaid, ...]:
     """Compare a plan with billed cost by subject.
 
     Parameters
@@ -48,4 +48,6 @@ def pairs(plan: Plan, paid: Mapping[str, float], days: int) -> tuple[Pair, ...]:
     planned = {key: usd[key] for of in ("jobs.", "streams.") for key in usd if key.startswith(of)}
     planned["shared"] = usd["shared"] + sum(usd[f"clusters.{name}"] for name in plan.clusters)
     subjects = (*planned, *(each for each in paid if each not in planned))
-    return tuple(Pair(each, planned.get(each, 0.0) * share, paid.get(each, 0.0)) for each in subjects)
+    return tuple(
+        PlannedAndPaid(each, planned.get(each, 0.0) * share, paid.get(each, 0.0)) for each in subjects
+    )

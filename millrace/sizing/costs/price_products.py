@@ -55,25 +55,27 @@ _GB = ("gb", "gigabytes")
 _GB_MONTHS = ("gbmo", "gbmonth", "gbmonths")
 
 
-def _hours(*things: str) -> tuple[str, ...]:
+def _hour_units(*things: str) -> tuple[str, ...]:
     return (*_HOUR, *(f"{thing}{hour}" for thing in things for hour in _HOUR))
 
 
-def _kinesis(usage: str, operation: str, units: tuple[str, ...], factor: float = 1) -> Product:
+def _kinesis_product(usage: str, operation: str, units: tuple[str, ...], factor: float = 1) -> Product:
     return Product("AmazonKinesis", usage, units, factor, {"operation": operation})
 
 
-def _glue(usage: str) -> Product:
-    return Product("AWSGlue", usage, _hours("dpu", "mdpu", "memorydpu"), attributes={"operation": "Jobrun"})
+def _glue_product(usage: str) -> Product:
+    return Product(
+        "AWSGlue", usage, _hour_units("dpu", "mdpu", "memorydpu"), attributes={"operation": "Jobrun"}
+    )
 
 
-def _emr(usage: str, *things: str) -> Product:
-    return Product("ElasticMapReduce", f"EMR-SERVERLESS-{usage}", _hours(*things))
+def _emr_product(usage: str, *things: str) -> Product:
+    return Product("ElasticMapReduce", f"EMR-SERVERLESS-{usage}", _hour_units(*things))
 
 
 _MSK = {
     f"msk.{tier.lower()}.m7g.{size}_hour": Product(
-        "AmazonMSK", f"{tier}.m7g.{size}", _hours("broker", "instance")
+        "AmazonMSK", f"{tier}.m7g.{size}", _hour_units("broker", "instance")
     )
     for tier in ("Kafka", "Express")
     for size in ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge")
@@ -93,43 +95,47 @@ _METRICS = {
 
 PRODUCTS: Mapping[str, Product] = MappingProxyType(
     {
-        "glue.dpu_hour": _glue("ETL-DPU-Hour"),
-        "glue.memory_dpu_hour": _glue("ETL-MemOptimized-DPU-Hour"),  # a weaker source than the others
-        "glue.6.0.dpu_hour": _glue("ETL-DPU-Hour-Gen2"),
-        "emr.x86_64.vcpu_hour": _emr("vCPUHours", "vcpu"),
-        "emr.x86_64.gib_hour": _emr("MemoryGBHours", "gb", "memorygb"),
-        "emr.arm64.vcpu_hour": _emr("ARM-vCPUHours", "vcpu"),
-        "emr.arm64.gib_hour": _emr("ARM-MemoryGBHours", "gb", "memorygb"),
-        "emr.disk_gib_hour": _emr("StorageGBHours", "gb", "storagegb"),
-        "kinesis.shard_hour": _kinesis("Storage-ShardHour", "shardHourStorage", _hours("shard")),
-        "kinesis.million_put_units": _kinesis(
+        "glue.dpu_hour": _glue_product("ETL-DPU-Hour"),
+        "glue.memory_dpu_hour": _glue_product("ETL-MemOptimized-DPU-Hour"),  # a weaker source than the others
+        "glue.6.0.dpu_hour": _glue_product("ETL-DPU-Hour-Gen2"),
+        "emr.x86_64.vcpu_hour": _emr_product("vCPUHours", "vcpu"),
+        "emr.x86_64.gib_hour": _emr_product("MemoryGBHours", "gb", "memorygb"),
+        "emr.arm64.vcpu_hour": _emr_product("ARM-vCPUHours", "vcpu"),
+        "emr.arm64.gib_hour": _emr_product("ARM-MemoryGBHours", "gb", "memorygb"),
+        "emr.disk_gib_hour": _emr_product("StorageGBHours", "gb", "storagegb"),
+        "kinesis.shard_hour": _kinesis_product("Storage-ShardHour", "shardHourStorage", _hour_units("shard")),
+        "kinesis.million_put_units": _kinesis_product(
             "PutRequestPayloadUnits",
             "PutRequest",
             ("putrequest", "putrequests", "payloadunits", "units"),
             1e6,
         ),
-        "kinesis.extended_retention_shard_hour": _kinesis(
-            "Extended-ShardHour", "shardHourStorage", _hours("shard")
+        "kinesis.extended_retention_shard_hour": _kinesis_product(
+            "Extended-ShardHour", "shardHourStorage", _hour_units("shard")
         ),
-        "kinesis.long_retention_gb_month": _kinesis(
+        "kinesis.long_retention_gb_month": _kinesis_product(
             "LongTermRetention-ByteHrs", "LongTermRetentionByteHrs", _GB_MONTHS
         ),
-        "kinesis.fan_out_consumer_shard_hour": _kinesis(
-            "EnhancedFanoutHour", "ConsumerHour", _hours("consumershard", "consumer", "shard")
+        "kinesis.fan_out_consumer_shard_hour": _kinesis_product(
+            "EnhancedFanoutHour", "ConsumerHour", _hour_units("consumershard", "consumer", "shard")
         ),
-        "kinesis.fan_out_gb": _kinesis("ReadBytes", "EnhancedFanoutDataRetrieval", _GB),
-        "kinesis.on_demand.stream_hour": _kinesis(
-            "OnDemand-StreamHour", "OnDemandStreamHr", _hours("stream")
+        "kinesis.fan_out_gb": _kinesis_product("ReadBytes", "EnhancedFanoutDataRetrieval", _GB),
+        "kinesis.on_demand.stream_hour": _kinesis_product(
+            "OnDemand-StreamHour", "OnDemandStreamHr", _hour_units("stream")
         ),
-        "kinesis.on_demand.gb_in": _kinesis("OnDemand-BilledIncomingBytes", "OnDemandDataIngested", _GB),
-        "kinesis.on_demand.gb_out": _kinesis("OnDemand-BilledOutgoingBytes", "OnDemandDataRetrieval", _GB),
-        "kinesis.on_demand.fan_out_gb": _kinesis(
+        "kinesis.on_demand.gb_in": _kinesis_product(
+            "OnDemand-BilledIncomingBytes", "OnDemandDataIngested", _GB
+        ),
+        "kinesis.on_demand.gb_out": _kinesis_product(
+            "OnDemand-BilledOutgoingBytes", "OnDemandDataRetrieval", _GB
+        ),
+        "kinesis.on_demand.fan_out_gb": _kinesis_product(
             "OnDemand-BilledOutgoingEFOBytes", "OnDemandEFODataRetrieval", _GB
         ),
-        "kinesis.on_demand.extended_retention_gb_month": _kinesis(
+        "kinesis.on_demand.extended_retention_gb_month": _kinesis_product(
             "OnDemand-ExtendedRetention-ByteHrs", "OnDemandExtendedRetentionByteHrs", _GB_MONTHS
         ),
-        "kinesis.on_demand.long_retention_gb_month": _kinesis(
+        "kinesis.on_demand.long_retention_gb_month": _kinesis_product(
             "OnDemand-LongTermRetention-ByteHrs", "OnDemandLongTermRetentionByteHrs", _GB_MONTHS
         ),
         **_MSK,
@@ -175,12 +181,12 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
             ("dashboards", "dashboard"),
             worldwide=True,
         ),
-        "fargate.vcpu_hour": Product("AmazonECS", "Fargate-vCPU-Hours:perCPU", _hours("vcpu")),
-        "fargate.gib_hour": Product("AmazonECS", "Fargate-GB-Hours", _hours("gb")),
+        "fargate.vcpu_hour": Product("AmazonECS", "Fargate-vCPU-Hours:perCPU", _hour_units("vcpu")),
+        "fargate.gib_hour": Product("AmazonECS", "Fargate-GB-Hours", _hour_units("gb")),
         "alb.hour": Product(
             "AWSELB",
             "LoadBalancerUsage",
-            _hours("lb", "loadbalancer"),
+            _hour_units("lb", "loadbalancer"),
             attributes={"productFamily": "Load Balancer-Application"},
         ),
         "logs.gb_in": Product("AmazonCloudWatch", "DataProcessing-Bytes", _GB),

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.model import Environment
 from millrace.sizing.alarms.metrics import metric_count
-from millrace.sizing.cost import HOURS, by_tier, item
-from millrace.sizing.costs.network import created_keys
+from millrace.sizing.cost import HOURS, cost_by_tier, cost_item
+from millrace.sizing.costs.network_plan import created_keys
 from millrace.sizing.model import Alarm, CostItem, StreamPlan
-from millrace.sizing.prices_and_limits import PriceTable, limits
+from millrace.sizing.prices_and_limits import PriceTable, service_limits
 
 _TIERS = ((0, ""), (10_000, "after_10000."), (250_000, "after_250000."), (1_000_000, "after_1000000."))
 """Number of metrics of an account and region before each tier, and the tier's price name (AWS' price page of CloudWatch)."""
@@ -37,18 +37,22 @@ def shared_cost(
     items = []
     if made:
         why = f"one each: {', '.join(made)}"
-        items.append(item("keys", len(made), "kms.key_month", prices, why, assumed=False))
+        items.append(cost_item("keys", len(made), "kms.key_month", prices, why, assumed=False))
     items += network
     items += [
         *metric_cost(environment, streams, prices),
-        item("alarms", len(alarms), "cloudwatch.alarm_month", prices, f"{len(alarms)} alarms", assumed=False),
-        item("dashboard", 1, "cloudwatch.dashboard_month", prices, "one for the environment", assumed=False),
+        cost_item(
+            "alarms", len(alarms), "cloudwatch.alarm_month", prices, f"{len(alarms)} alarms", assumed=False
+        ),
+        cost_item(
+            "dashboard", 1, "cloudwatch.dashboard_month", prices, "one for the environment", assumed=False
+        ),
     ]
     history = environment.history
     if history is not None:
         vcpu, memory = history.vcpu, history.memory_gib
         items += [
-            item(
+            cost_item(
                 "history server vCPU",
                 vcpu * HOURS,
                 "fargate.vcpu_hour",
@@ -56,7 +60,7 @@ def shared_cost(
                 f"{vcpu} vCPU",
                 assumed=False,
             ),
-            item(
+            cost_item(
                 "history server memory",
                 memory * HOURS,
                 "fargate.gib_hour",
@@ -64,7 +68,9 @@ def shared_cost(
                 f"{memory} GiB",
                 assumed=False,
             ),
-            item("load balancer", HOURS, "alb.hour", prices, "without its capacity units", assumed=False),
+            cost_item(
+                "load balancer", HOURS, "alb.hour", prices, "without its capacity units", assumed=False
+            ),
         ]
     return tuple(items)
 
@@ -83,30 +89,30 @@ def metric_cost(
     """
     ours = metric_count(environment)
     of_shards = {
-        name: int(streams[name].expected_partitions.value * limits()["kinesis.shard_metrics"])
+        name: int(streams[name].expected_partitions.value * service_limits()["kinesis.shard_metrics"])
         for name, stream in environment.streams.items()
         if stream.has_shard_metrics
     }
-    lines = list(_metrics("metrics", 0, ours, f"{ours} of ours", prices, assumed=False))
+    lines = list(_metric_tiers("metrics", 0, ours, f"{ours} of ours", prices, assumed=False))
     if of_shards:
         each = ", ".join(f"{count:,} of {name}" for name, count in of_shards.items())
         guess = any(streams[name].expected_partitions.assumed for name in of_shards)
         count = sum(of_shards.values())
-        lines += _metrics(
+        lines += _metric_tiers(
             "shard metrics",
             ours,
             count,
-            f"{limits()['kinesis.shard_metrics']:g} a shard: {each}",
+            f"{service_limits()['kinesis.shard_metrics']:g} a shard: {each}",
             prices,
             assumed=guess,
         )
     return tuple(lines)
 
 
-def _metrics(
+def _metric_tiers(
     name: str, before: int, count: int, why: str, prices: PriceTable, *, assumed: bool
 ) -> Iterator[CostItem]:
     """Yield a line for each tier that ``count`` metrics after the first ``before`` reach, the cheapest tier last."""
-    for begin, tier, within in by_tier(count, _TIERS, before):
+    for begin, tier, within in cost_by_tier(count, _TIERS, before):
         words = why if begin == 0 else f"{within:,} after the first {begin:,}: {why}"
-        yield item(name, within, f"cloudwatch.{tier}metric_month", prices, words, assumed=assumed)
+        yield cost_item(name, within, f"cloudwatch.{tier}metric_month", prices, words, assumed=assumed)

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
 from millrace.config.units import format_duration
-from millrace.sizing.jobs.sharing import (
+from millrace.sizing.jobs.shared_cores import (
     Batch,
-    divide,
+    divide_into_tasks,
     divide_run,
     fewest_shared_cores,
-    headroom,
     largest_batch,
+    load_headroom,
     shared_spreads,
 )
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import (
     CoreSpread,
     choose_cores,
@@ -26,7 +26,7 @@ from millrace.sizing.queries.capacity import (
     whole_cores,
 )
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query import Source, run_seconds
+from millrace.sizing.queries.query_plan import Source, run_seconds
 
 
 def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
@@ -83,7 +83,7 @@ def job_spreads(
         return [], 0, short
     fewest = fewest_shared_cores(batches)
     cores = job.cores or fewest
-    tasks = divide(batches, cores)
+    tasks = divide_into_tasks(batches, cores)
     if tasks is None:
         return [], cores, [_too_few_cores(job, demands, fewest)]
     paid = max(cores, paid)
@@ -93,8 +93,8 @@ def job_spreads(
         partitions = [source_of(demand, sources).partitions for demand in demands]
         ways = [
             shared_spreads(demands, batches, each, paid)
-            for each in (divide(batches, paid), *divide_run(batches, paid))
-            if each is not None and headroom(batches, each, paid) > 1
+            for each in (divide_into_tasks(batches, paid), *divide_run(batches, paid))
+            if each is not None and load_headroom(batches, each, paid) > 1
         ]
         found = min((found, *ways), key=lambda each: sum(run_seconds(demands, each, partitions)))
     return found, cores, []
@@ -110,14 +110,14 @@ def _own_cores_spread(
             source.partitions if demand.lands else max(found.cores, job.cores),
             max(found.cores, job.cores),
             demand.needed,
-            limits()["spark.repartition.overhead"],
+            service_limits()["spark.repartition.overhead"],
             read_at_once=demand.read_at_once,
         )
         if job.cores < found.cores or more is None:
             return [], job.cores, [_too_few_cores(job, [demand], found.cores)]
         found = more
     if job.run_every is not None and paid:
-        overhead = limits()["spark.repartition.overhead"]
+        overhead = service_limits()["spark.repartition.overhead"]
         more = CoreSpread(paid, float(paid), None)
         if demand.lands:
             more = fastest_spread(source.partitions, paid, overhead)
@@ -135,7 +135,7 @@ def _too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Fin
 
 def own_spread(demand: QueryDemand, source: Source) -> CoreSpread:
     """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
-    overhead = limits()["spark.repartition.overhead"]
+    overhead = service_limits()["spark.repartition.overhead"]
     fewest = whole_cores(demand.least_cores)
     if not demand.lands or demand.read_in_waves >= source.partitions:
         return CoreSpread(fewest, float(fewest), None)

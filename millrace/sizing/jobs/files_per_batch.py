@@ -18,7 +18,7 @@ def batch_bytes(environment: Environment, query: WritesSink, plan: QueryPlan) ->
     query
         Query or route that writes a sink.
     """
-    streams = [environment.streams[name] for name in _streams(environment, query)]
+    streams = [environment.streams[name] for name in _streams_of_query(environment, query)]
     seconds = plan.trigger_seconds.value
     return sum(
         s.traffic.records_per_second * s.traffic.peak_factor * seconds * s.traffic.record_size
@@ -26,7 +26,7 @@ def batch_bytes(environment: Environment, query: WritesSink, plan: QueryPlan) ->
     )
 
 
-def _streams(environment: Environment, query: WritesSink) -> tuple[str, ...]:
+def _streams_of_query(environment: Environment, query: WritesSink) -> tuple[str, ...]:
     if isinstance(query, DirectQuery | DirectRoute):
         return (query.source,)
     return landed_streams(landings(environment), query)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import Query, SourceQuery
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.triggers import fetched_bytes
 
@@ -52,7 +52,7 @@ class Memory:
         heap_share
             Share of a worker's memory that is its executor's heap; Python uses the rest.
         """
-        known = limits()
+        known = service_limits()
         heap = (
             (known["memory.reserved_mib"] + known["memory.base_mib"]) * MIB
             + tasks * self.per_task
@@ -63,7 +63,7 @@ class Memory:
         return max(heap / heap_share, heap + python)
 
 
-def of_job(
+def memory_of_job(
     environment: Environment, job: Job, demands: list[QueryDemand], batches: Mapping[str, tuple[float, int]]
 ) -> Memory:
     """Return the memory of a job's executors.
@@ -73,7 +73,7 @@ def of_job(
     batches
         Records of the largest batch, and the tasks that read it at once, by query.
     """
-    known = limits()
+    known = service_limits()
     fetched = held = 0.0
     for demand in demands:
         records, tasks = batches[demand.query]
@@ -86,7 +86,7 @@ def of_job(
             fetched = max(fetched, whole)
         elif query.state is not None and query.state.join is not None:
             held += size * known["memory.expansion"]
-    python = any(_in_python(query) for query in job.queries.values())
+    python = any(_passes_through_python(query) for query in job.queries.values())
     tables, state = job.memory.tables or 0, job.memory.state or 0
     parts = [
         f"{known['memory.writer_mib_per_task']:g} MiB to write a file",
@@ -111,7 +111,7 @@ def record_bytes(environment: Environment, demand: QueryDemand) -> float:
     return sum(environment.streams[name].traffic.record_size * part for name, part in demand.streams.items())
 
 
-def _in_python(query: Query) -> bool:
+def _passes_through_python(query: Query) -> bool:
     """Return whether records pass through Python, as with all readers and writers except Spark's own."""
     return any(each.format.in_python or each.decompress_up_to for each in query.readings.values()) or any(
         each.sink.in_python for each in query.ends.values()

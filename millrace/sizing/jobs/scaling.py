@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from millrace.config.document.problems import Finding
 from millrace.config.model import Job
 from millrace.sizing.model import Figure, Input, ScalingPlan, pinned
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import CoreSpread, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.text_format import count
@@ -24,7 +24,7 @@ def scaling_range(
     worker: Callable[[], Input],
 ) -> tuple[ScalingPlan, list[Finding]]:
     """Return the range of executors, and the findings that prevent it."""
-    known = limits()
+    known = service_limits()
     assumed = any(demand.assumed for demand in demands)
 
     if job.scales_itself:
@@ -41,7 +41,7 @@ def scaling_range(
             None,
             None,
         ), []
-    asked_least, asked_first = job.executors_asked
+    asked_least, asked_first = job.configured_executors
     average = whole_cores(sum(demand.least_cores * demand.average for demand in demands))
     least = min(executors.value, math.ceil(average / each))
     minimum = (
@@ -84,7 +84,7 @@ def scaling_range(
             inputs=lambda: (known.as_input(shuffle),),
         ),
     )
-    return plan, _executors(name, job, executors.value)
+    return plan, _check_executor_pins(name, job, executors.value)
 
 
 def allocation_ratio(
@@ -95,7 +95,7 @@ def allocation_ratio(
     Dynamic allocation asks for at most ``ceil(ratio · tasks / cores of an executor)`` executors (Spark configuration guide,
     "Dynamic Allocation"), so with a task for each core a ratio below 1 never brings back executors that were idle.
     """
-    known, name = limits(), "scaling.emr.allocation_ratio"
+    known, name = service_limits(), "scaling.emr.allocation_ratio"
     advised = known[name]
     needed = max(
         1.0 if spread_.repartition is not None or not demand.lands else cores / of
@@ -112,8 +112,8 @@ def allocation_ratio(
     )
 
 
-def _executors(name: str, job: Job, most: int) -> list[Finding]:
-    asked = zip(("min_executors", "initial_executors"), job.executors_asked, strict=True)
+def _check_executor_pins(name: str, job: Job, most: int) -> list[Finding]:
+    asked = zip(("min_executors", "initial_executors"), job.configured_executors, strict=True)
     return [
         Finding(("jobs", name, key), str(value), f"at most {most}, the executors of the plan")
         for key, value in asked

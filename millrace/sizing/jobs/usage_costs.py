@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandingQuery
-from millrace.sizing.cost import GB, SECONDS, item
-from millrace.sizing.costs.storage import kept_days, stored_gb
+from millrace.sizing.cost import GB, SECONDS, cost_item
+from millrace.sizing.costs.storage_cost import retention_days, stored_gb
 from millrace.sizing.model import CostItem, QueryPlan
-from millrace.sizing.prices_and_limits import PriceTable, limits
+from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.capacity import CoreSpread
 from millrace.sizing.queries.demand import QueryDemand
 
@@ -29,9 +29,9 @@ def usage_cost(
     spreads
         Distributions of its queries over their cores.
     """
-    known = limits()
+    known = service_limits()
     batches = landed = derived = rewritten = 0.0
-    days, guess = kept_days(environment), False
+    days, guess = retention_days(environment), False
     puts = SECONDS / known["usage.lease_seconds"]
     for demand, spread in zip(demands, spreads, strict=True):
         apart = _batch_interval(demand, queries[demand.query].trigger_seconds.value, spread)
@@ -55,7 +55,7 @@ def usage_cost(
     called = min(batches, SECONDS / known["usage.metrics_seconds"])
     logged = batches * known["usage.log_bytes_per_batch"] / GB
     lines = [
-        item(
+        cost_item(
             "S3 requests",
             puts / 1000,
             "s3.thousand_puts",
@@ -64,7 +64,7 @@ def usage_cost(
             assumed=assumed,
             inputs=triggers,
         ),
-        item(
+        cost_item(
             "logs",
             logged,
             "logs.gb_in",
@@ -73,7 +73,7 @@ def usage_cost(
             assumed=assumed,
             inputs=triggers,
         ),
-        item(
+        cost_item(
             "metric calls",
             called / 1000,
             "cloudwatch.thousand_calls",
@@ -89,11 +89,13 @@ def usage_cost(
         what += [f"{derived:,.0f} GB of results, a row for each record"] * bool(derived)
         why = f"{' and '.join(what)}, for one month; it adds up"
         stored.append(
-            item("S3 storage", landed + derived, "s3.gb_month", prices, why, assumed=assumed or guess)
+            cost_item("S3 storage", landed + derived, "s3.gb_month", prices, why, assumed=assumed or guess)
         )
     if rewritten:
         why = f"{rewritten:,.0f} GB that compaction replaced, kept for {days:g} days"
-        stored.append(item("S3 past states", rewritten, "s3.gb_month", prices, why, assumed=assumed or guess))
+        stored.append(
+            cost_item("S3 past states", rewritten, "s3.gb_month", prices, why, assumed=assumed or guess)
+        )
     return (*stored, *lines)
 
 

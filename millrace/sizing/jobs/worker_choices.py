@@ -11,7 +11,7 @@ from millrace.config.engines.base import Bill, Worker
 from millrace.sizing.cost import HOURS, price_name
 from millrace.sizing.jobs.memory import GIB, Memory
 from millrace.sizing.model import WorkerChoice
-from millrace.sizing.prices_and_limits import PriceTable, limits
+from millrace.sizing.prices_and_limits import PriceTable, service_limits
 
 
 def worker_usd_hour(bills: Sequence[Bill], prices: PriceTable) -> float:
@@ -19,7 +19,7 @@ def worker_usd_hour(bills: Sequence[Bill], prices: PriceTable) -> float:
     return sum(bill.units * prices.usd(price_name(bill)) for bill in bills)
 
 
-def choices(
+def worker_choices(
     job: Job, cores: int, memory: Memory, prices: PriceTable, share: float = 1.0, driver_cores: int = 1
 ) -> tuple[tuple[WorkerChoice, ...], Job]:
     """Return all ways to run a number of cores, the plan's first, and the job with the worker of the plan.
@@ -39,7 +39,7 @@ def choices(
     driver_cores
         Fewest cores of a worker, as one is the driver.
     """
-    known = limits()
+    known = service_limits()
     least = known["worker.join.gib_per_core"] if memory.joined else 0.0
     found: list[WorkerChoice] = []
     own: list[WorkerChoice] = []
@@ -65,7 +65,7 @@ def choices(
                 usd,
                 needed(worker.tasks),
             )
-            judged = _judged(job, made, least, driver_cores)
+            judged = _judge_choice(job, made, least, driver_cores)
             workers[judged] = worker
             found.append(judged)
             if worker.own:
@@ -83,8 +83,8 @@ def choices(
     return (first, *rest), sized
 
 
-def _judged(job: Job, choice: WorkerChoice, gib_per_core: float, driver_cores: int) -> WorkerChoice:
-    known = limits()
+def _judge_choice(job: Job, choice: WorkerChoice, gib_per_core: float, driver_cores: int) -> WorkerChoice:
+    known = service_limits()
     refused = unproven = None
     if choice.memory_needed_gib > choice.memory_gib:
         refused = f"an executor needs {choice.memory_needed_gib:.1f} GiB and has {choice.memory_gib:g}"

@@ -18,7 +18,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Basis, Environment
 from millrace.config.queries import Query, SourceQuery
 from millrace.config.rate import Rate
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import InfeasibleError
 
 VERSION = 1
@@ -134,7 +134,7 @@ class BenchmarkResult(Model):
         return None if spark is None else ".".join(spark.split(".")[:2])
 
     @model_validator(mode="after")
-    def _possible(self) -> BenchmarkResult:
+    def _check_possible(self) -> BenchmarkResult:
         if self.core_seconds_per_record.low <= 0:
             raise ValueError("core_seconds_per_record.low must be larger than 0")
         return self
@@ -176,7 +176,7 @@ class UnusableResultError(ValueError):
     """A result that cannot be used; its text says what is allowed."""
 
 
-def read(file: Path) -> BenchmarkResult:
+def read_result(file: Path) -> BenchmarkResult:
     """Read a result file.
 
     Raises
@@ -187,12 +187,12 @@ def read(file: Path) -> BenchmarkResult:
     try:
         return BenchmarkResult.model_validate_json(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UnusableResultError("a result file that can be read, as a benchmark wrote it") from error
+        raise UnusableResultError("a readable result file, as `millrace bench` writes it") from error
     except ValidationError as error:
         first: Any = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise UnusableResultError(
-            f"a benchmark's result of version {VERSION}; {place}: {first['msg']}"
+            f"a benchmark's result file of format version {VERSION}; {place}: {first['msg']}"
         ) from error
 
 
@@ -208,7 +208,7 @@ def speed(environment: Environment, job: str, query: str) -> Speed:
     asked = settings.queries[query]
     rate = asked.rate or settings.rate
     if rate is None:
-        return _default(environment, asked)
+        return _default_speed(environment, asked)
     if rate.result is None:
         assert rate.records_per_second_per_core is not None
         return Speed(
@@ -218,7 +218,7 @@ def speed(environment: Environment, job: str, query: str) -> Speed:
             f"{rate.records_per_second_per_core:,.0f} records/s a core and "
             f"{rate.batch_overhead.total_seconds():g} s a batch, {rate.basis} by the file",
         )
-    found = read(environment.places.root / rate.result)
+    found = read_result(environment.places.root / rate.result)
     wave = found.wave_seconds.high if found.wave_seconds is not None else 0.0
     own = settings.spark_line.name
     other_line = (
@@ -247,12 +247,12 @@ def speed(environment: Environment, job: str, query: str) -> Speed:
     )
 
 
-def _default(environment: Environment, query: Query) -> Speed:
+def _default_speed(environment: Environment, query: Query) -> Speed:
     """Return the default rate until one is measured: that of a laptop's core for this format, with a safety factor.
 
     Both engines have the same rate, because neither was measured.
     """
-    table = limits()
+    table = service_limits()
     if isinstance(query, SourceQuery):
         formats = {each.format.kind: each.format.decoding for each in query.readings.values()}
         kind = max(formats, key=lambda each: formats[each])
@@ -310,14 +310,15 @@ def cores_with_contention(needed: float, curve: ScalingCurve | None) -> float:
     """
     if curve is None or needed <= 1:
         return needed
-    worth = limits()["spark.scaling.worth"]
+    worth = service_limits()["spark.scaling.worth"]
     given, cores = 1.0, 1
     while given < needed:
         more = (cores + 1) * curve.share(cores + 1)
         if more - given < worth:
             raise InfeasibleError(
                 "scaling",
-                f"{needed:.1f} cores' work, and from {cores} cores on another brings less than {worth:.0%} of the first",
+                f"the query needs the work of {needed:.1f} cores, but beyond {cores} cores each further "
+                f"core adds less than {worth:.0%} of the work of the first",
             )
         if more >= needed:
             return cores + (needed - given) / (more - given)

@@ -119,14 +119,14 @@ def cores_needed(work: QueryWork) -> float:
         if work.sla / 2 - work.overhead < _SHORTEST_WORK:
             raise InfeasibleError(
                 "overhead",
-                f"a batch costs {work.overhead:g} s before its first record, and this query's "
-                f"share of the SLA is {work.sla:g} s: batches may take half of that",
+                f"a batch has {work.overhead:g} s of fixed cost, but may take only half of this query's "
+                f"share of the SLA, which is {work.sla:g} s",
                 work.overhead,
             )
         raise InfeasibleError(
             "trigger",
-            f"a record may wait {work.trigger:g} s for its batch and {work.overhead:g} s of fixed cost, "
-            f"and this query's share of the SLA is {work.sla:g} s",
+            f"a record waits up to {work.trigger:g} s for its batch, which has {work.overhead:g} s of fixed "
+            f"cost, but this query's share of the SLA is only {work.sla:g} s",
             work.overhead,
         )
     if longest - work.overhead < work.per_record:

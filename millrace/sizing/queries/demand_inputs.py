@@ -7,7 +7,7 @@ from millrace.config.model import Environment, Stream
 from millrace.config.queries import Query
 from millrace.config.units import format_duration
 from millrace.sizing.model import Input, Inputs
-from millrace.sizing.prices_and_limits import limit_input, limits
+from millrace.sizing.prices_and_limits import limit_input, service_limits
 from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import QueryDemand
 
@@ -62,7 +62,7 @@ def infeasible(
     every = environment.jobs[demand.job].run_every
     if error.term == "trigger" and every is not None:
         sla, where = environment.jobs[demand.job].latency, ("jobs", demand.job)
-        least = limits()["bounded.start_seconds"] + error.seconds / demand.sla_of.part
+        least = service_limits()["bounded.start_seconds"] + error.seconds / demand.sla_of.part
         most = sla.total_seconds() - least
         if most > max(least, _SHORTEST_PERIOD):
             allowed = f"between {least:g}s and {most:g}s for {demand.query}: {error} (term T)"

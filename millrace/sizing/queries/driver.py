@@ -12,16 +12,16 @@ from millrace.config.engines import KINDS
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandQuery
 from millrace.sizing.model import Input, Inputs
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import InfeasibleError
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import infeasible
-from millrace.sizing.queries.query import cores_for
+from millrace.sizing.queries.query_plan import cores_for
 
 
 def batches_at_once(cores: int) -> float:
     """Return the number of batches whose fixed costs a driver serves at full speed; more of them share it in equal parts."""
-    return cores / limits()["spark.driver.cores_per_batch"]
+    return cores / service_limits()["spark.driver.cores_per_batch"]
 
 
 def times_longer(batches: int, at_once: float) -> float:
@@ -42,7 +42,7 @@ def fixed_costs(job: Job, demands: Sequence[QueryDemand], cores: int) -> list[fl
 def driver_load(demands: Sequence[QueryDemand]) -> float:
     """Return the cores of a driver that the fixed costs of a job's batches keep busy: Σ a/T, times the cores for each."""
     times = (each.work.overhead / max(each.work.planned_trigger, each.work.longest_batch) for each in demands)
-    return limits()["spark.driver.cores_per_batch"] * sum(times)
+    return service_limits()["spark.driver.cores_per_batch"] * sum(times)
 
 
 def route_hint(job: Job) -> str | None:
@@ -91,7 +91,7 @@ def _sharing(
 ) -> tuple[list[QueryDemand], Finding | None]:
     """Return demands with the fixed costs of batches that begin together on a driver, or the finding that prevents it."""
     job = environment.jobs[demands[0].job]
-    share, load = limits()["spark.sharing.share"], driver_load(demands)
+    share, load = service_limits()["spark.sharing.share"], driver_load(demands)
     found = []
     for demand, end in zip(demands, fixed_costs(job, demands, cores), strict=True):
         work, inputs = replace(demand.work, overhead=end), partial(_inputs, demand, end, cores)
@@ -114,5 +114,5 @@ def _sharing(
 def _inputs(demand: QueryDemand, end: float, cores: int) -> Inputs:
     rate, record, fixed, *rest = demand.inputs()
     why = f"the job's batches begin together on a driver of {cores} cores"
-    known = limits().as_input("spark.driver.cores_per_batch")
+    known = service_limits().as_input("spark.driver.cores_per_batch")
     return (rate, record, Input("a", f"{end:.3g} s a batch", why, inputs=(fixed, known)), *rest)

@@ -13,22 +13,22 @@ from millrace.config.checks.partition_lists import partition_lists
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQuery, LandQuery, Query, RouteQuery, SourceQuery
+from millrace.sizing.cache_by_identity import cached_for_same_objects
 from millrace.sizing.model import Input, Inputs
-from millrace.sizing.prices_and_limits import a_second, limits
+from millrace.sizing.prices_and_limits import a_second, service_limits
 from millrace.sizing.queries.benchmark_figures import problems as result_problems
 from millrace.sizing.queries.benchmark_figures import rate_key, speed
 from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import LatencyShare, QueryDemand
 from millrace.sizing.queries.demand_inputs import infeasible, spare_share_inputs, traffic_inputs
-from millrace.sizing.queries.query import cores_for, rate_to_catch_up
+from millrace.sizing.queries.query_plan import cores_for, rate_to_catch_up
 from millrace.sizing.queries.triggers import (
-    longest_of_join,
-    paced,
+    longest_join_trigger,
     partitions_of_run,
     seconds_that_fit_in_memory,
+    with_landing_pace,
     with_trigger_limit,
 )
-from millrace.sizing.same_objects import cached_for_same_objects
 
 Landings = dict[str, tuple[str, LandingQuery]]
 """First query that lands each table, with its job, by table."""
@@ -167,7 +167,7 @@ class _QueryFacts:
         """
         if job not in self._triggers:
             queries = self.environment.jobs[job].queries
-            own = (_own_trigger(self, job, name, query) for name, query in queries.items())
+            own = (_longest_trigger(self, job, name, query) for name, query in queries.items())
             self._triggers[job] = min(own) if len(queries) > 1 else math.inf
         return self._triggers[job] if self._triggers[job] > overhead else math.inf
 
@@ -178,13 +178,13 @@ class _QueryFacts:
             return settings.latency.total_seconds()
         longest = (
             max(self.speeds[job, query].overhead for query in settings.queries)
-            / limits()["batch.overhead.share"]
+            / service_limits()["batch.overhead.share"]
         )
         demands = 2 if any(isinstance(query, DeriveQuery) for query in settings.queries.values()) else 1
         return 2 * longest * demands
 
 
-def _share(facts: _QueryFacts, job: str, query: Query) -> LatencyShare:
+def _latency_share(facts: _QueryFacts, job: str, query: Query) -> LatencyShare:
     every = facts.environment.jobs[job].run_every
     if every is not None:
         return _run_share(facts, job, every)
@@ -193,9 +193,9 @@ def _share(facts: _QueryFacts, job: str, query: Query) -> LatencyShare:
     return _deriving_share(facts, job, query)
 
 
-def _own_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> float:
+def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> float:
     """Return the longest trigger of a query by its SLA and by what memory holds."""
-    work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, _share(facts, job, query).seconds)
+    work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, _latency_share(facts, job, query).seconds)
     if isinstance(query, SourceQuery):
         work = with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=False)
     return work.longest_batch
@@ -206,10 +206,12 @@ def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
     # Tables that are joined get one trigger, so that the join reads whole batches of both.
     tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQuery) else ()
     each: list[Query] = [query, *(facts.queries[table][2] for table in sorted(tables))]
-    seconds = min(seconds_that_fit_in_memory(facts.environment.streams, _peaks(facts, one)) for one in each)
+    seconds = min(
+        seconds_that_fit_in_memory(facts.environment.streams, _peak_rates(facts, one)) for one in each
+    )
     if len(tables) > 1:
         overheads = (facts.speeds[facts.queries[table][:2]].overhead for table in tables)
-        seconds = min(seconds, *map(longest_of_join, overheads))
+        seconds = min(seconds, *map(longest_join_trigger, overheads))
     return seconds
 
 
@@ -228,14 +230,14 @@ def _query_demand(
     facts: _QueryFacts, job_name: str, query_name: str, query: Query, *, as_asked: bool = False
 ) -> QueryDemand:
     environment, fast = facts.environment, facts.speeds[job_name, query_name]
-    names = _streams(facts, query)
+    names = _streams_of_query(facts, query)
     traffics = [environment.streams[name].traffic for name in names]
     every = environment.jobs[job_name].run_every
-    share, started = _share(facts, job_name, query), 0.0
+    share, started = _latency_share(facts, job_name, query), 0.0
     if every is not None:
-        started = limits()["bounded.start_seconds"]
-    part, partitions = _part(facts, query)
-    peaks = _peaks(facts, query)
+        started = service_limits()["bounded.start_seconds"]
+    part, partitions = _share_of_topic(facts, query)
+    peaks = _peak_rates(facts, query)
     work = QueryWork(
         rate=sum(peaks.values()),
         per_record=fast.per_record * _share_of_table(facts, query),
@@ -252,7 +254,7 @@ def _query_demand(
         work = replace(work, most_trigger=min(work.most_trigger, facts.most_trigger(job_name, work.overhead)))
     else:
         landed = [facts.landing_work(table) for table, _ in query.reads]
-        work = paced(work, landed, facts.most_trigger(job_name, work.overhead))
+        work = with_landing_pace(work, landed, facts.most_trigger(job_name, work.overhead))
     again = rate_to_catch_up(environment.jobs[job_name], asked=as_asked)
 
     @cache
@@ -310,20 +312,20 @@ def _share_of_table(facts: _QueryFacts, query: Query) -> float:
     return max(shares, default=1.0)
 
 
-def _streams(facts: _QueryFacts, query: Query) -> tuple[str, ...]:
+def _streams_of_query(facts: _QueryFacts, query: Query) -> tuple[str, ...]:
     return query.streams if isinstance(query, SourceQuery) else landed_streams(facts.landings, query)
 
 
-def _peaks(facts: _QueryFacts, query: Query) -> dict[str, float]:
+def _peak_rates(facts: _QueryFacts, query: Query) -> dict[str, float]:
     """Return the records per second of a query's streams at the peak."""
-    found = dict.fromkeys(_streams(facts, query), 0.0)
-    for name in _streams(facts, query):
+    found = dict.fromkeys(_streams_of_query(facts, query), 0.0)
+    for name in _streams_of_query(facts, query):
         traffic = facts.environment.streams[name].traffic
-        found[name] += traffic.records_per_second * traffic.peak_factor * _part(facts, query)[0]
+        found[name] += traffic.records_per_second * traffic.peak_factor * _share_of_topic(facts, query)[0]
     return found
 
 
-def _part(facts: _QueryFacts, query: Query) -> tuple[float, int | None]:
+def _share_of_topic(facts: _QueryFacts, query: Query) -> tuple[float, int | None]:
     """Return a query's share of a shared topic, and its number of partitions; lists are balanced, so all shares are equal."""
     listed = query.kafka.partitions if isinstance(query, LandQuery) and query.kafka is not None else None
     if listed is None or not isinstance(query, LandQuery):
@@ -373,7 +375,7 @@ def _run_share(facts: _QueryFacts, job: str, every: timedelta) -> LatencyShare:
     """
     queries = facts.environment.jobs[job].queries.values()
     stages = 1 + any(isinstance(query, DeriveQuery) for query in queries)
-    start, period, sla = limits()["bounded.start_seconds"], every.total_seconds(), facts.sla(job)
+    start, period, sla = service_limits()["bounded.start_seconds"], every.total_seconds(), facts.sla(job)
     room = (min(sla - period, period) - start) / stages
     whole = f"the {sla:g} s SLA" if sla < 2 * period else "the period"
     left = f"{'half of ' if stages > 1 else ''}what {'they and ' if sla < 2 * period else ''}a start of {start:g} s leave"

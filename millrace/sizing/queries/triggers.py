@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from millrace.config.model import Stream
-from millrace.sizing.prices_and_limits import a_second, limits
+from millrace.sizing.prices_and_limits import a_second, service_limits
 from millrace.sizing.queries.capacity import QueryWork
 
 _HELD = 0.9
@@ -25,7 +25,7 @@ _WORTH = 3.0
 
 def fetched_bytes(tasks: float) -> float:
     """Return the bytes of payload that tasks may have fetched within their share of the heap."""
-    known = limits()
+    known = service_limits()
     return tasks * known["memory.fetch_mib_per_task"] * 1024**2 / known["memory.expansion"]
 
 
@@ -59,7 +59,7 @@ def partitions_of_run(streams: Mapping[str, Stream], peaks: Mapping[str, float],
     size = sum(
         peak * streams[each].traffic.record_size * streams[each].fetched_whole for each, peak in peaks.items()
     )
-    known = limits()
+    known = service_limits()
     return (
         SPARE
         * size
@@ -85,12 +85,12 @@ def with_trigger_limit(work: QueryWork, seconds: float, *, followed: bool) -> Qu
     return replace(work, most_trigger=most)
 
 
-def longest_of_join(overhead: float) -> float:
+def longest_join_trigger(overhead: float) -> float:
     """Return the seconds above which a longer trigger saves a join next to nothing, and costs memory: it holds its batches."""
     return round(_JOINED * overhead, 6)
 
 
-def paced(work: QueryWork, landed: Sequence[QueryWork], most: float = math.inf) -> QueryWork:
+def with_landing_pace(work: QueryWork, landed: Sequence[QueryWork], most: float = math.inf) -> QueryWork:
     """Return the work with a trigger of whole landing batches, or with room for one landing batch more.
 
     A trigger that is a multiple of its tables' gets the same number of landing batches each time. Any other sometimes gets one
@@ -105,7 +105,9 @@ def paced(work: QueryWork, landed: Sequence[QueryWork], most: float = math.inf) 
     found = []
     longest = most
     if len(landed) > 1:
-        longest = min(most, round(slowest * math.ceil(longest_of_join(work.overhead) / slowest - 1e-9), 6))
+        longest = min(
+            most, round(slowest * math.ceil(longest_join_trigger(work.overhead) / slowest - 1e-9), 6)
+        )
     for bound in (
         min(round(math.floor(min(work.sla / 2, most) / slowest + 1e-9) * slowest, 6), longest),
         longest,
@@ -133,7 +135,7 @@ def _least_partitions(stream: Stream, peak: float) -> float:
     needed = max(1.0, *(arriving[each.of] / a_second(each) for each in stream.limits if each.of in arriving))
     if stream.elastic_limits is None:
         return needed if stream.given_partitions is None else min(needed, stream.given_partitions)
-    first, headroom = (limits()[name] for name in stream.elastic_limits)
+    first, headroom = (service_limits()[name] for name in stream.elastic_limits)
     return max(first, needed * headroom)
 
 

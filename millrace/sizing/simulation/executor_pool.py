@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import simpy
 
-from millrace.sizing.simulation.job import Scenario
-from millrace.sizing.simulation.scaling import DynamicAllocation, GlueAutoScaling
+from millrace.sizing.simulation.scaling_policies import DynamicAllocation, GlueAutoScaling
+from millrace.sizing.simulation.scenario_model import Scenario
 
 _FOREVER = math.inf
 
@@ -99,7 +99,7 @@ class Pool:
             self._idle = policy.shuffle_timeout if shuffles else policy.idle_timeout
         if isinstance(policy, GlueAutoScaling):
             self._last = {query.name: deque(maxlen=policy.batches) for query in scenario.queries}
-        self._add(policy.initial)
+        self._add_executors(policy.initial)
         # Spark runs the first batch at once; here nothing waits yet, so the first batch comes one trigger later.
         for each in self._running:
             each.idle_since = min((query.trigger for query in scenario.queries), default=0.0)
@@ -132,9 +132,11 @@ class Pool:
         self.expire(self._env.seconds)
         if self._idle < _FOREVER:
             self._uses.append((self._env.seconds, query, tasks))
-            self._used[query] += self._choose(tasks, [each for each in self._running if each.born >= since])
+            self._used[query] += self._choose_executors(
+                tasks, [each for each in self._running if each.born >= since]
+            )
 
-    def _choose(self, tasks: int, among: list[Executor]) -> list[Executor]:
+    def _choose_executors(self, tasks: int, among: list[Executor]) -> list[Executor]:
         if tasks < len(among):
             among = self._random.sample(among, tasks)
             self._chosen = self._env.seconds
@@ -187,7 +189,7 @@ class Pool:
     def request(self, executors: int) -> None:
         """Request executors; they join the pool after their start-up time."""
         self._starting += executors
-        self._env.process(self._start(executors))
+        self._env.process(self._start_executors(executors))
 
     def report_batch(self, query: str, seconds: float, trigger: float) -> None:
         """Report the duration of a batch to the policy."""
@@ -267,7 +269,7 @@ class Pool:
                         executor.idle_since, executor.batches = idle, batches
                     return self._replay(done, period)
                 else:
-                    self._used[query] = self._choose(tasks, self._running)
+                    self._used[query] = self._choose_executors(tasks, self._running)
         return number
 
     def lose_all(self) -> None:
@@ -283,24 +285,24 @@ class Pool:
 
     def restart(self) -> None:
         """Start as at the first start."""
-        self._add(self._policy.initial)
+        self._add_executors(self._policy.initial)
 
     def close(self, now: float) -> list[tuple[float, float]]:
         """Return all lifetimes; those of running executors end now."""
         self.expire(now)
         return [*self.lives, *((each.born, now) for each in self._running)]
 
-    def _start(self, executors: int) -> Generator[simpy.Event, None, None]:
+    def _start_executors(self, executors: int) -> Generator[simpy.Event, None, None]:
         generation = self._generation
         assert isinstance(self._policy, DynamicAllocation | GlueAutoScaling)
         yield self._env.wait(self._policy.worker_start)
         if generation != self._generation:
             return
         self._starting -= executors
-        self._add(min(executors, self._policy.most - self.executors))
+        self._add_executors(min(executors, self._policy.most - self.executors))
         grown, self.grown = self.grown, self._env.event()
         grown.succeed()
 
-    def _add(self, executors: int) -> None:
+    def _add_executors(self, executors: int) -> None:
         self.changed = now = self._env.seconds
         self._running += [Executor(now, now) for _ in range(executors)]

@@ -10,15 +10,15 @@ import numpy as np
 
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, SECONDS
-from millrace.sizing.jobs.job import with_all_workers
+from millrace.sizing.jobs.job_plan import with_all_workers
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.job import Scenario
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
+from millrace.sizing.simulation.repeated_batches import with_lasting_executors
 from millrace.sizing.simulation.result import JobResult
-from millrace.sizing.simulation.run import simulate
-from millrace.sizing.simulation.self_check import growth
-from millrace.sizing.simulation.steady import with_lasting_executors
+from millrace.sizing.simulation.scenario_model import Scenario
+from millrace.sizing.simulation.self_check import backlog_growth
+from millrace.sizing.simulation.simulation_run import simulate
 
 PLAYED = 2 * 3600.0
 """Least simulated seconds at the average rate; the first quarter, in which a job removes initial executors, is left out."""
@@ -58,7 +58,7 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
         scenario(environment, plan, job.name, arrivals),
         job.worker_usd_hour * HOURS * (job.executors.value + 1),
     )
-    if job.run is not None or _scales(made):
+    if job.run is not None or _can_scale(made):
         played = simulate(made)
         begin, end = played.dollars_spent_until(np.asarray([seconds / 4, seconds]))
         usd = float(end - begin) / (seconds * 3 / 4) * SECONDS
@@ -73,7 +73,7 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
     return Figure(usd, "USD/month", why, assumed=True, inputs=lambda: (f"jobs.{job.name}.max_workers",))
 
 
-def _scales(made: Scenario) -> bool:
+def _can_scale(made: Scenario) -> bool:
     """Return whether executors of a scenario may end and start."""
     policy = with_lasting_executors(made).scaling
     return policy.least < policy.most
@@ -150,21 +150,21 @@ def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Itera
         for name, traffic in traffic_of(environment, job.name).items()
     }
     made = scenario(environment, plan, job.name, arrivals)
-    if not _scales(made):
+    if not _can_scale(made):
         return
     moving = simulate(made)
-    late = {name: share for name, share, kept in _in_time(job, moving) if not kept}
+    late = {name: share for name, share, kept in _shares_in_time(job, moving) if not kept}
     if not late:
         return
     held = simulate(scenario(environment, plan, job.name, arrivals, fixed=True))
-    for name, _, kept in _in_time(job, held):
+    for name, _, kept in _shares_in_time(job, held):
         if kept and name in late:
             yield name, late[name]
 
 
-def _in_time(job: JobPlan, played: JobResult) -> Iterator[tuple[str, float, bool]]:
+def _shares_in_time(job: JobPlan, played: JobResult) -> Iterator[tuple[str, float, bool]]:
     """Yield each query's share of records in time, and whether it keeps its SLA and goes on to do so."""
     for name, query in job.queries.items():
         result = played.queries[name]
         share = result.in_time(query.latency_seconds.value, played.seconds)
-        yield name, share, share >= IN_TIME and not growth(result, played.seconds)
+        yield name, share, share >= IN_TIME and not backlog_growth(result, played.seconds)

@@ -8,7 +8,7 @@ from functools import partial
 import simpy
 
 from millrace.sizing.simulation.executor_pool import Clock, Pool
-from millrace.sizing.simulation.tasks import Tasks
+from millrace.sizing.simulation.task_schedule import Tasks
 
 
 class _TaskPool:
@@ -72,9 +72,9 @@ class FairScheduler:
         own = self._pools[query]
         own.waiting, own.done = list(tasks), self._env.event()
         self.pool.assign_tasks(query, own.count)
-        self._assign()
+        self._assign_tasks()
         if own.count and not self._requesting and self.pool.backlog_timeouts:
-            self._env.process(self._request())
+            self._env.process(self._request_executors())
         return own.done
 
     def lose_all(self) -> None:
@@ -84,7 +84,7 @@ class FairScheduler:
         for each in self._pools:
             each.waiting, each.running = [], 0
 
-    def _assign(self) -> None:
+    def _assign_tasks(self) -> None:
         waiting = [each for each in self._pools if each.waiting]
         free = self.pool.cores - sum(each.running for each in self._pools) if waiting else 0
         while free > 0 and waiting:
@@ -94,32 +94,32 @@ class FairScheduler:
             # All pools with the fewest take as many as bring them to the next one.
             step = max(1, min(above, free // len(first)))
             for each in first[:free]:
-                free -= self._begin(each, step)
+                free -= self._begin_tasks(each, step)
             waiting = [each for each in waiting if each.waiting]
 
-    def _begin(self, own: _TaskPool, most: int) -> int:
+    def _begin_tasks(self, own: _TaskPool, most: int) -> int:
         first = own.waiting[0]
         number = min(most, first.count)
         own.waiting[:1] = [Tasks(first.seconds, first.count - number)] if number < first.count else []
         own.running += number
         end = self._env.wait(first.seconds)
         assert end.callbacks is not None
-        end.callbacks.append(partial(self._end, own, number, self._generation))
+        end.callbacks.append(partial(self._end_task, own, number, self._generation))
         return number
 
-    def _end(self, own: _TaskPool, number: int, generation: int, _: simpy.Event) -> None:
+    def _end_task(self, own: _TaskPool, number: int, generation: int, _: simpy.Event) -> None:
         if generation != self._generation:
             return
         own.running -= number
         if not own.running and not own.waiting and own.done is not None:
             own.done.succeed()
-        self._assign()
+        self._assign_tasks()
 
     @property
-    def _tasks(self) -> int:
+    def _waiting_tasks(self) -> int:
         return sum(each.count + each.running for each in self._pools)
 
-    def _request(self) -> Generator[simpy.Event, object, None]:
+    def _request_executors(self) -> Generator[simpy.Event, object, None]:
         """Request executors as long as tasks wait: one, two, four, ..."""
         self._requesting = True
         assert self.pool.backlog_timeouts is not None
@@ -129,7 +129,7 @@ class FairScheduler:
             yield self._env.wait(pause)
             if not any(each.waiting for each in self._pools) or generation != self._generation:
                 break
-            asked = min(step, self.pool.missing_executors(self._tasks))
+            asked = min(step, self.pool.missing_executors(self._waiting_tasks))
             if asked > 0:
                 self.pool.request(asked)
             step *= 2
@@ -142,4 +142,4 @@ class FairScheduler:
             for query, each in enumerate(self._pools):
                 if each.waiting:
                     self.pool.assign_tasks(query, each.count, since=self._env.seconds)
-            self._assign()
+            self._assign_tasks()

@@ -8,13 +8,13 @@ from millrace.config.model import Environment, Traffic
 from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.planned_environment import as_planned
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.driver import fixed_costs
 from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Runs, Scenario
-from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
-from millrace.sizing.simulation.tasks import Part, parts
+from millrace.sizing.simulation.scaling_policies import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
+from millrace.sizing.simulation.scenario_model import Outage, QueryLoad, Reshard, Runs, Scenario
+from millrace.sizing.simulation.task_schedule import Part, divide_stream
 
 
 def streams_of(environment: Environment, job: str) -> tuple[str, ...]:
@@ -30,8 +30,8 @@ def traffic_of(environment: Environment, job: str) -> dict[str, Traffic]:
 
 def scaling_of(environment: Environment, job: JobPlan, *, fixed: bool = False) -> Scaling:
     """Return the scaling policy of a deployed job."""
-    known = limits()
-    if fixed or job.scaling.held or job.run is not None:
+    known = service_limits()
+    if fixed or job.scaling.fixed or job.run is not None:
         return Fixed(job.executors.value)
     scaling = job.scaling
     start = known["scaling.worker_start_seconds"]
@@ -112,12 +112,14 @@ def scenario(
             count = demand.partitions or sum(
                 plan.streams[name].expected_partitions.value for name in demand.streams
             )
-            divided = parts(count, min(skew, count))
-            changed += [(demand.query, Reshard(at, parts(after, min(skew, after)))) for at, after in reshards]
+            divided = divide_stream(count, min(skew, count))
+            changed += [
+                (demand.query, Reshard(at, divide_stream(after, min(skew, after)))) for at, after in reshards
+            ]
         elif isinstance(query, DeriveQuery) and len(query.reads) == 1 and query.source in landing:
             source = landing[query.source]
         else:  # landed by another job, or by two queries: its records arrive as in the streams
-            divided = parts(max(1, numbers.cores.value))
+            divided = divide_stream(max(1, numbers.cores.value))
         loads.append(
             QueryLoad(
                 name=demand.query,
@@ -128,7 +130,7 @@ def scenario(
                 source=source,
                 parts=divided,
                 tasks=numbers.cores.value,
-                limit=_limit(numbers),
+                limit=_limit_of_batch(numbers),
                 limit_per_part=(
                     None
                     if numbers.records_per_partition is None
@@ -136,7 +138,7 @@ def scenario(
                 ),
                 wave=demand.speed.wave,
                 repartition=None if numbers.repartition is None else numbers.repartition.value,
-                repartition_overhead=limits()["spark.repartition.overhead"],
+                repartition_overhead=service_limits()["spark.repartition.overhead"],
                 hand_over=demand.work.hand_over,
                 alone=demand.work.alone,
             )
@@ -150,17 +152,17 @@ def scenario(
         usd_per_worker_hour=sized.worker_usd_hour,
         reshards=tuple(changed),
         outages=tuple(outages),
-        driver_start=limits()["scaling.worker_start_seconds"],
+        driver_start=service_limits()["scaling.worker_start_seconds"],
         sigma=own[0].speed.unevenness if sigma is None else sigma,
         seed=seed,
-        runs=_runs(sized),
+        runs=_runs_of_job(sized),
     )
 
 
-def _runs(job: JobPlan) -> Runs | None:
+def _runs_of_job(job: JobPlan) -> Runs | None:
     if job.run is None:
         return None
-    known = limits()
+    known = service_limits()
     return Runs(
         every=float(job.run.every_seconds.value),
         fast=known["bounded.start_fast_seconds"],
@@ -170,7 +172,7 @@ def _runs(job: JobPlan) -> Runs | None:
     )
 
 
-def _limit(numbers: QueryPlan) -> float | None:
+def _limit_of_batch(numbers: QueryPlan) -> float | None:
     # Kinesis has a limit for each shard; the limit of the batch would apply a second time.
     if numbers.records_per_batch is None or numbers.records_per_partition is not None:
         return None

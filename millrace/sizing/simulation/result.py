@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace.sizing.simulation.arrivals import Arrivals, Floats
-from millrace.sizing.simulation.job import Scenario
+from millrace.sizing.simulation.scenario_model import Scenario
 
 _LEAST_BILLED = 60.0
 """Least seconds that Glue and EMR Serverless bill for a worker (their price pages)."""
@@ -145,24 +145,24 @@ class QueryResult:
     commits: tuple[tuple[float, Floats, Floats], ...]
 
     @cached_property
-    def _ages(self) -> tuple[Ages, Floats, Floats]:
+    def _cached_ages(self) -> tuple[Ages, Floats, Floats]:
         # Not all who simulate ask for ages.
-        return _ages(self.arrivals, self.commits, self.ends)
+        return _ages_of_records(self.arrivals, self.commits, self.ends)
 
     @property
     def ages(self) -> Ages:
         """Ages of all committed records."""
-        return self._ages[0]
+        return self._cached_ages[0]
 
     @property
     def committed_at(self) -> Floats:
         """Seconds at which each span of the ages was committed."""
-        return self._ages[1]
+        return self._cached_ages[1]
 
     @property
     def oldest(self) -> Floats:
         """Age in seconds of each batch's oldest record at its commit."""
-        return self._ages[2]
+        return self._cached_ages[2]
 
     def ages_since(self, begin: float) -> Ages:
         """Return the ages of the records that were committed from a time on, in seconds."""
@@ -277,12 +277,12 @@ def query_result(
     weights
         Share of the records of each group of partitions.
     """
-    table = _rows(
+    table = _rows_of_batches(
         batches, 4, lambda each: (each[:4],), lambda each: (each.seconds, each.seconds, 0.0, each.backlog)
     )
     commits = []
     for lane, weight in enumerate(weights):
-        spans = _rows(batches, 3, partial(_spans, lane), partial(_span_shift, lane))
+        spans = _rows_of_batches(batches, 3, partial(_spans_of_lane, lane), partial(_span_shift, lane))
         first, cuts, at = spans[spans[:, 1] > spans[:, 0]].T
         if len(first):
             commits.append((weight, np.concatenate((first[:1], cuts)), at))
@@ -300,7 +300,7 @@ def query_result(
     )
 
 
-def _spans(lane: int, batch: Batch) -> Iterator[tuple[float, ...]]:
+def _spans_of_lane(lane: int, batch: Batch) -> Iterator[tuple[float, ...]]:
     return ((first, last, batch.end) for number, first, last in batch.spans if number == lane)
 
 
@@ -309,7 +309,7 @@ def _span_shift(lane: int, repeats: Repeats) -> tuple[float, ...]:
     return () if records is None else (records, records, repeats.seconds)
 
 
-def _rows(
+def _rows_of_batches(
     batches: Sequence[Batch | Repeats],
     width: int,
     rows: Callable[[Batch], Iterable[tuple[float, ...]]],
@@ -328,7 +328,7 @@ def _rows(
     return np.concatenate((*found, np.asarray(own, dtype=np.float64).reshape(-1, width)))
 
 
-def _ages(
+def _ages_of_records(
     arrivals: Arrivals, commits: Sequence[tuple[float, Floats, Floats]], ends: Floats
 ) -> tuple[Ages, Floats, Floats]:
     lows, highs, masses, moments = [], [], [], []

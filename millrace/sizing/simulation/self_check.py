@@ -14,12 +14,12 @@ from millrace.config.units import format_duration
 from millrace.sizing.model import JobPlan, Plan
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.queries.environment_demands import job_demands
-from millrace.sizing.queries.query import outage_of
+from millrace.sizing.queries.query_plan import outage_of
 from millrace.sizing.simulation.arrivals import Arrivals, Floats
-from millrace.sizing.simulation.job import Outage
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
 from millrace.sizing.simulation.result import JobResult, QueryResult
-from millrace.sizing.simulation.run import simulate
+from millrace.sizing.simulation.scenario_model import Outage
+from millrace.sizing.simulation.simulation_run import simulate
 
 PEAK_TRIGGERS = 40.0
 """Least simulated time of the peak in triggers of the slowest query. Commits in the first half do not count, because a job that
@@ -127,7 +127,7 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
                 sla=sla,
                 within=result.in_time(sla, seconds, since=settled),
                 oldest=result.ages_since(settled).oldest,
-                growth=growth(result, seconds, spread),
+                growth=backlog_growth(result, seconds, spread),
                 outage=outage_of(environment.jobs[job.name]),
                 catch_up=None if again is None else again.value,
                 waiting=waiting.get(name, 0.0),
@@ -137,8 +137,8 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
 
 def _steady_peak(environment: Environment, plan: Plan, job: JobPlan) -> tuple[JobResult, float]:
     """Simulate the peak until the job has settled, or for a day, and return the result with its seconds."""
-    seconds = _settling(job)
-    made = scenario(environment, plan, job.name, _peak(environment, job.name, seconds))
+    seconds = _settling_seconds(job)
+    made = scenario(environment, plan, job.name, _peak_arrivals(environment, job.name, seconds))
     if made.scaling.least < made.scaling.most:
         seconds = max(seconds, SCALING)
     triggers = {query.name: query.trigger for query in made.queries}
@@ -149,7 +149,7 @@ def _steady_peak(environment: Environment, plan: Plan, job: JobPlan) -> tuple[Jo
         if isinstance(each.source, str)
     )
     for each in (seconds, max(seconds, DAY)):
-        played = simulate(scenario(environment, plan, job.name, _peak(environment, job.name, each)))
+        played = simulate(scenario(environment, plan, job.name, _peak_arrivals(environment, job.name, each)))
         if not beats and _settled(played):
             break
     return played, each
@@ -162,13 +162,13 @@ def _settled(played: JobResult) -> bool:
         return False
     for query in played.queries.values():
         for numbers in (query.backlog, query.oldest):
-            before, after = _quarters(query, numbers, played.seconds)
+            before, after = _largest_in_last_quarters(query, numbers, played.seconds)
             if not math.isclose(before, after, rel_tol=1e-6):
                 return False
     return True
 
 
-def _quarters(
+def _largest_in_last_quarters(
     query: QueryResult, numbers: Floats, seconds: float, most: Callable[..., float] = max
 ) -> tuple[float, float]:
     """Return the largest number of a batch in the third and in the last quarter of a simulation."""
@@ -177,7 +177,7 @@ def _quarters(
     return float(most(numbers[third], default=0.0)), float(most(numbers[last], default=0.0))
 
 
-def growth(query: QueryResult, seconds: float, spread: float = 0.0) -> float:
+def backlog_growth(query: QueryResult, seconds: float, spread: float = 0.0) -> float:
     """Return the records per second by which the backlog grows; 0 if it does not.
 
     Where executors come and go, or starts are drawn (by up to ``spread`` seconds), its largest differs from quarter to quarter; one
@@ -185,7 +185,7 @@ def growth(query: QueryResult, seconds: float, spread: float = 0.0) -> float:
     """
     rates = []
     for most in (max, min):
-        before, after = _quarters(query, query.backlog, seconds, most)
+        before, after = _largest_in_last_quarters(query, query.backlog, seconds, most)
         allowed = GROWTH * before + 1 + query.arrived / seconds * spread
         rates.append((after - before) / (seconds / 4) if after > allowed else 0.0)
     return min(rates)
@@ -197,14 +197,14 @@ def contradictions(environment: Environment, plan: Plan) -> Iterator[str]:
         yield from each.contradictions()
 
 
-def _peak(environment: Environment, job: str, seconds: float) -> dict[str, Arrivals]:
+def _peak_arrivals(environment: Environment, job: str, seconds: float) -> dict[str, Arrivals]:
     return {
         name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, seconds)
         for name, traffic in traffic_of(environment, job).items()
     }
 
 
-def _settling(job: JobPlan) -> float:
+def _settling_seconds(job: JobPlan) -> float:
     return PEAK_TRIGGERS * max(query.trigger_seconds.value for query in job.queries.values())
 
 
@@ -216,9 +216,9 @@ def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iter
     if not planned:
         return
     longest = min(max(planned), DAY)
-    away, begin = outage_of(environment.jobs[job.name]).total_seconds(), _settling(job) / 2
-    seconds = begin + away + LATER * longest + _settling(job)
-    arrivals = _peak(environment, job.name, seconds)
+    away, begin = outage_of(environment.jobs[job.name]).total_seconds(), _settling_seconds(job) / 2
+    seconds = begin + away + LATER * longest + _settling_seconds(job)
+    arrivals = _peak_arrivals(environment, job.name, seconds)
     sized = scenario(environment, plan, job.name, arrivals, outages=[Outage(begin, away)])
     played = simulate(sized)
     for name, query in job.queries.items():

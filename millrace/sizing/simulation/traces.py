@@ -38,31 +38,33 @@ def read_trace(file: Path) -> dict[str | None, Arrivals]:
         The file is not a valid trace; the message names the line.
     """
     rows: dict[str | None, list[tuple[float, float, int]]] = {}
-    for line, row in _rows(file):
+    for line, row in _rows_of_file(file):
         unknown = sorted(set(row) - set(COLUMNS))
         if unknown:
-            raise _error(file, line, unknown[0], "an unknown column", f"{', '.join(COLUMNS)}")
+            raise _trace_error(file, line, unknown[0], "an unknown column", f"{', '.join(COLUMNS)}")
         stream = row.get("stream") or None
-        at = _time(file, line, row.get("time"))
-        rate = _rate(file, line, row.get("records_per_second"))
+        at = _parse_time(file, line, row.get("time"))
+        rate = _parse_rate(file, line, row.get("records_per_second"))
         known = rows.setdefault(None if stream is None else str(stream), [])
         if known and at <= known[-1][0]:
-            raise _error(file, line, "time", str(row["time"]), "a time after the one before")
+            raise _trace_error(file, line, "time", str(row["time"]), "a time after that of the row before")
         known.append((at, rate, line))
     if not rows:
-        raise _error(file, 0, "", "no rows", "two rows or more of time and records_per_second")
+        raise _trace_error(file, 0, "", "no rows", "two rows or more of time and records_per_second")
     begin = min(found[0][0] for found in rows.values())
-    return {stream: _arrivals(file, stream, found, begin) for stream, found in rows.items()}
+    return {stream: _arrivals_of_stream(file, stream, found, begin) for stream, found in rows.items()}
 
 
-def _arrivals(file: Path, stream: str | None, rows: list[tuple[float, float, int]], begin: float) -> Arrivals:
+def _arrivals_of_stream(
+    file: Path, stream: str | None, rows: list[tuple[float, float, int]], begin: float
+) -> Arrivals:
     if len(rows) < 2:
-        raise _error(
+        raise _trace_error(
             file,
             rows[0][2],
             "time",
-            "one row" if stream is None else f"one row of the stream {stream}",
-            "two rows or more of each stream, as the last holds as long as the one before",
+            "one row" if stream is None else f"only one row of stream {stream}",
+            "two rows or more of each stream, because the last rate lasts as long as the one before it",
         )
     times = [at - begin for at, _, _ in rows]
     rates = [rate for _, rate, _ in rows]
@@ -71,34 +73,38 @@ def _arrivals(file: Path, stream: str | None, rows: list[tuple[float, float, int
     return Arrivals.of_rates([*times, 2 * times[-1] - times[-2]], rates)
 
 
-def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows_of_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise _error(file, 0, "", "cannot be read", "a file of CSV or JSON lines in UTF-8") from error
+        raise _trace_error(
+            file, 0, "", "cannot be read", "a readable file of CSV or JSON lines in UTF-8"
+        ) from error
     if file.suffix == ".csv":
         reader = csv.DictReader(text.splitlines(), restkey="(more)", strict=True)
         try:
             for row in reader:
                 yield reader.line_num, {key: value for key, value in row.items() if value is not None}
         except csv.Error as error:
-            raise _error(file, reader.line_num, "", str(error), "CSV with a header") from error
+            raise _trace_error(file, reader.line_num, "", str(error), "CSV with a header") from error
         return
     if file.suffix not in (".jsonl", ".ndjson"):
-        raise _error(file, 0, "", f"ends in {file.suffix or 'nothing'}", "a file that ends in .csv or .jsonl")
+        raise _trace_error(
+            file, 0, "", f"ends in {file.suffix or 'nothing'}", "a file that ends in .csv or .jsonl"
+        )
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise _error(file, number, "", line[:40], "one JSON object in a line") from error
+            raise _trace_error(file, number, "", line[:40], "one JSON object per line") from error
         if not isinstance(row, dict):
-            raise _error(file, number, "", line[:40], "one JSON object in a line")
+            raise _trace_error(file, number, "", line[:40], "one JSON object per line")
         yield number, row
 
 
-def _time(file: Path, line: int, value: Any) -> float:
+def _parse_time(file: Path, line: int, value: Any) -> float:
     try:
         seconds = float(value)
     except (TypeError, ValueError):
@@ -111,19 +117,19 @@ def _time(file: Path, line: int, value: Any) -> float:
         moment = None
     if moment is None or moment.tzinfo is None:
         allowed = "seconds, or a moment with its zone, such as 2026-01-31T00:00:00Z"
-        raise _error(file, line, "time", str(value), allowed)
+        raise _trace_error(file, line, "time", str(value), allowed)
     return moment.timestamp()
 
 
-def _rate(file: Path, line: int, value: Any) -> float:
+def _parse_rate(file: Path, line: int, value: Any) -> float:
     try:
         rate = float(value)
     except (TypeError, ValueError):
         rate = math.nan
     if not math.isfinite(rate) or rate < 0 or isinstance(value, bool):
-        raise _error(file, line, "records_per_second", str(value), "a number, 0 or more")
+        raise _trace_error(file, line, "records_per_second", str(value), "a number, 0 or more")
     return rate
 
 
-def _error(file: Path, line: int, key: str, value: str, allowed: str) -> ConfigurationError:
+def _trace_error(file: Path, line: int, key: str, value: str, allowed: str) -> ConfigurationError:
     return ConfigurationError([Problem(str(file), line, key, value, allowed)])

@@ -10,7 +10,7 @@ from urllib.request import Request
 
 from millrace.config.aws.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.aws.kafka_versions import STANDARD
-from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.sizing.prices_and_limits import ELSEWHERE
 from millrace.verify.account.claim_context import Answer, Check, ClaimContext
 
@@ -40,7 +40,7 @@ def shortened_list(names: Iterable[str]) -> str:
     return ", ".join(items[:_SHOWN]) + more
 
 
-def policy_errors(question: ClaimContext, policies: Iterable[Mapping[str, Any]]) -> set[str]:
+def policy_errors(context: ClaimContext, policies: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the codes of IAM Access Analyzer's findings on identity policies: errors and security warnings.
 
     Source: IAM Access Analyzer API reference, "ValidatePolicy".
@@ -48,32 +48,32 @@ def policy_errors(question: ClaimContext, policies: Iterable[Mapping[str, Any]])
     errors = set()
     for policy in policies:
         request = {"policyDocument": json.dumps(policy), "policyType": "IDENTITY_POLICY"}
-        for finding in question.pages("accessanalyzer", "validate_policy", "findings", **request):
+        for finding in context.pages("accessanalyzer", "validate_policy", "findings", **request):
             if finding["findingType"] in ("ERROR", "SECURITY_WARNING"):
                 errors.add(f"{finding['findingType']} {finding['issueCode']}")
     return errors
 
 
-def people_policies(question: ClaimContext) -> Answer:
+def people_policies(context: ClaimContext) -> Answer:
     """Let IAM Access Analyzer validate the policies of deployers and operators."""
-    if not question.policies:
+    if not context.policies:
         return Answer(None, "the environment file names no account")
-    wrong = policy_errors(question, question.policies.values())
-    return Answer(not wrong, shortened_list(wrong) or f"{len(question.policies)} policies")
+    wrong = policy_errors(context, context.policies.values())
+    return Answer(not wrong, shortened_list(wrong) or f"{len(context.policies)} policies")
 
 
-def price_products(question: ClaimContext) -> Answer:
+def price_products(context: ClaimContext) -> Answer:
     """Ask the Price List API for every product."""
-    now = question.current_prices
+    now = context.current_prices
     stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
     return Answer(not stayed, shortened_list(stayed) or f"{now.renewed_count} prices")
 
 
-def price_figures(question: ClaimContext) -> Answer:
+def price_figures(context: ClaimContext) -> Answer:
     """Compare prices that are marked unconfirmed with those of the Price List API."""
-    if question.region != ELSEWHERE:
+    if context.region != ELSEWHERE:
         return Answer(None, f"the figures are those of {ELSEWHERE}")
-    before, now = question.table_prices, question.current_prices
+    before, now = context.table_prices, context.current_prices
     answered = [
         name
         for name, price in before.items()
@@ -89,11 +89,11 @@ def price_figures(question: ClaimContext) -> Answer:
     return Answer(not other, shortened_list(other) or f"{len(answered)} prices")
 
 
-def msk_versions(question: ClaimContext) -> Answer:
+def msk_versions(context: ClaimContext) -> Answer:
     """Ask MSK for its versions of Kafka."""
     there = {
         each["Version"]: each["Status"]
-        for each in question.pages("kafka", "list_kafka_versions", "KafkaVersions")
+        for each in context.pages("kafka", "list_kafka_versions", "KafkaVersions")
     }
     lacking = [version for version in STANDARD if there.get(version) != "ACTIVE"]
     return Answer(
@@ -101,31 +101,31 @@ def msk_versions(question: ClaimContext) -> Answer:
     )
 
 
-def endpoint_services(question: ClaimContext) -> Answer:
+def endpoint_services(context: ClaimContext) -> Answer:
     """Ask EC2 for the region's endpoint services; a service's name ends with the region and its own name."""
-    there = tuple(question.pages("ec2", "describe_vpc_endpoint_services", "ServiceNames"))
+    there = tuple(context.pages("ec2", "describe_vpc_endpoint_services", "ServiceNames"))
     lacking = [
         service
-        for service in question.services
-        if not any(name.endswith(f".{question.region}.{service}") for name in there)
+        for service in context.services
+        if not any(name.endswith(f".{context.region}.{service}") for name in there)
     ]
-    seen = f"not there: {shortened_list(lacking)}" if lacking else f"{len(question.services)} services"
+    seen = f"not there: {shortened_list(lacking)}" if lacking else f"{len(context.services)} services"
     return Answer(not lacking, seen)
 
 
-def _schema(question: ClaimContext, kind: str) -> dict[str, Any] | None:
-    cloudformation = question.client("cloudformation")
+def _schema(context: ClaimContext, kind: str) -> dict[str, Any] | None:
+    cloudformation = context.client("cloudformation")
     with ignore_missing("TypeNotFoundException"):
         answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
         return dict(json.loads(answer["Schema"]))
     return None
 
 
-def resource_types(question: ClaimContext) -> Answer:
+def resource_types(context: ClaimContext) -> Answer:
     """Ask CloudFormation for the newer resource types and their properties."""
     wrong = []
     for kind, properties in RESOURCE_TYPES.items():
-        schema = _schema(question, kind)
+        schema = _schema(context, kind)
         if schema is None:
             wrong.append(f"{kind} is not there")
         else:
@@ -133,9 +133,9 @@ def resource_types(question: ClaimContext) -> Answer:
     return Answer(not wrong, shortened_list(wrong) or f"{len(RESOURCE_TYPES)} types")
 
 
-def topic_properties_that_replace(question: ClaimContext) -> Answer:
+def topic_properties_that_replace(context: ClaimContext) -> Answer:
     """Ask CloudFormation for the properties of a topic whose change replaces it."""
-    schema = _schema(question, "AWS::MSK::Topic")
+    schema = _schema(context, "AWS::MSK::Topic")
     if schema is None:
         return Answer(None, "AWS::MSK::Topic is not there")
     replacing = {path.rsplit("/", 1)[-1] for path in schema.get("createOnlyProperties", ())}
@@ -147,12 +147,12 @@ _IMAGE_INDEX = (
 )
 
 
-def history_image_tag(question: ClaimContext) -> Answer:
+def history_image_tag(context: ClaimContext) -> Answer:
     """Ask the public gallery for the image's manifest."""
     address = f"https://public.ecr.aws/token/?service=public.ecr.aws&scope=repository:{PUBLIC_IMAGE}:pull"
-    with question.fetch(Request(address)) as answer:
+    with context.fetch(Request(address)) as answer:
         headers = {"Authorization": f"Bearer {json.loads(answer.read())['token']}", "Accept": _IMAGE_INDEX}
-    with question.fetch(
+    with context.fetch(
         Request(f"https://public.ecr.aws/v2/{PUBLIC_IMAGE}/manifests/{TAG}", headers=headers)
     ) as answer:
         tags = json.loads(answer.read())

@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Any, TypeVar
 from urllib.request import Request, urlopen
 
+from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.config.aws.pages import list_all
 from millrace.config.model import EmrJob, GlueJob
-from millrace.lifecycle.account.deployed import outputs
+from millrace.lifecycle.account.deployed_outputs import outputs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sizing.costs.pricelist import Renewal, renew
+from millrace.sizing.costs.price_table_update import Renewal, renew_prices
 from millrace.sizing.prices_and_limits import Price, complete_price_list
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
@@ -29,7 +29,7 @@ def open_url(request: Request) -> Any:
     return urlopen(request, timeout=60.0)  # noqa: S310 - https, written in the checks
 
 
-class NotAskedError(Exception):
+class UndeterminedError(Exception):
     """A claim that this environment cannot prove or refute; the message says why."""
 
 
@@ -94,20 +94,20 @@ class ClaimContext:
     @cached_property
     def current_prices(self) -> Renewal:
         """The same prices by the Price List API."""
-        return renew(self.pricing, self.region, self.table_prices, self.today)
+        return renew_prices(self.pricing, self.region, self.table_prices, self.today)
 
     def jobs(self, kind: type[J]) -> dict[str, J]:
         """Return the jobs of an engine.
 
         Raises
         ------
-        NotAskedError
+        UndeterminedError
             There are none.
         """
         jobs = self.names.environment.jobs
         result = {name: job for name, job in jobs.items() if isinstance(job, kind)}
         if not result:
-            raise NotAskedError("no such job in the environment")
+            raise UndeterminedError("the environment has no job of the needed kind")
         return result
 
     def output(self, job: str, key: str) -> str:

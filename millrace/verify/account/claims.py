@@ -69,7 +69,7 @@ class Claim(BaseModel):
     used
         Files that rely on it.
     check
-        Key of :data:`millrace.verify.account.run_claims.CHECKS`; None where a person has to look.
+        Key of :data:`millrace.verify.account.check_claims.CHECKS`; None where a person has to look.
     proof
         Where a person sees it.
     line

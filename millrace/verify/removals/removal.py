@@ -11,8 +11,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
-from millrace.config.aws.pages import list_all
-from millrace.lifecycle.account.deployed import ignore_missing
+from millrace.config.aws.list_pages import list_all
+from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -21,13 +21,13 @@ from millrace.sizing.msk_clusters import TIME_LIMITS
 from millrace.verify.removals.removal_scope import (
     VerificationScope,
     all_stacks,
-    leftovers,
+    list_leftovers,
     log_groups,
     parameters,
     removal_waves,
     tags_of,
 )
-from millrace.verify.verification_target import Place
+from millrace.verify.verification_target import VerificationTarget
 
 _AT_ONCE = 1000
 """Maximum number of objects of one call (S3 API reference, "DeleteObjects")."""
@@ -59,7 +59,7 @@ class RemovalResult:
 
 
 def remove(
-    place: Place,
+    place: VerificationTarget,
     scope: VerificationScope,
     *,
     say: Say,
@@ -91,7 +91,7 @@ def remove(
     """
     deadline = time.monotonic() + place.patience.remove
     cloudformation = place.client("cloudformation")
-    with translate_aws_errors("reading the stacks"):
+    with translate_aws_errors("cannot read the stacks"):
         stacks = [
             stack["StackName"]
             for stack in all_stacks(place.client)
@@ -105,21 +105,22 @@ def remove(
     for wave in order:
         if wave is order[-1]:
             stay = topics()
-        record = _record(wave) if stay and wave is order[-1] else None
+        record = _stack_to_keep(wave) if stay and wave is order[-1] else None
         buckets = [(stack, bucket) for stack in wave for kind, bucket in resources[stack] if kind == _BUCKET]
         for attempt in range(_TRIES):
             for stack, bucket in buckets:
                 if not scope.owns(bucket):
                     raise DrillError(
-                        f"{stack} is not deleted: the name of its bucket {bucket} does not begin with {scope.prefix}-, so its data may be "
-                        "another's. If it is this verification's, empty the bucket, delete the stack and run the removal again"
+                        f"{stack} is not deleted: the name of its bucket {bucket} does not begin with "
+                        f"{scope.prefix}-, so its data may belong to somebody else. If it belongs to this "
+                        "verification, empty the bucket, delete the stack and run the removal again"
                     )
                 objects += empty_bucket(place.client("s3"), bucket)
             going = [stack for stack in wave if stack != record]
             if not going:
                 break
             say(f"deleting {', '.join(going)}")
-            failed = _delete(cloudformation, going, deadline, poll_seconds)
+            failed = _delete_stacks(cloudformation, going, deadline, poll_seconds)
             if not failed:
                 break
             if attempt == _TRIES - 1:
@@ -130,21 +131,21 @@ def remove(
     say("looking for remaining resources")
     # Topics that are left do not vanish, however long the wait is.
     deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
-    while (left := leftovers(place.client, scope)) and time.monotonic() < deadline:
+    while (left := list_leftovers(place.client, scope)) and time.monotonic() < deadline:
         time.sleep(poll_seconds)
         _remove_job_resources(place, scope)  # engines deliver logs late, into a group that they create again
     return RemovalResult(objects, (*stay, *left))
 
 
-def _record(wave: Sequence[str]) -> str:
+def _stack_to_keep(wave: Sequence[str]) -> str:
     """Return the stack to keep among those that import from no other: storage, whose buckets are emptied, costs nothing."""
     return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
 
 
-def _remove_job_resources(place: Place, scope: VerificationScope) -> None:
+def _remove_job_resources(place: VerificationTarget, scope: VerificationScope) -> None:
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
-    with translate_aws_errors("deleting resources that jobs created outside the stacks"):
+    with translate_aws_errors("cannot delete resources that jobs created outside the stacks"):
         for group in log_groups(logs, scope):
             logs.delete_log_group(logGroupName=group)
         for parameter in parameters(ssm, scope):
@@ -180,10 +181,10 @@ def empty_bucket(s3: Any, bucket: str) -> int:
         S3 refuses.
     """
     count = 0
-    with translate_aws_errors(f"emptying bucket {bucket}"), ignore_missing("NoSuchBucket"):
+    with translate_aws_errors(f"cannot empty bucket {bucket}"), ignore_missing("NoSuchBucket"):
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             objects = [
-                {"Key": each["Key"], **_version(each["VersionId"])}
+                {"Key": each["Key"], **_version_argument(each["VersionId"])}
                 for each in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
             ]
             for begin in range(0, len(objects), _AT_ONCE):
@@ -191,20 +192,25 @@ def empty_bucket(s3: Any, bucket: str) -> int:
                 answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": part, "Quiet": True})
                 if answer.get("Errors"):
                     error = answer["Errors"][0]
-                    raise AwsError(f"emptying {bucket}: {error['Key']}: {error['Code']}: {error['Message']}")
+                    raise AwsError(
+                        f"bucket {bucket} could not be emptied: {error['Key']}: {error['Code']}: "
+                        f"{error['Message']}"
+                    )
             count += len(page.get("Versions", ()))
     return count
 
 
-def _version(version: str) -> dict[str, str]:
+def _version_argument(version: str) -> dict[str, str]:
     """Return a version as an argument; objects of a bucket without versions have none."""
     return {} if version == "null" else {"VersionId": version}
 
 
-def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float) -> list[str]:
+def _delete_stacks(
+    cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float
+) -> list[str]:
     """Delete stacks in parallel; return the reason for each that is left."""
-    with translate_aws_errors(f"deleting {', '.join(wave)}"):
-        stacks = {stack: _described(cloudformation, stack) for stack in wave}
+    with translate_aws_errors(f"cannot delete {', '.join(wave)}"):
+        stacks = {stack: _describe_stack(cloudformation, stack) for stack in wave}
         for stack in wave:
             cloudformation.delete_stack(StackName=stack)
         waiting, failed = (
@@ -217,11 +223,11 @@ def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seco
         )
         while waiting:
             for stack, id_ in list(waiting.items()):
-                now = _described(cloudformation, id_)
+                now = _describe_stack(cloudformation, id_)
                 if now is None or now["StackStatus"] == "DELETE_COMPLETE":
                     del waiting[stack]
                 elif now["StackStatus"] == "DELETE_FAILED":
-                    failed.append(f"{stack}: {_why(cloudformation, id_)}")
+                    failed.append(f"{stack}: {_deletion_failure(cloudformation, id_)}")
                     del waiting[stack]
             if waiting and time.monotonic() > deadline:
                 raise DrillError(f"still being deleted: {', '.join(waiting)}")
@@ -230,13 +236,13 @@ def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seco
     return failed
 
 
-def _described(cloudformation: Any, stack: str) -> Mapping[str, Any] | None:
+def _describe_stack(cloudformation: Any, stack: str) -> Mapping[str, Any] | None:
     with ignore_missing("does not exist"):
         return dict(cloudformation.describe_stacks(StackName=stack)["Stacks"][0])
     return None
 
 
-def _why(cloudformation: Any, stack: str) -> str:
+def _deletion_failure(cloudformation: Any, stack: str) -> str:
     events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
     reasons = [
         f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', 'no reason given')}"
@@ -274,7 +280,7 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
                 raise
             _create(admin, topic, partitions, {}, seconds)
     except KafkaException as error:
-        raise DrillError(f"topic {topic} could not be made: {error.args[0].str()}") from error
+        raise DrillError(f"topic {topic} could not be created: {error.args[0].str()}") from error
 
 
 def _create(

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.config.aws.pages import list_all
+from millrace.config.aws.list_pages import list_all
 from millrace.config.model import Environment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
-from millrace.lifecycle.changes.stack_exports import exports, imports
+from millrace.lifecycle.changes.stack_exports import export_values, imported_names
 from millrace.lifecycle.problems import translate_aws_errors
-from millrace.verify.environment import CLUSTER_TAG, NAME, TAG, environment_mark
+from millrace.verify.environment_copy import CLUSTER_TAG, NAME, TAG, environment_mark
 
 _GONE = ("DELETE_COMPLETE",)
 STACK, BUCKET, STREAM, LOG_GROUP, PARAMETER = "stack ", "bucket ", "stream ", "log group ", "parameter "
@@ -31,7 +31,7 @@ class VerificationScope:
     Attributes
     ----------
     mark
-        Mark of the verified environment (:func:`millrace.verify.environment.environment_mark`).
+        Mark of the verified environment (:func:`millrace.verify.environment_copy.environment_mark`).
     name
         Name of the verification's own environment.
     prefix
@@ -108,7 +108,7 @@ def find_verifications(
         CloudFormation refuses the request.
     """
     scopes: dict[VerificationScope, list[str]] = {}
-    with translate_aws_errors("looking for resources of earlier verifications"):
+    with translate_aws_errors("cannot list resources of earlier verifications"):
         for stack in all_stacks(client):
             scope = None if stack["StackStatus"] in _GONE else scope_of(stack, environment)
             if scope is not None:
@@ -124,9 +124,9 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
     templates
         Templates by stack.
     """
-    exported = {export: stack for stack, template in templates.items() for export in exports(template)}
+    exported = {export: stack for stack, template in templates.items() for export in export_values(template)}
     uses = {
-        stack: {exported[name] for name in imports(template) if name in exported} - {stack}
+        stack: {exported[name] for name in imported_names(template) if name in exported} - {stack}
         for stack, template in templates.items()
     }
     left, order = set(templates), []
@@ -139,7 +139,7 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
     return order
 
 
-def leftovers(client: Callable[[str], Any], scope: VerificationScope) -> list[str]:
+def list_leftovers(client: Callable[[str], Any], scope: VerificationScope) -> list[str]:
     """List what is left of a verification: by tag, and by name where a tag may be missing.
 
     Keys that wait for their deletion do not count: they are disabled and cost nothing (KMS developer guide, "Deleting AWS
@@ -150,12 +150,12 @@ def leftovers(client: Callable[[str], Any], scope: VerificationScope) -> list[st
     AwsError
         A service refuses the request.
     """
-    return sorted({*_by_name(client, scope), *_by_tag(client, scope)})
+    return sorted({*_leftovers_by_name(client, scope), *_leftovers_by_tag(client, scope)})
 
 
-def _by_tag(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
+def _leftovers_by_tag(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
     filters = [{"Key": key, "Values": [value]} for key, value in scope.tags.items()]
-    with translate_aws_errors("listing resources with the verification's tag"):
+    with translate_aws_errors("cannot list resources with the verification's tag"):
         tagging, kms = client("resourcegroupstaggingapi"), client("kms")
         for each in list_all(tagging, "get_resources", "ResourceTagMappingList", TagFilters=filters):
             arn = each["ResourceARN"]
@@ -165,8 +165,8 @@ def _by_tag(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[
                 yield arn
 
 
-def _by_name(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
-    with translate_aws_errors("listing resources with the verification's prefix"):
+def _leftovers_by_name(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
+    with translate_aws_errors("cannot list resources with the verification's prefix"):
         for stack in all_stacks(client):
             if scope.owns(stack["StackName"]) and stack["StackStatus"] not in _GONE:
                 yield f"{STACK}{stack['StackName']}"

@@ -1,4 +1,4 @@
-"""A shop's orders and payments: what the deployed rounds send, and the transforms that their queries name.
+"""Orders and payments of a shop: records of the deployed rounds, and the transforms of their queries.
 
 The folder travels to the job as ``pipelines/shop``.
 """

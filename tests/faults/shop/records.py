@@ -1,4 +1,4 @@
-"""What the shop sends, what it remembers of it, and what its queries must make of that.
+"""Records that the shop sends, and the results expected of its queries.
 
 Everything expected is computed from the producers' ledger alone, with dictionaries and sums.
 """

@@ -22,7 +22,7 @@ import pytest
 from aws_cdk import App
 
 from millrace.config import Environment, Names, load
-from millrace.infra.deployment import build
+from millrace.infra.environment_stacks import build_stacks
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sizing import Plan, plan
@@ -89,7 +89,7 @@ class Machines:
     def parameter(self, job: str, group: str) -> str:
         return f"{wish_of(self.names, job)}/{group}"
 
-    def wish(self, job: str, group: str, value: str | None) -> None:
+    def desired_state(self, job: str, group: str, value: str | None) -> None:
         ssm = self.stack.client("ssm")
         if value is None:
             ssm.delete_parameters(Names=[self.parameter(job, group)])
@@ -150,7 +150,7 @@ def stack(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """One LocalStack for all of this folder: with the cases' answers, and with the two engines."""
     mocks = tmp_path_factory.mktemp("lifecycle") / "mocks.json"
     mocks.write_text(json.dumps(mock_file()))
-    with localstack.running(
+    with localstack.running_localstack(
         name="localstack-lifecycle",
         settings={"SFN_MOCK_CONFIG": str(mocks), "ENGINES_URL": engines.url},
         script=Path(__file__).with_name("hand_over.py"),
@@ -185,7 +185,7 @@ def created(stack: LocalStack, folder: Path, environment: Environment, cases: Se
     names, planned = Names(environment, environment.account or localstack.ACCOUNT), plan(environment)
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     app = App(outdir=str(folder), context=context, analytics_reporting=False)
-    build(app, names=names, plan=planned, root=ROOT)
+    build_stacks(app, names=names, plan=planned, root=ROOT)
     app.synth()
     topic = stack.client("sns").create_topic(Name="alerts")["TopicArn"]
     arns, documents = {}, {}
@@ -208,7 +208,7 @@ def created(stack: LocalStack, folder: Path, environment: Environment, cases: Se
         documents[job] = template["Outputs"]["LaunchDocument"]["Value"]
     result = Machines(stack, arns, names, topic, documents)
     for case in cases:
-        result.wish(case.job, case.group, case.wish)
+        result.desired_state(case.job, case.group, case.desired_state)
     return result
 
 

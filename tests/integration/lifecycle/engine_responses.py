@@ -21,7 +21,7 @@ class Case:
     answers
         By state: the answer to the first try, to the first retry and so on. LocalStack
         gives the same ones again whenever a state is entered again.
-    wish
+    desired_state
         The parameter before the execution; ``None``: there is none.
     by_hand
         Not among those that are executed together: its test does something meanwhile.
@@ -31,7 +31,7 @@ class Case:
     job: str
     input: dict[str, Any]
     answers: dict[str, list[Answer]] = field(default_factory=dict)
-    wish: str | None = None
+    desired_state: str | None = None
     by_hand: bool = False
 
     @property
@@ -40,7 +40,7 @@ class Case:
         verb = str(self.input["verb"])
         if self.by_hand:
             return self.name
-        return verb if verb in ("start", "stop", "drain") else f"asked-{self.wish}"
+        return verb if verb in ("start", "stop", "drain") else f"asked-{self.desired_state}"
 
 
 def gives(**content: Any) -> Answer:

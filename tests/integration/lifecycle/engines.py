@@ -1,4 +1,4 @@
-"""A Glue and an EMR Serverless that start and stop runs in seconds, and play the jobs' metrics.
+"""Simulated Glue and EMR Serverless that start and stop runs in seconds and publish metrics.
 
 They answer over HTTP as the services do; botocore reads them. A run is running when it is
 looked at, and one that was asked to end is seen ending before it has ended.

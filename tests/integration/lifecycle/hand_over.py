@@ -1,4 +1,4 @@
-"""Run by LocalStack in its own process: hands the calls of Glue and EMR Serverless over to ``ENGINES_URL``.
+"""Plug-in of LocalStack that forwards calls of Glue and EMR Serverless to ``ENGINES_URL``.
 
 The open LocalStack has neither service, but reads their requests and knows where they belong.
 So state machines, the command line and CDK all find them at LocalStack's own address.

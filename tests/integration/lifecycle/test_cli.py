@@ -66,7 +66,7 @@ def test_status_for_people_and_for_scripts(machines: Machines, case: object) -> 
     assert (done.returncode, done.stderr) == (0, "departures: looking at its runs\n")
     assert done.stdout == "departures: status: desired state: running; run run is RUNNING\n"
     answer = json.loads(millrace(machines, "status", "--json").stdout)
-    assert (answer["run"], answer["state"], answer["wish"]) == ("run", "RUNNING", "running")
+    assert (answer["run"], answer["state"], answer["desired_state"]) == ("run", "RUNNING", "running")
     assert ":execution:departures-asked-running:" in answer["execution"]
 
 

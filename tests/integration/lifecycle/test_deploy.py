@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_all as deploy_assembly
-from millrace.cli.run.changes_report import describe
-from millrace.lifecycle.account.deployed import outputs
+from millrace.cli.run.changes_report import change_lines
+from millrace.lifecycle.account.deployed_outputs import outputs
 from millrace.lifecycle.changes.assembly_stages import with_templates
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, compare_with_deployed
 from millrace.lifecycle.jobs.state_machine import execute, machine_arn
 from millrace.lifecycle.upgrade import upgrade
-from millrace.lifecycle.versions import UpgradeError, current, previous
+from millrace.lifecycle.versions import UpgradeError, current_version, previous_version
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.toolchain import state_folder
 from tests.integration.lifecycle.engines import Engines
@@ -34,7 +34,7 @@ from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA,
 from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
 from tests.unit.lifecycle.test_problems import refusing
 
-# What is deployed, started, told and refused is in tests/unit/lifecycle/test_deploy.py, against moto.
+# What is deployed, started, told and refused is in tests/unit/lifecycle/test_deployed_diff.py, against moto.
 pytestmark = pytest.mark.slow
 
 
@@ -99,7 +99,7 @@ def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_num
     (cancel,) = engines.calls("CancelJobRun")
     assert cancel["shutdownGracePeriodInSeconds"] == "1800"
     # What is deployed is what was asked for, so that the same again is nothing.
-    assert describe(compare_with_deployed(shop.aws, assembly_of(shop))) == ["nothing changes"]
+    assert change_lines(compare_with_deployed(shop.aws, assembly_of(shop))) == ["nothing changes"]
 
 
 def assembly_of(shop: Shop) -> Path:
@@ -216,7 +216,7 @@ def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
     assert done.returncode == 2, done.stderr[-1500:]
     assert f"table {database}.clicks_landed: ADD COLUMN `referrer` string" in done.stdout.splitlines()
     refused = done.stderr.splitlines()
-    assert "millrace deploy: nothing was drained or deployed" in refused
+    assert "millrace deploy: no job was stopped and nothing was deployed" in refused
     assert any(
         line.startswith(
             f"job {EMR}, query land-orders: table lake.{database}.orders_landed: has column colour, which the schema lacks"
@@ -240,7 +240,7 @@ def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engine
             result
         )
         before = json.loads(result["status"].stdout)
-        assert (before["state"], before["wish"]) == ("RUNNING", "running")
+        assert (before["state"], before["desired_state"]) == ("RUNNING", "running")
         # Asked once, seen while it was ending, and not called stopped before it had ended.
         assert engines.seen[result["run"]][-3:] == ["RUNNING", ending, ended]
         assert result["stop"].stdout == f"{job}: stopped: no run is active\n"
@@ -294,7 +294,7 @@ def test_an_upgrade_that_fails_is_taken_back(
     """The new version's run tells a failure; CloudFormation alone deploys, from the assemblies that are written."""
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
     assert execute(shop.aws, EMR, "start", progress=lambda _: None).ok
-    before, well = current(shop.aws, EMR), engines.plays
+    before, well = current_version(shop.aws, EMR), engines.plays
     new = another_version(shop, EMR, before)
 
     def plays(job: str) -> None:
@@ -332,8 +332,8 @@ def test_an_upgrade_that_fails_is_taken_back(
         assert url in given
     tokens = {call["clientToken"] for call in engines.calls("StartJobRun")}
     assert len(tokens) == 2
-    assert current(shop.aws, EMR).document_url == before.document_url
+    assert current_version(shop.aws, EMR).document_url == before.document_url
     assert any(line.startswith(f"{EMR}: rolling back to the previous version: ") for line in said)
     # What failed is nothing to roll back to.
     with contextlib.suppress(UpgradeError):
-        assert previous(shop.aws, EMR).document_url not in (before.document_url, new.document_url)
+        assert previous_version(shop.aws, EMR).document_url not in (before.document_url, new.document_url)

@@ -1,4 +1,4 @@
-"""Runs of a deployed job that have something to do once: a backfill, a replay, a benchmark."""
+"""One-off runs of a deployed job: a backfill, a replay and a benchmark."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from millrace.lifecycle.account.deployed import split_url
+from millrace.lifecycle.account.deployed_outputs import split_url
 from millrace.lifecycle.jobs.one_off_run import run_once
 from millrace.lifecycle.jobs.state_machine import execute, machine_arn
-from millrace.sizing.queries.benchmark_figures import read
+from millrace.sizing.queries.benchmark_figures import read_result
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
 from tests.unit.benchmark.synthetic_measurements import B, session
@@ -177,7 +177,7 @@ def test_a_benchmark_runs_once_on_the_jobs_own_engine(
     (schedule,) = schedules
     assert {run["partitions"] for run in schedule["runs"]} == {1, 2}
     assert schedule["queries"] == [f"land-{job}"]
-    written = read(result)
+    written = read_result(result)
     assert written.core_seconds_per_record.value == pytest.approx(B, rel=0.1)
     assert len(engines.live(shop.names.job(job))) == 1
 
@@ -188,5 +188,5 @@ def test_a_benchmark_that_is_not_wanted_or_cannot_be_stops_nothing(shop: Shop, e
     # A stream of shards cannot be read from its beginning again and again.
     refused = shop.millrace("bench", GLUE, "--on", "glue", "--yes")
     assert refused.returncode == 2
-    assert "the benchmark on an engine reads no Kinesis stream" in refused.stderr
+    assert "the benchmark on an engine cannot read a Kinesis stream" in refused.stderr
     assert engines.asked == []

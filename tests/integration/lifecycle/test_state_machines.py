@@ -1,4 +1,4 @@
-"""Every way through the state machines of both engines, executed as they are deployed."""
+"""State machines of both engines, executed on LocalStack with every outcome."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def outcome(done: Done) -> str:
 def test_status_tells_wish_and_run(machines: Machines, job: str) -> None:
     done = execute(machines, job, "status-never-asked")
     assert outcome(done) == "status"
-    assert (done.output["wish"], done.output["state"], done.output["starts_last_hour"]) == (
+    assert (done.output["desired_state"], done.output["state"], done.output["starts_last_hour"]) == (
         "stopped",
         "NONE",
         0,
@@ -69,7 +69,7 @@ def test_start_begins_a_run_and_waits_until_it_is_running(machines: Machines, jo
     assert outcome(done) == "running"
     assert done.output["run"] == "new"
     assert wished(done) == ["running"]
-    # The wish is written before anything begins, and read again after it has begun.
+    # The desired state is written before anything begins, and read again after it has begun.
     assert done.path.index("WantRunning") < done.path.index("StartRun") < done.path.index("Confirm")
     assert len(done.calls[START[job]]) == 1
     # Silence is an alarm again when the run is running, not while it gets there.
@@ -260,7 +260,7 @@ def test_a_stop_during_a_restart_wins(machines: Machines, job: str) -> None:
 
     def starting(now: Done) -> bool:
         if "StartRun" in now.path and machines.wanted(job, group) == "running":
-            machines.wish(job, group, "stopped")
+            machines.desired_state(job, group, "stopped")
         return False
 
     done = execute(machines, job, group, until=starting)
@@ -300,7 +300,7 @@ def test_emr_only(machines: Machines, job: str) -> None:
     assert done.calls[STOP[job]][0]["ShutdownGracePeriodInSeconds"] == planned >= 15
     done = execute(machines, job, "drain-too-slow")
     assert (done.status, done.error) == ("FAILED", "Millrace.CannotDrain")
-    assert "a batch took 1900.5 s" in done.cause
+    assert "the slowest batch of the last hours took 1900.5 s" in done.cause
     assert STOP[job] not in done.calls
     # It runs on as if nobody had asked: wanted, and watched.
     assert wished(done) == ["stopped", "running"]

@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from millrace.lifecycle.account.deployed import split_url
+from millrace.lifecycle.account.deployed_outputs import split_url
 from millrace.lifecycle.versions import Version
 from tests.integration.lifecycle.shop import Shop
 

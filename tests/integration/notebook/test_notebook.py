@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from millrace.sandbox.programs import jars, kafka
+from millrace.sandbox.programs import jars, kafka_broker
 from millrace.sandbox.programs.toolchain import program_environment
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ SparkSession.builder.getOrCreate().sql("SELECT 'landed before' AS carrier").writ
 
 
 def test_the_cells_show_a_sample_of_the_real_topic(tmp_path: Path) -> None:
-    with kafka.running(name="kafka-notebook") as broker:
+    with kafka_broker.running_broker(name="kafka-notebook") as broker:
         broker.create_topic("flights", 2)
         send(broker.bootstrap)
         file = tmp_path / "flights.ipynb"
@@ -80,7 +80,7 @@ def send(bootstrap: str) -> None:
 
 
 def submit_arguments(warehouse: Path) -> str:
-    libraries = ",".join(str(path) for path in [*jars.files("kafka-client"), *jars.files("sandbox")])
+    libraries = ",".join(str(path) for path in [*jars.jar_files("kafka-client"), *jars.jar_files("sandbox")])
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",

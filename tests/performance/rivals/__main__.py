@@ -30,12 +30,13 @@ import psutil
 from confluent_kafka import Producer
 from pyiceberg.catalog.sql import SqlCatalog
 
-from millrace.sandbox.programs import kafka
+from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import RUN, Process, SandboxError, wait_until
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from millrace.sandbox.programs.toolchain import ROOT
+from tests.performance.case_order import in_turn
 from tests.performance.cpu import between, used
-from tests.performance.intervals import interval
+from tests.performance.median_intervals import interval
 from tests.performance.preloaded import PARTITIONS, clean
 from tests.performance.rivals.connect import Connect, create_control_topic
 from tests.performance.rivals.fetching import UnavailableError
@@ -45,7 +46,6 @@ from tests.performance.rivals.measuring import Watcher, ages, ids
 from tests.performance.rivals.millrace import Millrace
 from tests.performance.rivals.protocol import NAMESPACE, SCHEMA, Place, Rival, load, payloads
 from tests.performance.rivals.spark import PlainSpark, SparkBatches
-from tests.performance.rounds import in_turn
 
 HOME = RUN / "rivals"
 RESULTS = ROOT / "tests/performance/results/rivals.jsonl"
@@ -302,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "rate_sent": given.rate,
             }
             try:
-                with kafka.running(name="kafka-rivals") as broker:
+                with kafka_broker.running_broker(name="kafka-rivals") as broker:
                     measure(RIVALS[name], broker, number, templates, given, about)
             except SandboxError as error:
                 about["failed"] = str(error)[:2000]

@@ -6,7 +6,7 @@ from string import Template
 
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import Process, free_port
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from millrace.sandbox.programs.toolchain import java_home
 from tests.performance.rivals import fetching
 from tests.performance.rivals.protocol import JOBS, Place, Rival, environment
@@ -29,7 +29,7 @@ class Connect(Rival):
     def fetch(self) -> None:
         """Fetch the connector, and Connect itself, which tests of change data use too."""
         fetching.jar_files("connect", ARTIFACTS, dependencies=True)
-        jars.fetch(["debezium"])
+        jars.fetch_jars(["debezium"])
 
     def start(self, place: Place) -> Process:
         """Start a worker with the connector."""
@@ -42,7 +42,9 @@ class Connect(Rival):
         worker.write_text(parts[0])
         connector.write_text(parts[1])
         library = fetching.jar_files("connect", ARTIFACTS, dependencies=True)
-        connect = [path for path in jars.files("debezium") if not path.name.startswith(("debezium", "slf4j"))]
+        connect = [
+            path for path in jars.jar_files("debezium") if not path.name.startswith(("debezium", "slf4j"))
+        ]
         given = {path.name for path in library}
         path = ":".join(
             map(

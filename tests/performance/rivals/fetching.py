@@ -76,7 +76,7 @@ def hadoop() -> list[Path]:
 
 def sqlite() -> list[Path]:
     """Return the driver of the catalog's database."""
-    return [path for path in jars.files("sandbox") if path.name.startswith("sqlite-jdbc")]
+    return [path for path in jars.jar_files("sandbox") if path.name.startswith("sqlite-jdbc")]
 
 
 def _run(command: Sequence[str | Path]) -> None:

@@ -6,7 +6,7 @@ import json
 
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import Process
-from millrace.sandbox.programs.spark import iceberg_catalog
+from millrace.sandbox.programs.local_spark import iceberg_catalog
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.performance.rivals.protocol import CORES, JOBS, Place, Rival, environment
 
@@ -27,7 +27,9 @@ class PlainSpark(Rival):
             "spark.driver.memory": "3g",
             "spark.master": f"local[{CORES},4]",
             "spark.sql.shuffle.partitions": str(CORES),
-            "spark.jars": ",".join(str(p) for each in ("sandbox", "kafka-client") for p in jars.files(each)),
+            "spark.jars": ",".join(
+                str(p) for each in ("sandbox", "kafka-client") for p in jars.jar_files(each)
+            ),
         }
         return local_driver.start(
             "rival-spark", place.home, JOBS / self.job, settings, [json.dumps(place.told())],

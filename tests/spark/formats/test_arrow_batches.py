@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.decoding import arrow, decompress, worker_batches
-from millrace.etl.formats.decoding.worker_batches import ARROW_BYTES, MOST_BYTES, UNCOUNTED
+from millrace.etl.formats.decoding import arrow, decompress, worker_batch_limit
+from millrace.etl.formats.decoding.worker_batch_limit import ARROW_BYTES, MOST_BYTES, UNCOUNTED
 from millrace.etl.record.envelope import HEADERS
 
 MIB = 1 << 20
@@ -38,7 +38,7 @@ def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
                 out.write(f"{size(batch)}\n")
             yield batch
 
-    columns, pandas_udf = arrow._columns, decompress.pandas_udf
+    columns, pandas_udf = arrow._arrow_column_function, decompress.pandas_udf
 
     def measured(*given: Any) -> Any:
         inner = columns(*given)
@@ -51,7 +51,7 @@ def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
         inner.__annotations__ = function.__annotations__
         return pandas_udf(inner, kind)
 
-    monkeypatch.setattr(arrow, "_columns", measured)
+    monkeypatch.setattr(arrow, "_arrow_column_function", measured)
     monkeypatch.setattr(decompress, "pandas_udf", measured_udf)
     return lambda: [int(line) for line in told.read_text().split()]
 
@@ -134,8 +134,8 @@ def test_spark_adds_up_no_bytes_where_portions_limit_them(
 def test_compressed_messages_come_in_portions_and_each_is_opened_once(
     spark: SparkSession, handed: Callable[[], list[int]], by_arrow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_batches, "MOST_BYTES", 2 * MIB)
-    monkeypatch.setattr(worker_batches, "FEWEST_BYTES", 1)
+    monkeypatch.setattr(worker_batch_limit, "MOST_BYTES", 2 * MIB)
+    monkeypatch.setattr(worker_batch_limit, "FEWEST_BYTES", 1)
     packed = gzip.compress(b"x" * 10, 0)
     # A member behind the other: of so many bytes, and soon opened.
     whole = "".join(f"{byte:02X}" for byte in packed)

@@ -31,9 +31,9 @@ from millrace.etl.record.errors import StartError, describe
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from tests import protobuf as pb
-from tests.spark.batches import DDL, KAFKA, Events, frame, good, ids, kafka_rows, lander
 from tests.spark.formats.test_formats import AVSC, PLAIN
 from tests.spark.queries import test_direct, test_routed_direct
+from tests.spark.source_batches import DDL, KAFKA, Events, frame, good, ids, kafka_rows, lander
 
 Names = Callable[[str], Table]
 

@@ -24,13 +24,13 @@ from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
-from millrace.sandbox.programs import jars, session
+from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.toolchain import spark_environment, spark_line
-from tests import values
-from tests.parts import NEWEST
+from tests import expected_values
 from tests.run import FIRST_COMPILER
 from tests.spark.formats import test_values
 from tests.spark.formats.test_formats import PLAIN
+from tests.suite_parts import NEWEST
 
 SHIFT = 400 * 86_400 + 5 * 3_600
 """Seconds from this day to the other one."""
@@ -85,21 +85,23 @@ def cases(spark: SparkSession) -> Iterator[tuple[Decoder, list[bytes]]]:
     """Yield the decoder of each format, with payloads."""
 
     def schema(kinds: Sequence[str]) -> StructType:
-        return parse_schema(spark, ", ".join(f"{values.TYPES[each][0]} {each}" for each in kinds), "test.ddl")
+        return parse_schema(
+            spark, ", ".join(f"{expected_values.TYPES[each][0]} {each}" for each in kinds), "test.ddl"
+        )
 
     def as_json(kinds: Sequence[str]) -> list[bytes]:
         named = test_values.json_cases().items()
         return [payload for name, (_, payload, _) in named if name.partition(": ")[0] in kinds]
 
     yield JsonDecoder(schema(KINDS)), as_json(KINDS)
-    csv = CsvDecoder(parse_schema(spark, values.CSV_DDL, "test.ddl"), values.COMMA)
+    csv = CsvDecoder(parse_schema(spark, expected_values.CSV_DDL, "test.ddl"), expected_values.COMMA)
     yield csv, [payload for _, payload, _ in test_values.csv_cases().values()]
     yield (
-        avro.decoder(spark, PLAIN, json.dumps(values.AVSC), "values.avsc"),
-        [each.payload for each in values.AVRO],
+        avro.decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc"),
+        [each.payload for each in expected_values.AVRO],
     )
-    oneof = protobuf.decoder(values.ONEOF, "values.Either", "oneof.desc")
-    yield oneof, [payload for payload, _ in values.PROTOBUF.values()]
+    oneof = protobuf.decoder(expected_values.ONEOF, "values.Either", "oneof.desc")
+    yield oneof, [payload for payload, _ in expected_values.PROTOBUF.values()]
     created = [b'{"op":"c","ts_ms":1,"after":%b}' % each for each in as_json(CHANGED)]
     yield ChangeDecoder(schema(CHANGED), debezium.events()), created
     head = b'"metadata":{"operation":"insert","record-type":"data"}'
@@ -141,9 +143,11 @@ def test_decoded_on_another_day_elsewhere(spark: SparkSession, tmp_path: Path) -
 
 def main(folder: Path) -> None:
     """Print line, language and times of Python and Spark, and all that is decoded."""
-    files = [path for path in jars.files("sandbox") if path.name.startswith("iceberg-")] + jars.files("avro")
+    files = [path for path in jars.jar_files("sandbox") if path.name.startswith("iceberg-")] + jars.jar_files(
+        "avro"
+    )
     settings = {"spark.driver.memory": "1g", "spark.local.dir": str(folder / "tmp")}
-    with session.open_session(files, settings, warehouse=folder / "lake") as spark:
+    with local_session.open_session(files, settings, warehouse=folder / "lake") as spark:
         jvm: Any = spark._jvm
         language = jvm.java.util.Locale.getDefault().getLanguage()
         [row] = spark.sql("SELECT unix_timestamp() AS at").collect()

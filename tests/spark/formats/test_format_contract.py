@@ -21,9 +21,9 @@ from millrace.etl.launch import settings, typed_json
 from millrace.etl.launch.formats import Format
 from millrace.sandbox.payloads import payloads
 from millrace.sandbox.schemas.traffic_values import Generator
-from tests import orders
-from tests.spark.batches import KAFKA
+from tests import protobuf_sample
 from tests.spark.formats.test_formats import AVSC, decode
+from tests.spark.source_batches import KAFKA
 
 # PySpark 3.5 compares versions of pandas in a way that Python calls old.
 
@@ -32,11 +32,11 @@ SCHEMAS = {
     "csv": b"id BIGINT NOT NULL, city STRING, paid BOOLEAN",
     "text": b"line STRING",
     "avro": json.dumps(AVSC).encode(),
-    "protobuf": orders.DESCRIPTOR,
+    "protobuf": protobuf_sample.DESCRIPTOR,
     "debezium": b"id BIGINT NOT NULL, city STRING, paid BOOLEAN",
     "dms": b"id BIGINT NOT NULL, city STRING, paid BOOLEAN",
 }
-GIVEN = {"protobuf": {"message": orders.NAME}}
+GIVEN = {"protobuf": {"message": protobuf_sample.NAME}}
 """Keys in the place of the examples', for a file that is there."""
 
 

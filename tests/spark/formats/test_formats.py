@@ -25,8 +25,8 @@ from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from millrace.etl.record.errors import StartError
-from tests import orders
 from tests import protobuf as pb
+from tests import protobuf_sample
 from tests.spark.formats import test_decode
 
 CSV_DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE, at TIMESTAMP, fare DECIMAL(9,2), flag BOOLEAN"
@@ -317,21 +317,21 @@ def test_an_avro_schema_that_does_not_fit_is_refused(spark: SparkSession, name: 
 
 @pytest.mark.parametrize("by_arrow", [True, False])
 def test_protobuf(spark: SparkSession, by_arrow: bool) -> None:
-    message = protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc").message
+    message = protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc").message
     decoder = protobuf.ProtobufDecoder(message, by_arrow)
-    rows = decode(spark, decoder, [orders.FULL, b""])
-    for row, wanted in zip(rows, (orders.VALUES, orders.NOTHING), strict=True):
+    rows = decode(spark, decoder, [protobuf_sample.FULL, b""])
+    for row, wanted in zip(rows, (protobuf_sample.VALUES, protobuf_sample.NOTHING), strict=True):
         found = values(row, decoder)
         found["customer"] = found["customer"] and found["customer"].asDict()
         found["scan"] = bytes(found["scan"])
         found["at"] = wanted["at"]  # compared below: PySpark hands times over in the zone of this machine
         assert found == wanted
     at = F.col("at").cast("double")
-    frame = spark.createDataFrame([(bytearray(orders.FULL),)], "payload BINARY")
+    frame = spark.createDataFrame([(bytearray(protobuf_sample.FULL),)], "payload BINARY")
     assert decoder.decode(frame).select(at).first()[0] == 1_700_000_000.25
     bad: dict[str, tuple[bytes | None, str, str]] = {
         "tombstone": (None, "decode", "null payload"),
-        "cut off": (orders.FULL[:-1], "decode", "truncated inside"),
+        "cut off": (protobuf_sample.FULL[:-1], "decode", "truncated inside"),
         "another type": (b"\x0a\x01x", "schema", "wrong type: id"),
     }
     assert faults(decoder, decode(spark, decoder, [p for p, _, _ in bad.values()]), bad) == {}
@@ -352,13 +352,13 @@ def fuzzed(
     writers = {"7": json.dumps(AVSC), "8": json.dumps(OLDER)}
     registered = avro.AvroDecoder(of_avro.schema, json.dumps(AVSC), "confluent", writers)
     of_text = TextDecoder(parse_schema(spark, "line STRING", "test.ddl"))
-    of_protobuf = protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc")
+    of_protobuf = protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc")
     return {
         "csv": Fuzzed(of_csv, (GOOD_CSV, *(p for p, _ in list(TAKEN_CSV.values())[:-1]))),
         "text": Fuzzed(of_text, ("ä€\U0001f600".encode(),)),
         "avro": Fuzzed(of_avro, tuple(data)),
         "confluent": Fuzzed(registered, tuple(framed("confluent", 7, d) for d in data)),
-        "protobuf": Fuzzed(of_protobuf, (orders.FULL, b"")),
+        "protobuf": Fuzzed(of_protobuf, (protobuf_sample.FULL, b"")),
     }
 
 
@@ -412,6 +412,6 @@ def check(name: str, payload: bytes, row: Row) -> None:
     elif name == "text":
         assert row["line"].encode() == payload
     elif name == "protobuf":
-        message = protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc").message
+        message = protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc").message
         again = pb.reader(message)(payload)
         assert (again["id"], again["title"], again["tags"]) == (row["id"], row["title"], row["tags"])

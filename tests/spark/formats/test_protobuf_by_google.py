@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.formats import protobuf
 from millrace.etl.formats.protobuf import SchemaError
 from millrace.etl.formats.protobuf_wire import WireError
-from tests import orders, values
+from tests import expected_values, protobuf_sample
 from tests import protobuf as pb
 from tests.spark.formats.test_formats import spoiled
 
@@ -23,7 +23,7 @@ def test_protobuf_is_read_as_googles_own_parser_does(spark: SparkSession) -> Non
     """Held against protobuf-java, which Spark ships inside ORC."""
     jvm: Any = spark._jvm
     google = jvm.org.apache.orc.protobuf
-    files = google.DescriptorProtos.FileDescriptorSet.parseFrom(orders.DESCRIPTOR)
+    files = google.DescriptorProtos.FileDescriptorSet.parseFrom(protobuf_sample.DESCRIPTOR)
     of = google.Descriptors.FileDescriptor
     gateway = spark.sparkContext._gateway
     none, one = gateway.new_array(of, 0), gateway.new_array(of, 1)
@@ -32,13 +32,13 @@ def test_protobuf_is_read_as_googles_own_parser_does(spark: SparkSession) -> Non
     fields = {
         name: descriptor.findFieldByName(name) for name in ("id", "title", "price", "paid", "signed", "fixed")
     }
-    read = pb.reader(protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc").message)
+    read = pb.reader(protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc").message)
     agreed = {"read": 0, "refused": 0, "stricter": 0}
 
     @hypothesis.settings(
         max_examples=150, suppress_health_check=list(hypothesis.HealthCheck), database=None
     )  # fmt: skip
-    @hypothesis.given(spoiled((orders.FULL, b"")))
+    @hypothesis.given(spoiled((protobuf_sample.FULL, b"")))
     def payloads(payload: bytes) -> None:
         theirs = answer_of(lambda: google.DynamicMessage.parseFrom(descriptor, payload))
         ours = answer_of(lambda: read(payload))
@@ -65,9 +65,9 @@ def test_the_last_member_of_a_oneof_counts(spark: SparkSession) -> None:
     google = jvm.org.apache.orc.protobuf
     of = google.Descriptors.FileDescriptor
     none = spark.sparkContext._gateway.new_array(of, 0)
-    files = google.DescriptorProtos.FileDescriptorSet.parseFrom(values.ONEOF)
+    files = google.DescriptorProtos.FileDescriptorSet.parseFrom(expected_values.ONEOF)
     descriptor = of.buildFrom(files.getFile(0), none).findMessageTypeByName("Either")
-    read = pb.reader(protobuf.decoder(values.ONEOF, "values.Either", "oneof.desc").message)
+    read = pb.reader(protobuf.decoder(expected_values.ONEOF, "values.Either", "oneof.desc").message)
 
     def plain(value: Any, ours: Any) -> Any:
         if not isinstance(ours, dict):
@@ -75,12 +75,12 @@ def test_the_last_member_of_a_oneof_counts(spark: SparkSession) -> None:
         kind = value.getDescriptorForType()
         return {name: value.getField(kind.findFieldByName(name)) for name in ours}
 
-    for payload, wanted in values.PROTOBUF.values():
+    for payload, wanted in expected_values.PROTOBUF.values():
         ours, theirs = (
             answer_of(partial(each, payload))
             for each in (read, partial(google.DynamicMessage.parseFrom, descriptor))
         )
-        if wanted == values.DEAD:
+        if wanted == expected_values.DEAD:
             assert isinstance(ours, WireError)
             assert isinstance(theirs, Py4JJavaError)
             continue

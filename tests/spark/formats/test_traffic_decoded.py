@@ -24,7 +24,7 @@ from millrace.etl.formats.base import open_decoder
 from millrace.sandbox.payloads import payloads
 from millrace.sandbox.records.traffic import Feed, TrafficShape
 from millrace.sandbox.schemas.traffic_values import Generator
-from tests import orders
+from tests import protobuf_sample
 from tests.spark.formats.test_formats import decode
 
 DDL = """
@@ -66,7 +66,11 @@ FORMATS: dict[str, tuple[str, bytes, PayloadFormat]] = {
     "avro": ("o.avsc", json.dumps(AVSC).encode(), AvroFormat(kind="avro")),
     "debezium": ("o.ddl", DDL.encode(), DebeziumFormat(kind="debezium")),
     "dms": ("o.ddl", DDL.encode(), DmsFormat(kind="dms")),
-    "protobuf": ("o.desc", orders.DESCRIPTOR, ProtobufFormat(kind="protobuf", message=orders.NAME)),
+    "protobuf": (
+        "o.desc",
+        protobuf_sample.DESCRIPTOR,
+        ProtobufFormat(kind="protobuf", message=protobuf_sample.NAME),
+    ),
 }
 NOW = datetime(2026, 5, 4, 3, 2, 1, 500_000, UTC)
 

@@ -17,11 +17,11 @@ from pyspark.sql.types import DataType, StructField
 from millrace.etl.formats import avro
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
-from millrace.etl.formats.decoding.rows import contains, with_leaves
+from millrace.etl.formats.decoding.decoded_rows import contains, with_leaves
 from millrace.etl.formats.decoding.times import is_time
 from millrace.etl.formats.json import NOT_ONE, JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
-from tests import values
+from tests import expected_values
 from tests.spark.formats.test_formats import PLAIN
 
 Case = tuple[str, bytes, Any]
@@ -49,7 +49,7 @@ def as_text(kind: DataType) -> DataType:
 def plain(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(plain, value))
-    return values.shown(value.asDict(recursive=True) if isinstance(value, Row) else value)
+    return expected_values.shown(value.asDict(recursive=True) if isinstance(value, Row) else value)
 
 
 @contextmanager
@@ -74,9 +74,9 @@ def differences(spark: SparkSession, decoder: Decoder, cases: Mapping[str, Case]
     found = {}
     for (name, (column, payload, wanted)), row in zip(cases.items(), rows, strict=True):
         if row["_stage"] is None:
-            good = plain(row[column]) == values.shown(wanted)
+            good = plain(row[column]) == expected_values.shown(wanted)
         else:
-            good = wanted == values.DEAD and bytes(row["_bytes"]) == payload
+            good = wanted == expected_values.DEAD and bytes(row["_bytes"]) == payload
         if not good:
             found[name] = (wanted, row[column], row["_stage"], row["_error"])
     return found
@@ -85,32 +85,32 @@ def differences(spark: SparkSession, decoder: Decoder, cases: Mapping[str, Case]
 def json_cases() -> dict[str, Case]:
     return {
         f"{kind}: {text}": (
-            values.TYPES[kind][0],
-            f'{{"{values.TYPES[kind][0]}":{text}}}'.encode(),
-            values.judged("json", kind, text, values.read_json),
+            expected_values.TYPES[kind][0],
+            f'{{"{expected_values.TYPES[kind][0]}":{text}}}'.encode(),
+            expected_values.judged("json", kind, text, expected_values.read_json),
         )
-        for kind, texts in values.JSON.items()
+        for kind, texts in expected_values.JSON.items()
         for text in texts
     }
 
 
 def csv_cases() -> dict[str, Case]:
-    columns = [name for name, _ in values.CSV_TYPES.values()]
+    columns = [name for name, _ in expected_values.CSV_TYPES.values()]
     found = {}
-    for kind, texts in values.CSV.items():
-        name = values.TYPES[kind][0]
+    for kind, texts in expected_values.CSV.items():
+        name = expected_values.TYPES[kind][0]
         for text in texts:
             payload = ",".join(text if each == name else "" for each in columns).encode()
             found[f"{kind}: {text}"] = (
                 name,
                 payload,
-                values.judged("csv", kind, text, values.read_cell(kind)),
+                expected_values.judged("csv", kind, text, expected_values.read_cell(kind)),
             )
     return found
 
 
 def test_json(spark: SparkSession) -> None:
-    decoder = JsonDecoder(parse_schema(spark, values.DDL, "test.ddl"))
+    decoder = JsonDecoder(parse_schema(spark, expected_values.DDL, "test.ddl"))
     assert differences(spark, decoder, json_cases()) == {}
 
 
@@ -124,21 +124,25 @@ def test_limits_of_json_are_those_of_every_line(spark: SparkSession) -> None:
 
 
 def test_csv(spark: SparkSession) -> None:
-    decoder = CsvDecoder(parse_schema(spark, values.CSV_DDL, "test.ddl"), values.COMMA)
+    decoder = CsvDecoder(parse_schema(spark, expected_values.CSV_DDL, "test.ddl"), expected_values.COMMA)
     assert differences(spark, decoder, csv_cases()) == {}
-    alone = CsvDecoder(parse_schema(spark, "text STRING", "test.ddl"), values.COMMA)
+    alone = CsvDecoder(parse_schema(spark, "text STRING", "test.ddl"), expected_values.COMMA)
     cases = {
-        text: ("text", text.encode(), values.judged("csv alone", "STRING", text, values.read_alone))
-        for text in values.ALONE
+        text: (
+            "text",
+            text.encode(),
+            expected_values.judged("csv alone", "STRING", text, expected_values.read_alone),
+        )
+        for text in expected_values.ALONE
     }
     assert differences(spark, alone, cases) == {}
 
 
 def test_avro(spark: SparkSession) -> None:
-    decoder = avro.decoder(spark, PLAIN, json.dumps(values.AVSC), "values.avsc")
+    decoder = avro.decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc")
     cases = {
-        f"{each.field}: {each.said}": (each.field, each.payload, values.judged_avro(each))
-        for each in values.AVRO
+        f"{each.field}: {each.said}": (each.field, each.payload, expected_values.judged_avro(each))
+        for each in expected_values.AVRO
     }
     assert differences(spark, decoder, cases) == {}
 

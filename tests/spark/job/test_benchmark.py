@@ -11,9 +11,9 @@ from millrace.etl.job.benchmark import Benchmark, BenchmarkRun, Schedule, descri
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
-from tests.faults import jobs
-from tests.spark.batches import Events
+from millrace.etl.record.ready_query import ReadyQuery
+from tests.faults import job_documents
+from tests.spark.source_batches import Events
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,9 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
         "table": "tests.landed",
         "trigger_seconds": 5.0,
     }
-    return parse(jobs.settings("flights", [query | {"repartition": 2}], str(tmp_path / "checkpoints"), None))
+    return parse(
+        job_documents.settings("flights", [query | {"repartition": 2}], str(tmp_path / "checkpoints"), None)
+    )
 
 
 def schedule(tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("land-flights",)) -> Schedule:
@@ -59,7 +61,7 @@ def schedule(tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("l
 def test_what_cannot_be_measured_is_refused(
     spark: SparkSession, tmp_path: Path, queries: tuple[str, ...], kind: str, said: str
 ) -> None:
-    def never(_run: JobRun, _name: str, _most: int | None) -> Query:
+    def never(_run: JobRun, _name: str, _most: int | None) -> ReadyQuery:
         raise AssertionError("nothing is opened")
 
     measured = Benchmark(JobRun(spark, job(tmp_path, kind), {}, Events().reporter), never)
@@ -71,7 +73,7 @@ def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSessi
     seen: list[tuple[str, int, tuple[int, ...] | None, str]] = []
     sizes: list[int] = []
 
-    def opened(run: JobRun, name: str, _most: int | None) -> Query:
+    def opened(run: JobRun, name: str, _most: int | None) -> ReadyQuery:
         settings = run.job
         (query,) = settings.queries
         assert query.kind == "land"
@@ -81,7 +83,7 @@ def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSessi
         seen.append((query.table, source.records_per_batch, source.reading.partitions, settings.checkpoints))
         rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", source.records_per_batch)
         rows = rate.option("numPartitions", 2).load()
-        return Query(
+        return ReadyQuery(
             name, rows, lambda batch, _id: sizes.append(batch.count()), f"{settings.checkpoints}/{name}", 0.0
         )
 

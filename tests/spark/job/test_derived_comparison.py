@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch.settings import DeriveSettings, JobSettings, parse
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.sandbox.records.derived_comparison import differences, settled_comparison
-from tests.faults import jobs
-from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
+from tests.faults import job_documents
+from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 MARK = {"time": "_arrived_at", "delay_seconds": 5, "ahead_seconds": 3600}
@@ -76,7 +76,7 @@ class Derived:
 
     def derive(self) -> None:
         """Run the query over what is there, then end."""
-        [query] = run.build(JobRun(self.spark, self.settings(), {}, Events().reporter))
+        [query] = build_queries.build_queries(JobRun(self.spark, self.settings(), {}, Events().reporter))
         drained(query.rows, query.handle, query.checkpoint, query.output_mode)
 
     def settings(self) -> JobSettings:
@@ -94,7 +94,7 @@ class Derived:
             "dead_letters": None,
             **self.more,
         }
-        return parse(jobs.settings("flights", [query], str(self.folder), None))
+        return parse(job_documents.settings("flights", [query], str(self.folder), None))
 
     def compared(self) -> dict[str, Any]:
         job = self.settings()

@@ -14,9 +14,18 @@ from pyspark.sql.types import TimestampType
 
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.delivery.result_keys import result_identity
-from tests.spark.batches import KINESIS, Events, frame, good, kafka_rows, kinesis_rows, lander, log_offsets
-from tests.spark.profiles import BROADCAST, ODD, PARTITIONS, Profile, profiles
+from tests.spark.engine_sessions import BROADCAST, ODD, PARTITIONS, Profile, profiles
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.source_batches import (
+    KINESIS,
+    Events,
+    frame,
+    good,
+    kafka_rows,
+    kinesis_rows,
+    lander,
+    log_offsets,
+)
 
 Names = Callable[[str], Table]
 

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job.supervise import POOL, Supervisor
-from millrace.etl.record.query import Query
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.etl.record.ready_query import ReadyQuery
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults.in_process_job import Job, RunResult
-from tests.spark.batches import Events
+from tests.spark.source_batches import Events
 
 GROUP = "spark.jobGroup.id"
 
@@ -33,9 +33,9 @@ def pools_of(spark: SparkSession, run: str) -> set[str]:
 
 def ticking(
     spark: SparkSession, name: str, checkpoint: Path, handle: Callable[[DataFrame, int], None]
-) -> Query:
+) -> ReadyQuery:
     rows = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
-    return Query(name, rows, handle, str(checkpoint / name), 0.1)
+    return ReadyQuery(name, rows, handle, str(checkpoint / name), 0.1)
 
 
 @pytest.mark.slow

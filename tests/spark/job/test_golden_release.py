@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints import manifest
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults.in_process_job import PORTION
 from tests.golden import release
-from tests.spark.batches import Events
+from tests.spark.source_batches import Events
 
 DERIVED, TOPICS, ROUTES = (sorted(release.ARCHIVES.glob(f"*-{kind}.tar.xz")) for kind in release.KINDS)
 
@@ -40,7 +40,7 @@ def test_a_topic_is_read_on_where_a_release_was(spark: SparkSession, broker: Kaf
         jobs = (release.routed_jobs if routed else release.topic_jobs)(spark, broker)
         release.unpack(archive)
         kept = [
-            manifest.read(path.read_text())
+            manifest.parse_manifest(path.read_text())
             for path in place.glob(
                 f"{'routes' if routed else 'topics'}/*/checkpoints/_millrace/*.manifest.json"
             )
@@ -66,7 +66,9 @@ def test_a_release_is_continued_without_a_loss_or_a_double(spark: SparkSession, 
         release.open_catalog(spark)
         assert spark.table(str(release.LANDED)).count() == release.FIRST
         kept = {
-            query: manifest.read((place / "checkpoints" / "_millrace" / f"{query}.manifest.json").read_text())
+            query: manifest.parse_manifest(
+                (place / "checkpoints" / "_millrace" / f"{query}.manifest.json").read_text()
+            )
             for query in ("rows", "totals")
         }
         release.land(spark, release.FIRST, release.MORE, 1)

@@ -22,7 +22,7 @@ from millrace.sandbox.programs.toolchain import (
     spark_home,
     spark_line,
 )
-from tests.faults.services import moto
+from tests.faults.moto_server import moto
 
 pytestmark = pytest.mark.skipif(
     not spark_line().default, reason="the server's image has the default line's jars"
@@ -61,7 +61,7 @@ def s3() -> Iterator[str]:
 def s3_jars(folder: Path, names: tuple[str, ...] = ("hadoop-aws", "aws-java-sdk-bundle")) -> Path:
     """Fill a folder with the jars for S3, and nothing else."""
     folder.mkdir(parents=True)
-    for jar in jars.files("sandbox"):
+    for jar in jars.jar_files("sandbox"):
         if jar.name.startswith(names):
             (folder / jar.name).symlink_to(jar)
     return folder

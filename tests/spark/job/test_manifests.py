@@ -18,9 +18,9 @@ from millrace.etl.launch.settings import parse as parsed
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from tests.faults import jobs
-from tests.spark.batches import Events, frame, good, kafka_rows
+from tests.faults import job_documents
 from tests.spark.queries.test_state import Pipeline
+from tests.spark.source_batches import Events, frame, good, kafka_rows
 
 Names = Callable[[str], Table]
 
@@ -33,7 +33,9 @@ def aggregate(spark: SparkSession, table: Names, tmp_path: Path) -> Pipeline:
 
 
 def held(pipeline: Pipeline) -> Manifest:
-    return manifest.read((pipeline.folder / "_millrace" / "derive-flights.manifest.json").read_text())
+    return manifest.parse_manifest(
+        (pipeline.folder / "_millrace" / "derive-flights.manifest.json").read_text()
+    )
 
 
 def told(pipeline: Pipeline, event: str) -> list[dict[str, Any]]:
@@ -143,11 +145,11 @@ def test_a_manifest_that_cannot_be_read_is_no_leave_to_go_on(aggregate: Pipeline
 
 def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: Path) -> None:
     """For a source; the settings say something else, and its offsets by hand would go before."""
-    source = jobs.topic("a", 1, label="a", start_offsets={"0": 5})
-    queries = jobs.queries("land", source, tmp_path / "a.ddl", lambda _: "d.t")
+    source = job_documents.topic("a", 1, label="a", start_offsets={"0": 5})
+    queries = job_documents.queries("land", source, tmp_path / "a.ddl", lambda _: "d.t")
     (tmp_path / "a.ddl").write_text("a int")
     events = Events()
-    settings = parsed(jobs.settings("j", queries, str(tmp_path), "nowhere:1"))
+    settings = parsed(job_documents.settings("j", queries, str(tmp_path), "nowhere:1"))
     start = tmp_path / "_millrace" / "land.start.json"
     start.parent.mkdir()
     start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))

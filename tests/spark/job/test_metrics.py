@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.monitor import Monitor
-from millrace.etl.metrics.progress import MetricSample
-from millrace.etl.metrics.sketch import Sketch
-from millrace.etl.metrics.spark import SparkMetrics
+from millrace.etl.metrics.percentile_sketch import Sketch
+from millrace.etl.metrics.spark_metrics_output import SparkMetrics
+from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import Reporter
-from millrace.etl.record.query import Query
-from tests.spark.batches import Events
+from millrace.etl.record.ready_query import ReadyQuery
+from tests.spark.source_batches import Events
 
 BATCHES, ROWS = 3, 4000
 OLDEST = 400.0
@@ -89,7 +89,7 @@ def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
         if batch_id == BATCHES - 1:
             supervisor.stop()
 
-    assert supervisor.run([Query("aged", frame, handle, str(tmp_path / "checkpoint"), 0.0)]) == 0
+    assert supervisor.run([ReadyQuery("aged", frame, handle, str(tmp_path / "checkpoint"), 0.0)]) == 0
     assert hanging.is_set()
     release.set()
     # The batches ran through, the other output was told of all, and of what the one that hangs lost.
@@ -127,8 +127,8 @@ def test_idle_triggers_state_and_a_failure_are_told(spark: SparkSession, tmp_pat
             raise ZeroDivisionError("no good")
 
     queries = [
-        Query("idle", idle, lambda *_: None, str(tmp_path / "a"), 0.1),
-        Query("fails", distinct, fails, str(tmp_path / "b"), 0.1),
+        ReadyQuery("idle", idle, lambda *_: None, str(tmp_path / "a"), 0.1),
+        ReadyQuery("fails", distinct, fails, str(tmp_path / "b"), 0.1),
     ]
     assert supervisor.run(queries) == 1
     told = {q: [s.values for s in kept.samples if s.query == q] for q in ("idle", "fails")}

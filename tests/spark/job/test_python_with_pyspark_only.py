@@ -17,12 +17,12 @@ import py4j
 import pyspark
 import pytest
 
-from millrace.infra.launch.assets import write_archive
-from millrace.infra.launch.carried import boto3_files as carried_libraries
+from millrace.infra.launch.carried_boto3 import boto3_files as carried_libraries
+from millrace.infra.launch.job_assets import write_archive
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults.in_process_job import PORTION, Job
-from tests.faults.services import moto
+from tests.faults.moto_server import moto
 
 ROOT = Path(__file__).parents[3]
 
@@ -79,7 +79,7 @@ for name in ("boto3", "numpy", "pandas", "pyarrow"):
 import pkgutil
 from millrace import etl
 for each in pkgutil.walk_packages(etl.__path__, "millrace.etl."):
-    if each.name not in ("millrace.etl.main", "millrace.etl.job.command", "millrace.etl.engines.glue"):
+    if each.name not in ("millrace.etl.main", "millrace.etl.job.entry_point", "millrace.etl.engines.glue"):
         __import__(each.name)
 from millrace.etl.job import lease
 held = lease.lease_of("s3://bare/checkpoints", "run", (), print)
@@ -95,7 +95,7 @@ print(sorted(aws.client(name, "us-east-1", None).meta.service_model.service_name
 def test_every_module_and_the_lease_need_pyspark_alone(
     python: Path, environ: dict[str, str], s3: str
 ) -> None:
-    from millrace.infra.launch.carried import SERVICES
+    from millrace.infra.launch.carried_boto3 import SERVICES
 
     client: Any = boto3.client(
         "s3", region_name="us-east-1", endpoint_url=s3, aws_access_key_id="t", aws_secret_access_key="t"
@@ -123,8 +123,8 @@ def test_a_job_lands_records_on_pyspark_alone(
     document = tmp_path / "launch.json"
     document.write_text(json.dumps({"version": 1, "name": "bare", "settings": job.document()}))
     entry = shutil.copy(ROOT / "etl" / "main.py", tmp_path / "entry.py")
-    brought = [jar for jar in jars.files("sandbox") if jar.name.startswith("iceberg-")]
-    brought += jars.files("kafka-client")
+    brought = [jar for jar in jars.jar_files("sandbox") if jar.name.startswith("iceberg-")]
+    brought += jars.jar_files("kafka-client")
     conf = {
         "spark.jars": ",".join(map(str, brought)),
         "spark.master": "local[2]",

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.record.errors import SinkError
-from millrace.etl.sinks.delivery.end_positions import FOLDER, EndPositions
+from millrace.etl.sinks.delivery.stream_end_marks import FOLDER, EndPositions
 from tests.spark.sink_rows import place
 
 
@@ -25,7 +25,8 @@ def test_a_damaged_mark_is_told_and_without_it_the_batch_goes_on(
     (file,) = (tmp_path / FOLDER).glob("*.json")
     file.write_bytes(part)
     with pytest.raises(
-        SinkError, match=f"{file} records where alerts ended, but cannot be read: .*Delete it"
+        SinkError,
+        match=f"{file}, which records where stream alerts ended before the batch, cannot be read: .*Delete it",
     ):
         EndPositions("alerts").mark_before_write(spark, here, lambda: {"0": 9})
     file.unlink()

@@ -24,15 +24,15 @@ from millrace.etl.record.errors import (
     StartError,
     describe,
 )
-from millrace.etl.record.query import Query
-from tests.spark.batches import Events
+from millrace.etl.record.ready_query import ReadyQuery
+from tests.spark.source_batches import Events
 
 
 def ticking(
     spark: SparkSession, name: str, checkpoint: Path, handle: Callable[[DataFrame, int], None]
-) -> Query:
+) -> ReadyQuery:
     rows = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
-    return Query(name, rows, handle, str(checkpoint / name), 0.1)
+    return ReadyQuery(name, rows, handle, str(checkpoint / name), 0.1)
 
 
 @pytest.mark.faults
@@ -91,7 +91,7 @@ def test_a_trigger_that_a_stop_interrupts_is_no_failure(spark: SparkSession, sai
     supervisor = Supervisor(spark, events.reporter)
     supervisor.stop()
     query: Any = Interrupted(said)
-    spec = Query("idle", spark.range(0), lambda _b, _i: None, "nowhere", 0.1)
+    spec = ReadyQuery("idle", spark.range(0), lambda _b, _i: None, "nowhere", 0.1)
     running = RunningQuery(spec, supervisor._stopping, query=query)
     assert supervisor._wait([running]) is fails
     assert [event["event"] for event in events.all()] == (["failed"] if fails else [])
@@ -103,7 +103,7 @@ def test_a_source_that_cannot_be_read_is_a_failure(spark: SparkSession, tmp_path
     rows = spark.readStream.format("text").load(str(tmp_path / "in*"))
     (tmp_path / "input").mkdir()
     (tmp_path / "checkpoint").write_text("a file where a folder should be")
-    query = Query("broken", rows, lambda _b, _i: None, str(tmp_path / "checkpoint" / "x"), 0.1)
+    query = ReadyQuery("broken", rows, lambda _b, _i: None, str(tmp_path / "checkpoint" / "x"), 0.1)
     assert Supervisor(spark, events.reporter).run([query]) == 1
     assert events.last()["event"] == "failed"
     assert events.last()["query"] == "broken"
@@ -311,7 +311,7 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
 
     (tmp_path / "empty").mkdir()
     idle = spark.readStream.format("text").load(str(tmp_path / "empty"))
-    query = Query("shared", idle, lambda _b, _i: None, str(tmp_path / "shared"), 0.1, check=check)
+    query = ReadyQuery("shared", idle, lambda _b, _i: None, str(tmp_path / "shared"), 0.1, check=check)
     supervisor = Supervisor(spark, events.reporter, retries=Retries(3), check_seconds=0.3)
     assert supervisor.run([query]) == 1
     assert not answers

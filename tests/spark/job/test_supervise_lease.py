@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job.supervise import Retries, Supervisor
-from tests.spark.batches import Events
 from tests.spark.job.test_supervise import ticking
+from tests.spark.source_batches import Events
 
 
 class Lent:
@@ -63,7 +63,7 @@ def test_a_lost_lease_cuts_a_batch_short_and_lets_no_other_begin(spark: SparkSes
     assert (status, ended, lease.given_back) == (1, [], False)
     failures = {e["query"]: (e["error"], e["error_class"]) for e in events.all() if e["event"] == "failed"}
     wanted = (
-        "this run lost the lease on its checkpoints, so it ends: another run has taken it",
+        "this run ends, because another process has taken over the lease on its checkpoints: another run has taken it",
         "LeaseLostError",
     )
     assert failures == {"slow": wanted, "loses": wanted}

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, window
 
-from millrace.cli.plan.init import files
+from millrace.cli.plan.init import project_files
 from millrace.etl.record.errors import StartError
 from millrace.sandbox.programs.toolchain import ROOT, spark_environment, spark_line
 from millrace.sandbox.schemas.traffic_values import SampleError
@@ -59,7 +59,7 @@ def test_the_last_record_of_a_key_stays_until_it_is_deleted(spark: SparkSession)
     [
         (("depot", "_position", "note"), "its result lacks _deleted"),
         (("depot", "_deleted", "note"), "its result lacks _position"),
-        (("_position", "_deleted", "note"), "its result lacks depot, named in latest_by"),
+        (("_position", "_deleted", "note"), "its result lacks the columns depot, which latest_by names"),
         (("_position", "_deleted", "depot", "note AS _written_at"), "_written_at is reserved"),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_record_that_the_schema_does_not_take_is_named(spark: SparkSession) ->
 
 @pytest.mark.slow
 def test_the_tests_of_a_new_project_pass_and_can_fail(tmp_path: Path) -> None:
-    for name, text in files("my-streams").items():
+    for name, text in project_files("my-streams").items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "millrace.testing", "-p", "no:cacheprovider"]

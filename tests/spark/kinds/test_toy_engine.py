@@ -17,7 +17,7 @@ from millrace.etl.launch.launch_document import parse_arguments, read_document
 from millrace.etl.launch.settings import DeriveSettings, parse
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events, frame, good, kafka_rows, lander
+from tests.spark.source_batches import Events, frame, good, kafka_rows, lander
 from tests.spark.toy_projects import project, ran, refused, registered, synthesised
 
 ASKED = '''

@@ -17,7 +17,7 @@ from millrace.etl.launch.formats import Format
 from millrace.etl.launch.settings import LandSettings, parse
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events, frame, kafka_rows, lander
+from tests.spark.source_batches import Events, frame, kafka_rows, lander
 from tests.spark.toy_projects import project, refused, registered, synthesised, tool
 
 # PySpark 3.5 compares versions of pandas in a way that Python calls old.

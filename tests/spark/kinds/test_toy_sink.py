@@ -16,7 +16,7 @@ from millrace.etl.launch.settings import DeriveSettings, parse
 from millrace.etl.launch.sinks import SinkSettings
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events, frame, good, kafka_rows, lander
+from tests.spark.source_batches import Events, frame, good, kafka_rows, lander
 from tests.spark.toy_projects import project, ran, refused, registered, synthesised, tool
 
 ASKED = '''

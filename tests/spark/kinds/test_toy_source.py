@@ -16,7 +16,7 @@ from millrace.etl.launch.settings import parse
 from millrace.etl.launch.sources import Source
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events
+from tests.spark.source_batches import Events
 from tests.spark.toy_projects import project, ran, refused, registered, synthesised
 
 ASKED = '''
@@ -64,7 +64,7 @@ class ToyStream(StreamConfig):
     def ports(self):
         return (7777,)
 
-    def own_name(self, name, prefix):
+    def physical_name(self, name, prefix):
         return self.folder
 
     def arn(self, name, names):
@@ -106,7 +106,7 @@ class ToySource(Source):
     kind: Literal["toy"] = "toy"
 
     @property
-    def own_name(self):
+    def physical_name(self):
         return self.folder
 
     def position_source(self, job):

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
+from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 
@@ -25,5 +25,5 @@ def test_files_above_the_limit_are_read(spark: SparkSession, table: Names, tmp_p
     def counted(batch: DataFrame, _: int) -> None:
         seen.append(batch.count())
 
-    drained(derive.read(spark, landing, 10), counted, tmp_path)
+    drained(derive.read_landing_table(spark, landing, 10), counted, tmp_path)
     assert sum(seen) == 24

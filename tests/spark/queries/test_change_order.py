@@ -19,9 +19,9 @@ from millrace.etl.queries import change_order, land
 from millrace.etl.queries.derive import EnrichThenTransform, good_records
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events, frame, lander
 from tests.spark.change_ledger import DDL, Ledger
-from tests.spark.queries import test_order
+from tests.spark.queries import test_keyed_and_windowed_results
+from tests.spark.source_batches import Events, frame, lander
 
 Names = Callable[[str], Table]
 CONNECTORS = ("postgresql", "mysql", "mysql-gtid", "sqlserver", "oracle", "oracle-xstream", "dms")
@@ -44,14 +44,14 @@ def played(
     landing, out = table("landing"), table("latest")
     decoder = decoder_of(spark, DDL, ledger.connector)
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
-    tables.ensure(spark, landing, land.table_schema(decoder.schema))
+    tables.create_or_evolve(spark, landing, land.table_schema(decoder.schema))
     named = {"latest_by": [key], "transform": None if key == "id" else f"{__name__}:by_code"}
-    what = {**test_order.query(landing, out, "none"), **named}
+    what = {**test_keyed_and_windowed_results.query(landing, out, "none"), **named}
     commits = ledger.commits()
     for number, commit in enumerate(commits):
         write(frame(spark, commit), number)
         if number % 2 == 0 or number == len(commits) - 1:
-            test_order.played(spark, what, home, dies=number if number == 2 else None)
+            test_keyed_and_windowed_results.played(spark, what, home, dies=number if number == 2 else None)
     assert spark.table(str(landing)).where("_error IS NOT NULL").count() == 0
     held = spark.table(str(out)).collect()
     return {row[key]: (row["id"], row["n"]) for row in held}
@@ -77,9 +77,7 @@ def test_the_table_is_that_of_the_database(
     assert all(ledger.done[each] for each in happened), ledger.done
 
 
-def differences(
-    spark: SparkSession, connector: str, key: str, arrival: str = "microsecond"
-) -> dict[Any, Any]:
+def differences(spark: SparkSession, connector: str, key: str, arrival: str = "microsecond") -> dict[Any, Any]:
     """What a batch with the shuffled records of twelve databases leaves, where it is not what they hold."""
     ledgers = [Ledger(seed, connector, truncates=False).play(120) for seed in range(12)]
     records = [each for ledger in ledgers for each in ledger.records]
@@ -122,5 +120,5 @@ def test_of_records_that_arrive_in_one_millisecond_the_later_offset_decides(spar
 def test_without_the_place_in_the_log_it_would_be_noticed(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_order, "_place", lambda: F.col("_position"))
+    monkeypatch.setattr(change_order, "_position_struct", lambda: F.col("_position"))
     assert differences(spark, "postgresql", "id") != {}

@@ -18,10 +18,10 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
-from tests.spark.batches import EPOCH, Events, frame, lander
 from tests.spark.change_ledger import DDL, Ledger
-from tests.spark.queries import test_order
+from tests.spark.queries import test_keyed_and_windowed_results
 from tests.spark.queries.test_change_order import decoder_of
+from tests.spark.source_batches import EPOCH, Events, frame, lander
 
 Names = Callable[[str], Table]
 Record = tuple[Any, ...]
@@ -72,7 +72,7 @@ def test_each_table_is_that_of_the_database(
     plain = lander(spark, table("unused"), Events(), ddl=DDL)
     settings = replace(plain.settings, table=str(landing))
     write = replace(plain, decoder=router, sink=IcebergSink(landing), settings=settings)
-    tables.ensure(spark, landing, land.table_schema(router.schema))
+    tables.create_or_evolve(spark, landing, land.table_schema(router.schema))
     commits = [each.commits() for each in ledgers]
     for number in range(max(map(len, commits))):
         batch = [
@@ -84,12 +84,12 @@ def test_each_table_is_that_of_the_database(
     for place, name in enumerate(names[:2]):
         out = table(f"latest_{name}")
         what = {
-            **test_order.query(landing, out, "none"),
+            **test_keyed_and_windowed_results.query(landing, out, "none"),
             "route": name,
             "latest_by": ["id"],
             "transform": None,
         }
-        test_order.played(spark, what, tmp_path / name)
+        test_keyed_and_windowed_results.played(spark, what, tmp_path / name)
         rows = {row["id"]: row for row in spark.table(str(out)).collect()}
         expected = ledgers[place].rows
         assert {key: row["n"] for key, row in rows.items()} == {

@@ -28,11 +28,11 @@ from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests import changed_orders, debezium, mysql, postgres
 from tests.changed_orders import DDL, session, transactions
-from tests.spark.batches import Events, frame, lander
-from tests.spark.queries import test_order
+from tests.spark.queries import test_keyed_and_windowed_results
+from tests.spark.source_batches import Events, frame, lander
 
 Names = Callable[[str], Table]
 Record = tuple[Any, ...]
@@ -174,15 +174,15 @@ def test_the_table_is_postgresqls(
     landing, out, history = table("landing"), table("latest"), table("history")
     decoder = ChangeDecoder(schemas.parse_schema(spark, DDL, "test.ddl"), events.events())
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
-    tables.ensure(spark, landing, land.table_schema(decoder.schema))
+    tables.create_or_evolve(spark, landing, land.table_schema(decoder.schema))
     for number, commit in enumerate(commits(recorded.records)):
         write(frame(spark, commit), number)
     for target in (out, history):
         named = {"latest_by": [key], "transform": None, "history": target is history}
         for dies in (1, None):
-            test_order.played(
+            test_keyed_and_windowed_results.played(
                 spark,
-                {**test_order.query(landing, target, "none"), **named},
+                {**test_keyed_and_windowed_results.query(landing, target, "none"), **named},
                 tmp_path / target.name,
                 dies=dies,
             )

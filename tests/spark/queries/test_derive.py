@@ -29,7 +29,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.iceberg import IcebergSink
-from tests.spark.batches import EPOCH, Events, drained, first_time, frame, good, kafka_rows, lander
+from tests.spark.source_batches import EPOCH, Events, drained, first_time, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 
@@ -49,7 +49,7 @@ class Pipeline:
         self.compose = EnrichThenTransform(
             parts.get("references", ()), parts.get("transform", by_two), "by_two"
         )
-        tables.ensure(spark, self.sink, self.compose.schema(spark, self.landing))
+        tables.create_or_evolve(spark, self.sink, self.compose.schema(spark, self.landing))
         self.checkpoint = checkpoint
         self.deriver = self.deriver_of()
 
@@ -78,7 +78,7 @@ class Pipeline:
         self, handle: Callable[[DataFrame, int], None] | None = None, location: Path | None = None
     ) -> None:
         """Run the query over what is there, then end."""
-        rows = derive.read(self.spark, self.landing)
+        rows = derive.read_landing_table(self.spark, self.landing)
         drained(rows, handle or self.deriver, location or self.checkpoint)
 
     def accounts(self) -> list[tuple[int, ...]]:
@@ -221,7 +221,7 @@ def test_records_landed_before_the_bound_are_looked_up_wider(
     [
         (lambda rows: rows.select("flight"), "its result lacks _id, _source, _arrived_at, _landed_at"),
         (lambda rows: rows.drop("_id"), "its result lacks _id;"),
-        (lambda rows: rows.count(), "returned int, not a DataFrame"),
+        (lambda rows: rows.count(), "must return a DataFrame, but returned int"),
         (
             lambda rows: rows.withColumn("_written_at", F.lit(1)),
             "column _written_at is reserved for the sink",
@@ -317,4 +317,4 @@ def test_a_result_that_no_sink_can_hold_is_refused_at_the_start(
 def test_a_column_that_a_table_cannot_have_is_refused_at_the_start(spark: SparkSession, table: Names) -> None:
     rows = frame(spark, []).select("_arrived_at", F.expr("INTERVAL '1' DAY").alias("wait"))
     with pytest.raises(StartError, match=r"wait INTERVAL DAY: .*Not a supported type: interval day"):
-        tables.ensure(spark, table("sink"), rows.schema)
+        tables.create_or_evolve(spark, table("sink"), rows.schema)

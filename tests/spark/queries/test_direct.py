@@ -17,7 +17,7 @@ from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.maintenance.table_services import call
+from millrace.etl.maintenance.table_maintenance import call
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, replay_to_sinks
@@ -26,10 +26,10 @@ from millrace.etl.record.batch_accounts import row_count
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
-from millrace.etl.sinks.delivery.python_tasks import RowsCountedInPlan, through_rdd
+from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan, through_rdd
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
-from tests.spark.batches import DDL, KAFKA, Events, frame, good, kafka_rows, log_offsets
+from tests.spark.source_batches import DDL, KAFKA, Events, frame, good, kafka_rows, log_offsets
 
 Names = Callable[[str], Table]
 BAD = b"{broken"
@@ -53,9 +53,9 @@ class Pipeline:
         self.spark, self.checkpoint, self.events = spark, checkpoint, Events()
         self.sink, self.letters = table("sink"), table("letters")
         self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
-        tables.ensure(spark, self.letters, land.table_schema(self.decoder.schema))
+        tables.create_or_evolve(spark, self.letters, land.table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform, "by_two")
-        tables.ensure(spark, self.sink, self.compose.schema(spark, self.letters))
+        tables.create_or_evolve(spark, self.sink, self.compose.schema(spark, self.letters))
         self.director = self.restarted()
 
     def restarted(self, **parts: Any) -> DirectBatchWriter:

@@ -14,8 +14,8 @@ from millrace.etl.launch.settings import EnrichmentSettings
 from millrace.etl.queries.enrich import ReferenceTable
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from tests.spark.batches import frame, good, kafka_rows
 from tests.spark.queries.test_derive import Names, Pipeline
+from tests.spark.source_batches import frame, good, kafka_rows
 
 
 def insert(spark: SparkSession, table: Table, *rows: tuple[str | None, str, int]) -> None:

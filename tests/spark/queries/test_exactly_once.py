@@ -16,15 +16,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.commits.look_ups import LookUp
-from millrace.etl.maintenance.table_services import call
+from millrace.etl.maintenance.table_maintenance import call
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import dead_letters
 from millrace.etl.sinks.base import LETTER, BatchPlace
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
-from millrace.etl.sources.offsets import MOST_CONDITIONS, offset_bound
-from tests.spark.batches import (
+from millrace.etl.sources.batch_offsets import MOST_CONDITIONS, offset_bound
+from tests.spark.queries import test_derive, test_direct
+from tests.spark.source_batches import (
     ENVELOPE,
     KINESIS,
     Events,
@@ -36,7 +37,6 @@ from tests.spark.batches import (
     lander,
     log_offsets,
 )
-from tests.spark.queries import test_derive, test_direct
 
 Names = Callable[[str], Table]
 
@@ -54,7 +54,7 @@ class LosesShuffles(IcebergSink):
 
     marker: Path
 
-    def _commit(self, rows: DataFrame, *rest: Any) -> None:
+    def _append_files(self, rows: DataFrame, *rest: Any) -> None:
         marker, jvm = self.marker, rows.sparkSession._jvm
         claim = marker.with_suffix(".claimed")
         assert jvm is not None
@@ -73,7 +73,7 @@ class LosesShuffles(IcebergSink):
                 time.sleep(0.01)
             return key
 
-        super()._commit(rows.withColumn("_key", lose("_key")), *rest)
+        super()._append_files(rows.withColumn("_key", lose("_key")), *rest)
 
 
 def growing_shard(spark: SparkSession, reads: Path, first: int, now: Any) -> DataFrame:

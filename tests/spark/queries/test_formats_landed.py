@@ -24,10 +24,10 @@ from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
-from tests import orders
+from tests import protobuf_sample
 from tests.http_servers import Handler, served
-from tests.spark.batches import Events, frame, kafka_rows, lander
 from tests.spark.formats.test_formats import AVSC, OLDER, PLAIN, decode
+from tests.spark.source_batches import Events, frame, kafka_rows, lander
 
 pytestmark = pytest.mark.slow
 
@@ -146,11 +146,11 @@ def test_a_registry_that_does_not_answer_or_fit_stops_the_start(
 
 
 def test_decoders_are_built_from_files(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "o.desc").write_bytes(orders.DESCRIPTOR)
+    (tmp_path / "o.desc").write_bytes(protobuf_sample.DESCRIPTOR)
     (tmp_path / "f.avsc").write_text(json.dumps(AVSC))
     (tmp_path / "t.ddl").write_text("line STRING")
     made = [
-        open_decoder(ProtobufFormat(orders.NAME), spark, str(tmp_path / "o.desc")),
+        open_decoder(ProtobufFormat(protobuf_sample.NAME), spark, str(tmp_path / "o.desc")),
         open_decoder(PLAIN, spark, str(tmp_path / "f.avsc")),
         open_decoder(TextFormat(), spark, str(tmp_path / "t.ddl")),
         open_decoder(CsvFormat(",", '"', ""), spark, str(tmp_path / "t.ddl")),
@@ -159,5 +159,5 @@ def test_decoders_are_built_from_files(spark: SparkSession, tmp_path: Path) -> N
     assert [len(d.schema) for d in made] == [17, 4, 1, 1, 1]
     with pytest.raises(StartError, match="not UTF-8"):
         open_decoder(JsonFormat(), spark, str(tmp_path / "o.desc"))
-    with pytest.raises(StartError, match="no such file in the archive"):
+    with pytest.raises(StartError, match="is not in the job's code archive"):
         open_decoder(JsonFormat(), spark, "nowhere/x.ddl")

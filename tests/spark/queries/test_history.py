@@ -17,13 +17,13 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.delivery.versions import changed
+from millrace.etl.sinks.delivery.row_versions import changed
 from millrace.etl.sinks.iceberg_history import IcebergHistorySink
-from tests.spark.batches import EPOCH, Events, frame, lander
 from tests.spark.change_ledger import DDL, Ledger
-from tests.spark.queries import test_order
+from tests.spark.queries import test_keyed_and_windowed_results
 from tests.spark.queries.test_change_order import __name__ as transforms
 from tests.spark.queries.test_change_order import decoder_of
+from tests.spark.source_batches import EPOCH, Events, frame, lander
 
 Names = Callable[[str], Table]
 COLUMNS = (
@@ -71,18 +71,20 @@ def test_the_rows_of_any_time_are_those_of_the_database(
     landing, out = table("landing"), table("history")
     decoder = decoder_of(spark, DDL, connector)
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
-    tables.ensure(spark, landing, land.table_schema(decoder.schema))
+    tables.create_or_evolve(spark, landing, land.table_schema(decoder.schema))
     named = {
         "latest_by": [key],
         "history": True,
         "transform": None if key == "id" else f"{transforms}:by_code",
     }
-    what = {**test_order.query(landing, out, "none"), **named}
+    what = {**test_keyed_and_windowed_results.query(landing, out, "none"), **named}
     commits = ledger.commits()
     for number, commit in enumerate(commits):
         write(frame(spark, commit), number)
         if number % 2 == 0 or number == len(commits) - 1:
-            test_order.played(spark, what, tmp_path, dies=number if number == 2 else None)
+            test_keyed_and_windowed_results.played(
+                spark, what, tmp_path, dies=number if number == 2 else None
+            )
     rows = spark.table(str(out)).collect()
     for at in sorted({each[1] for each in ledger.log_of_changes}):
         assert shown(rows, key, at) == committed(ledger, key, at)
@@ -156,8 +158,10 @@ def test_random_versions_in_any_batches_show_the_last_of_those_whose_time_had_co
 
 def test_a_table_of_current_rows_gets_no_history(spark: SparkSession, table: Names) -> None:
     out = table("current")
-    tables.ensure(spark, out, spark.range(0).schema, time=None)
-    with pytest.raises(StartError, match="it has no history, as it lacks _valid_from: name another table"):
+    tables.create_or_evolve(spark, out, spark.range(0).schema, time=None)
+    with pytest.raises(
+        StartError, match="keeps no history, because it lacks the column _valid_from: name another table"
+    ):
         IcebergHistorySink(out).prepare(
             spark, spark.range(0).withColumn("_valid_from", F.current_timestamp()).schema
         )

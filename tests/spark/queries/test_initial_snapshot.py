@@ -12,11 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.initial_snapshot import TableStream, table_streams, with_batch_ends
 from millrace.etl.job.supervise import Retries, Supervisor
-from millrace.etl.maintenance import table_services
+from millrace.etl.maintenance import table_maintenance
 from millrace.etl.queries import derive
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.query import Query
-from tests.spark.batches import Events, drained
+from millrace.etl.record.ready_query import ReadyQuery
 from tests.spark.maintained_table import (
     Names,
     begin,
@@ -29,6 +28,7 @@ from tests.spark.maintained_table import (
     wanted,
 )
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.source_batches import Events, drained
 
 pytestmark = pytest.mark.usefixtures("forgetful")
 
@@ -41,7 +41,7 @@ def test_a_new_reader_of_an_expired_table_reads_all_of_it(
     land(pipe, 0, 4)
     expire(spark, pipe)
     land(pipe, 4, 1)
-    rows = derive.read(spark, pipe.landing)
+    rows = derive.read_landing_table(spark, pipe.landing)
     # What Iceberg does by itself: it begins with what the oldest state that it knows has added.
     pipe.derive(lambda *_: None, tmp_path / "control")
     control: list[int] = []
@@ -113,13 +113,13 @@ def test_no_deleted_file_is_read_and_none_of_the_others_left_out(
     begin(pipe)
     assert read(pipe, 4) == (list(range(10)), 1)
     # Where somebody else has forgotten that state there is none, which is told.
-    table_services.call(
+    table_maintenance.call(
         spark, pipe.landing, "expire_snapshots", older_than="TIMESTAMP '2099-01-01 00:00:00'", retain_last="1"
     )
     pipe.checkpoint = tmp_path / "another"
     with pytest.raises(StartError, match=f"query derive-flights: table {pipe.landing}: .*rewrite_manifests"):
         begin(pipe)
-    table_services.call(spark, pipe.landing, "rewrite_manifests")
+    table_maintenance.call(spark, pipe.landing, "rewrite_manifests")
     land(pipe, 5, 1)
     begin(pipe)
     assert read(pipe) == ([0, *range(2, 12)], 0)
@@ -164,7 +164,7 @@ def test_two_readings_of_one_table_are_two_sources(spark: SparkSession, table: N
     pipe = Pipeline(spark, table, tmp_path / "reader")
     land(pipe, 0, 2)
     expire(spark, pipe)
-    one, other = (derive.read(spark, pipe.landing) for _ in range(2))
+    one, other = (derive.read_landing_table(spark, pipe.landing) for _ in range(2))
     both = one.join(other.select("_id"), "_id")
     assert table_streams(both) == (TableStream(str(pipe.landing), 0), TableStream(str(pipe.landing), 1))
     assert begin(pipe, both) == (str(pipe.landing),) * 2
@@ -186,7 +186,7 @@ def test_one_reading_that_is_used_twice_is_one_source(
     land(pipe, 0, 2)
     if expired:
         expire(spark, pipe)
-    rows = twice(derive.read(spark, pipe.landing))
+    rows = twice(derive.read_landing_table(spark, pipe.landing))
     assert table_streams(rows) == (TableStream(str(pipe.landing), 0),) * 2
     assert begin(pipe, rows) == ((str(pipe.landing),) if expired else ())
     land(pipe, 2, 1)
@@ -208,8 +208,8 @@ def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
         planned.write_bytes(b"")
         raise RuntimeError("not now")
 
-    rows = derive.read(spark, pipe.landing)
-    bare = Query("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0)
+    rows = derive.read_landing_table(spark, pipe.landing)
+    bare = ReadyQuery("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0)
     query = with_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
     assert Supervisor(spark, events.reporter, retries=Retries(1, first_seconds=0.0)).run([query]) == 1
     assert [event["event"] for event in events.all()] == ["started", "retrying", "failed"]

@@ -19,9 +19,9 @@ from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
+from millrace.etl.sources.batch_offsets import BatchOffsets, in_few_tasks
 from millrace.etl.sources.kinesis import missed_records_guard as kinesis_guard
-from millrace.etl.sources.offsets import BatchOffsets, in_few_tasks
-from tests.spark.batches import (
+from tests.spark.source_batches import (
     DDL,
     EPOCH,
     KINESIS,
@@ -353,7 +353,7 @@ def test_a_table_of_another_shape_is_refused(spark: SparkSession, table: Names) 
         [], DDL.replace("delay DOUBLE", "gate STRING").replace("flight INT", "flight STRING")
     )
     with pytest.raises(StartError) as refused:
-        tables.ensure(spark, landing, land.table_schema(other.schema))
+        tables.create_or_evolve(spark, landing, land.table_schema(other.schema))
     message = str(refused.value)
     assert "has flight as int, not string" in message
     assert "has column delay, which the schema lacks" in message
@@ -369,5 +369,5 @@ def test_tables_do_not_shuffle_and_do_not_pile_up_metadata(spark: SparkSession, 
 
 @pytest.mark.parametrize("name", ["flights", "a.b.c", "a.b; DROP TABLE x", "a.`b`", ".b"])
 def test_a_table_name_is_plain(name: str) -> None:
-    with pytest.raises(StartError, match="write database"):
+    with pytest.raises(StartError, match="write the name as database"):
         Table.of("lake", name)

@@ -18,7 +18,7 @@ from millrace.etl.formats.decoding.routes import TombstoneDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
-from tests import orders
+from tests import protobuf_sample
 from tests.spark.formats.test_formats import AVSC, COMMA, PLAIN, decode
 
 DDL = "carrier STRING NOT NULL, flight INT"
@@ -28,7 +28,10 @@ FORMATS: dict[str, tuple[Callable[[SparkSession], Decoder], str]] = {
     "csv": (lambda spark: CsvDecoder(parse_schema(spark, DDL, "test.ddl"), COMMA), "carrier"),
     "text": (lambda spark: TextDecoder(parse_schema(spark, "line STRING", "test.ddl")), "line"),
     "avro": (lambda spark: avro.decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc"), "carrier"),
-    "protobuf": (lambda _: protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc"), "title"),
+    "protobuf": (
+        lambda _: protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc"),
+        "title",
+    ),
 }
 AROUND: dict[str, Callable[[Decoder, str], Decoder]] = {
     "alone": lambda decoder, _: TombstoneDecoder(decoder),

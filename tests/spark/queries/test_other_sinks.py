@@ -23,7 +23,7 @@ from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.launch.sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
@@ -44,9 +44,19 @@ from millrace.etl.sinks.jdbc import JdbcSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
-from tests.faults import jobs
-from tests.faults.services import make_table, moto
-from tests.spark.batches import DDL, KAFKA, Events, drained, frame, good, kafka_rows, lander, log_offsets
+from tests.faults import job_documents
+from tests.faults.moto_server import make_table, moto
+from tests.spark.source_batches import (
+    DDL,
+    KAFKA,
+    Events,
+    drained,
+    frame,
+    good,
+    kafka_rows,
+    lander,
+    log_offsets,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -101,12 +111,12 @@ def settings(
         "latest_by": [],
         **others,
     }
-    return parse(jobs.settings("flights", [derive], str(checkpoints), None))
+    return parse(job_documents.settings("flights", [derive], str(checkpoints), None))
 
 
 def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], events: Events) -> None:
     """Run the job's query over what is there, then end."""
-    (query,) = run.build(JobRun(spark, job, binds, events.reporter))
+    (query,) = build_queries.build_queries(JobRun(spark, job, binds, events.reporter))
     drained(query.rows, query.handle, query.checkpoint, query.output_mode)
 
 
@@ -181,7 +191,7 @@ def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
     assert later > begun * 2**30
     assert held() == {0: (3, later), 1: (1, begun * 2**30)}
     # A driver that was cut off writes its batch after all.
-    (cut_off,) = run.build(JobRun(spark, job("one"), binds, events.reporter))
+    (cut_off,) = build_queries.build_queries(JobRun(spark, job("one"), binds, events.reporter))
     late = spark.createDataFrame([('{"parity":0}', 0, 2)], "_id STRING, parity INT, flights BIGINT")
     cut_off.handle(late, 0)
     assert accounts(events)[-1][1] == 1  # a duplicate
@@ -229,7 +239,7 @@ class Direct:
         self.decoder: Decoder = (
             RedactingDecoder(DecompressingDecoder(plain, 1024), redact) if redact else plain
         )
-        tables.ensure(spark, self.letters, land.table_schema(self.decoder.schema))
+        tables.create_or_evolve(spark, self.letters, land.table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform or unfit, "unfit")
         sink.prepare(spark, self.compose.schema(spark, self.letters))
         checkpoint.mkdir()

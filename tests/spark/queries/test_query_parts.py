@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.commits.batch_commits import source_digest
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch.settings import parse
 from millrace.etl.queries import query_parts
 from millrace.etl.queries.direct import DirectBatchWriter
@@ -19,21 +19,21 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.leg_guards import LegGuards
-from tests.faults import jobs
-from tests.spark.batches import Events
+from tests.faults import job_documents
+from tests.spark.source_batches import Events
 
 Names = Callable[[str], Table]
 READING = {"pattern": True, "group_id_prefix": "readers"}
 
 
 def source(name: str, topic: str, connection: str, **reading: Any) -> dict[str, Any]:
-    return jobs.topic(topic, 10, label=name, **reading) | {"connection": connection}
+    return job_documents.topic(topic, 10, label=name, **reading) | {"connection": connection}
 
 
 def job(folder: Path, *queries: dict[str, Any]) -> Any:
     servers = {"cluster": None, "authentication": "none"}
     connections = {name: servers | {"bootstrap_servers": "127.0.0.1:1"} for name in ("main", "other")}
-    return parse(jobs.settings("shop", queries, str(folder), None) | {"connections": connections})
+    return parse(job_documents.settings("shop", queries, str(folder), None) | {"connections": connections})
 
 
 def innermost(handle: Any) -> Any:
@@ -65,10 +65,12 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
                 "format": {"kind": "text"}, "schema": str(schema), "decompress_up_to": None, "redact": [], "rules": [],
                 "trigger_seconds": 1.0, "repartition": None,
             }  # fmt: skip
-            run.build(JobRun(spark, job(tmp_path / "lands", land), {}, Events().reporter))
+            build_queries.build_queries(JobRun(spark, job(tmp_path / "lands", land), {}, Events().reporter))
 
     monkeypatch.setattr(query_parts, "sleep", make)
-    (query,) = run.build(JobRun(spark, job(tmp_path / "derives", derive), {}, told.reporter))
+    (query,) = build_queries.build_queries(
+        JobRun(spark, job(tmp_path / "derives", derive), {}, told.reporter)
+    )
     assert query.name == "take"
     assert innermost(query.handle).checkpoint.source == source_digest([f"tests.{landed.name}"])
     assert len(waits) == 2
@@ -76,9 +78,9 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
     monkeypatch.setattr(query_parts, "LANDING_SECONDS", 0.0)
     derive["source_table"] += "_never"
     with pytest.raises(
-        StartError, match=r"there is no table .*landed_later_\d+_never; start the job that lands it first"
+        StartError, match=r"table .*landed_later_\d+_never does not exist; start the job that writes it first"
     ):
-        run.build(JobRun(spark, job(tmp_path / "never", derive), {}, told.reporter))
+        build_queries.build_queries(JobRun(spark, job(tmp_path / "never", derive), {}, told.reporter))
 
 
 def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_path: Path) -> None:
@@ -109,7 +111,9 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
     ]
     direct = {"kind": "direct-route", "name": "boards", "routes": ends, **shared}
     direct["dead_letters"] = f"tests.{letters.name}"
-    first, second = run.build(JobRun(spark, job(tmp_path, land, direct), {}, Events().reporter))
+    first, second = build_queries.build_queries(
+        JobRun(spark, job(tmp_path, land, direct), {}, Events().reporter)
+    )
     lander, director = (innermost(query.handle) for query in (first, second))
     assert isinstance(lander, Lander)
     assert isinstance(lander.guards, LegGuards)

@@ -32,7 +32,7 @@ from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
 from millrace.etl.sources.leg_guards import LegGuards
-from tests.spark.batches import EPOCH, Events, frame, log_made
+from tests.spark.source_batches import EPOCH, Events, frame, log_made
 
 Names = Callable[[str], Table]
 
@@ -169,7 +169,7 @@ class Landing:
         self.spark, self.folder, self.events, self.router = spark, folder, Events(), router
         self.table = table("routed")
         log_made(folder)
-        tables.ensure(spark, self.table, land.table_schema(router.schema))
+        tables.create_or_evolve(spark, self.table, land.table_schema(router.schema))
         self.write = self.restarted()
 
     def restarted(self) -> land.Lander:

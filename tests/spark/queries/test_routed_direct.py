@@ -30,10 +30,10 @@ from millrace.etl.sinks.base import dead_letters_of
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
+from millrace.etl.sources.batch_offsets import BatchOffsets
 from millrace.etl.sources.leg_guards import offsets_of
-from millrace.etl.sources.offsets import BatchOffsets
-from tests.spark.batches import EPOCH, Events, frame
 from tests.spark.queries.test_direct import NoLookUp
+from tests.spark.source_batches import EPOCH, Events, frame
 
 Names = Callable[[str], Table]
 GATES = KafkaSource("gates", "gates", "main", "earliest", 100, 3600)
@@ -71,10 +71,10 @@ class Pipeline:
         self.router = Router(
             (Route("gates", "gates", "gates", text), Route("clicks", "web", "web.clicks", text))
         )
-        tables.ensure(spark, self.letters, land.table_schema(self.router.schema))
+        tables.create_or_evolve(spark, self.letters, land.table_schema(self.router.schema))
         self.compose = EnrichThenTransform((), loud, "loud")
         schema = self.compose.schema(spark, self.letters, "gates")
-        tables.ensure(spark, self.gates, schema)
+        tables.create_or_evolve(spark, self.gates, schema)
         self.sink = ParquetSink(ParquetSinkSettings(str(self.files), 1))
         self.sink.prepare(spark, schema)
         self.start()

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.launch.settings import parse
 from millrace.etl.queries import derive, land
@@ -20,9 +20,9 @@ from millrace.etl.record.batch_accounts import call_in_background
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from tests.faults import jobs
-from tests.spark.batches import DDL, Events, drained, frame, good, kafka_rows, lander
+from tests.faults import job_documents
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.source_batches import DDL, Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 
@@ -45,7 +45,9 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
     pipe.derive()
     grown = DDL.replace("flight INT", "flight BIGINT") + ", gate STRING"
     events = Events()
-    tables.ensure(spark, pipe.landing, land.table_schema(struct(spark, grown)), report=events.reporter)
+    tables.create_or_evolve(
+        spark, pipe.landing, land.table_schema(struct(spark, grown)), report=events.reporter
+    )
     assert events.last()["changes"] == ["ALTER COLUMN `flight` TYPE bigint", "ADD COLUMN `gate` string"]
     payload = b'{"carrier": "UA", "flight": 5000000000, "gate": "B7"}'
     lander(spark, pipe.landing, Events(), ddl=grown)(frame(spark, kafka_rows(0, 2, [payload])), 1)
@@ -57,7 +59,7 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
     def take(batch: DataFrame, _: int) -> None:
         seen.extend((r["flight"], r["gate"]) for r in batch.collect())
 
-    drained(derive.read(spark, pipe.landing), take, pipe.checkpoint)
+    drained(derive.read_landing_table(spark, pipe.landing), take, pipe.checkpoint)
     assert seen == [(5000000000, "B7")]
     assert Checkpoint(str(pipe.checkpoint)).has_batches(spark)
 
@@ -74,9 +76,9 @@ def test_a_running_query_is_built_again_when_its_landing_table_grows(
         "transform": None, "trigger_seconds": 0.0, "route": None, "latest_by": [], "state": None,
         "dead_letters": None, "sink": {"kind": "iceberg", "table": f"tests.{sink.name}"},
     }  # fmt: skip
-    job = parse(jobs.settings("flights", [query], str(tmp_path), None))
+    job = parse(job_documents.settings("flights", [query], str(tmp_path), None))
     supervisor = Supervisor(spark, events.reporter, retries=Retries(2, first_seconds=0.1))
-    queries = run.build(JobRun(spark, job, {}, events.reporter))
+    queries = build_queries.build_queries(JobRun(spark, job, {}, events.reporter))
     running = call_in_background(lambda: supervisor.run(queries))
     try:
         until(lambda: spark.table(str(sink)).count() == 1)
@@ -116,12 +118,12 @@ def test_what_may_change_iceberg_takes(
     spark: SparkSession, table: Names, found: str, wanted: str, statements: list[str]
 ) -> None:
     name = table("evolving")
-    tables.ensure(spark, name, struct(spark, found), time=None)
+    tables.create_or_evolve(spark, name, struct(spark, found), time=None)
     assert [
-        c.statement for c in schema_evolution.changes(struct(spark, found), struct(spark, wanted))
+        c.statement for c in schema_evolution.column_changes(struct(spark, found), struct(spark, wanted))
     ] == statements
-    tables.ensure(spark, name, struct(spark, wanted), time=None)
-    assert schema_evolution.changes(spark.table(str(name)).schema, struct(spark, wanted)) == []
+    tables.create_or_evolve(spark, name, struct(spark, wanted), time=None)
+    assert schema_evolution.column_changes(spark.table(str(name)).schema, struct(spark, wanted)) == []
 
 
 @pytest.mark.parametrize(
@@ -140,10 +142,10 @@ def test_what_may_not_is_refused_and_alters_nothing(
     spark: SparkSession, table: Names, found: str, wanted: str, says: str
 ) -> None:
     name = table("fixed")
-    tables.ensure(spark, name, struct(spark, found), time=None)
+    tables.create_or_evolve(spark, name, struct(spark, found), time=None)
     with pytest.raises(StartError, match=rf"{says}.*add a field beside the old one"):
-        tables.ensure(spark, name, struct(spark, wanted), time=None)
-    assert schema_evolution.changes(spark.table(str(name)).schema, struct(spark, found)) == []
+        tables.create_or_evolve(spark, name, struct(spark, wanted), time=None)
+    assert schema_evolution.column_changes(spark.table(str(name)).schema, struct(spark, found)) == []
 
 
 def test_tables_are_looked_for_and_made_where_their_database_is_not_there(
@@ -152,5 +154,5 @@ def test_tables_are_looked_for_and_made_where_their_database_is_not_there(
     name = Table("lake", "made_by_us", table("plain").name)
     assert not name.exists(spark)
     for _ in range(2):
-        tables.ensure(spark, name, struct(spark, "a INT"), time=None)
+        tables.create_or_evolve(spark, name, struct(spark, "a INT"), time=None)
     assert name.exists(spark)

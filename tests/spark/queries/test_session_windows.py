@@ -14,10 +14,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.metrics.progress import BacklogSource, TriggerMeter
+from millrace.etl.metrics.trigger_metrics import BacklogSource, TriggerMeter
 from millrace.etl.record.tables import Table
-from tests.spark.batches import EPOCH, Events, frame, kafka_rows, lander
 from tests.spark.queries.test_state import Pipeline
+from tests.spark.source_batches import EPOCH, Events, frame, kafka_rows, lander
 
 DDL = (Path(__file__).parents[3] / "pipelines/clicks/schemas/click.ddl").read_text(encoding="utf-8")
 GAP = timedelta(minutes=30)

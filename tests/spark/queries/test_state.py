@@ -16,22 +16,22 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.commits.look_ups import LookUp
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch.settings import JobSettings, parse
-from millrace.etl.maintenance import table_services
-from millrace.etl.metrics.ages import ArrivalTimes
+from millrace.etl.maintenance import table_maintenance
+from millrace.etl.metrics.arrival_times import ArrivalTimes
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.record.query import Query
+from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.delivery.result_keys import newest, result_identity
+from millrace.etl.sinks.delivery.result_keys import newest_of_each_key, result_identity
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
-from tests.faults import jobs
-from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
+from tests.faults import job_documents
 from tests.spark.sink_rows import none_refused, place, results
+from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -122,10 +122,10 @@ class Pipeline:
             "latest_by": [],
             "dead_letters": None,
         }
-        return parse(jobs.settings("flights", [query], str(self.folder), None))
+        return parse(job_documents.settings("flights", [query], str(self.folder), None))
 
-    def query(self) -> Query:
-        [query] = run.build(JobRun(self.spark, self.settings(), {}, self.events.reporter))
+    def query(self) -> ReadyQuery:
+        [query] = build_queries.build_queries(JobRun(self.spark, self.settings(), {}, self.events.reporter))
         return query
 
     def derive(self, handle: Callable[[DataFrame, int], None] | None = None) -> None:
@@ -192,11 +192,11 @@ def test_a_first_batch_of_all_that_landed_is_not_crossed(
     aggregate: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The table's first states are forgotten, and more lands before the first batch is planned."""
-    monkeypatch.setattr(table_services, "FEWEST_SNAPSHOTS", 1)
+    monkeypatch.setattr(table_maintenance, "FEWEST_SNAPSHOTS", 1)
     for number in range(3):
         rows = kafka_rows(0, number * 50, [good(n) for n in range(number * 50, number * 50 + 50)])
         aggregate.land(frame(aggregate.spark, rows), number)
-    table_services.Expiry(aggregate.landing, timedelta(0), (), Events().reporter)(aggregate.spark)
+    table_maintenance.Expiry(aggregate.landing, timedelta(0), (), Events().reporter)(aggregate.spark)
     query = aggregate.query()
     aggregate.land(frame(aggregate.spark, kafka_rows(0, 150, [good(n) for n in range(150, 170)])), 3)
     supervisor = Supervisor(aggregate.spark, aggregate.events.reporter)
@@ -321,7 +321,7 @@ def test_two_streams_are_joined_once(
             "transform .*`when` cannot be resolved",
         ),
         ({"distinct": ["order"]}, None, r"order\b"),
-        ({"key": ["hour"]}, "by_minute", "its result lacks hour, named in state.key"),
+        ({"key": ["hour"]}, "by_minute", "its result lacks the columns hour, which state.key names"),
         ({}, "without_identity", "name the columns that identify a result in state.key"),
         ({"key": ["minute"]}, "with_ours", "columns _n must not begin with _"),
     ],
@@ -389,9 +389,9 @@ def test_own_columns_that_look_like_ours_are_not_left_out_of_results(spark: Spar
         "false AS _deleted",
         "'eu' AS _route",
     )
-    assert newest(rows, ("n",), "t").columns == ["_id", "n", "_deleted", "_order", "_lanes"]
+    assert newest_of_each_key(rows, ("n",), "t").columns == ["_id", "n", "_deleted", "_order", "_lanes"]
     with pytest.raises(StartError, match="columns _score must not begin with _"):
-        newest(rows.withColumn("_score", F.lit(1)), ("n",), "t")
+        newest_of_each_key(rows.withColumn("_score", F.lit(1)), ("n",), "t")
 
 
 def test_two_results_of_a_batch_with_one_key_say_what_the_key_lacks(

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.metrics.progress import BacklogSource, TriggerMeter
+from millrace.etl.metrics.trigger_metrics import BacklogSource, TriggerMeter
 from millrace.etl.record.tables import Table
-from tests.spark.batches import DDL, EPOCH, Events, frame, kafka_rows, lander
 from tests.spark.queries.test_state import Pipeline
+from tests.spark.source_batches import DDL, EPOCH, Events, frame, kafka_rows, lander
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair.backfill_derived import STEP, Backfiller
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import backfill_steps
-from tests.spark.batches import EPOCH, Events, frame, good, kafka_rows
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.source_batches import EPOCH, Events, frame, good, kafka_rows
 
 Names = Callable[[str], Table]
 

@@ -20,11 +20,11 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import backfill_landing
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests import kinesalite
-from tests.faults import jobs
+from tests.faults import job_documents
 from tests.kinesalite import REGION
-from tests.spark.batches import DDL, Events, good, lander
+from tests.spark.source_batches import DDL, Events, good, lander
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def job(
         "decompress_up_to": None, "redact": [], "rules": [], "table": f"{table.database}.{table.name}", "trigger_seconds": 1.0,
         "repartition": None,
     }  # fmt: skip
-    return parse(jobs.settings("flights", [query], "/nowhere", source.pop("servers", "x:1")))
+    return parse(job_documents.settings("flights", [query], "/nowhere", source.pop("servers", "x:1")))
 
 
 def topic(servers: str) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names
     with pytest.raises(StartError, match="the job has no such land query; it has: land-flights"):
         backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), nobody)
     asked = BackfillRequest("land-flights", None, None, origin="file:///nowhere")
-    with pytest.raises(StartError, match="start the job, which makes it"):
+    with pytest.raises(StartError, match="start the job, which creates it"):
         backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)
     lander(spark, landing, Events())
     with pytest.raises(StartError, match="--from file:///nowhere"):

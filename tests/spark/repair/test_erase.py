@@ -16,7 +16,7 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.maintenance.table_services import Retention, call, sql_timestamp
+from millrace.etl.maintenance.table_maintenance import Retention, call, sql_timestamp
 from millrace.etl.record import tables
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.repair import erase
@@ -26,10 +26,10 @@ from millrace.etl.repair.erase_targets import Target
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.base import LETTER
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
-from tests.spark.batches import Events, log_offsets
 from tests.spark.erasure_shop import DDL, WHERE, ZOE, Shop, of_zoe, order
 from tests.spark.maintained_table import Names, snapshots
 from tests.spark.sink_rows import none_refused
+from tests.spark.source_batches import Events, log_offsets
 
 BROKEN = f'{{"customer": "{ZOE}", "amount": '.encode()
 NEIGHBOUR = b'{"customer": "my-zoe@example.org", "amount": '
@@ -209,7 +209,7 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
         sink.write(spark.createDataFrame(rows, shape).coalesce(1), None, none_refused)
     # Merged on read: her first total is in a file, and another one says that it is gone.
     assert spark.table(f"{results}.delete_files").count()
-    tables.ensure(spark, refused, LETTER)
+    tables.create_or_evolve(spark, refused, LETTER)
     letters = [(f"t/0/{n}", "t", None, None, bytearray(order(n)), "sink", "too long") for n in range(5)]
     for some in (letters[:1], letters[1:]):
         spark.createDataFrame(some, LETTER).coalesce(1).writeTo(str(refused)).append()
@@ -234,7 +234,7 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("customer = ", "not an SQL condition"),
+        ("customer = ", "the condition is not valid in Spark SQL"),
         ("1 = 1", "names no column"),
         ("customer IN (SELECT name FROM people)", "a subquery"),
     ],

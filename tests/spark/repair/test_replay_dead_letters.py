@@ -24,11 +24,11 @@ from millrace.etl.record import hadoop_files
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from millrace.etl.repair import commands
+from millrace.etl.repair import one_off_commands
 from millrace.etl.repair.replay_dead_letters import Replayer, read_corrected
 from millrace.sandbox.programs import jars
-from tests.faults import jobs
-from tests.spark.batches import DDL, Events, frame, good, kafka_rows, lander
+from tests.faults import job_documents
+from tests.spark.source_batches import DDL, Events, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 
@@ -285,7 +285,7 @@ def test_replay_while_the_job_lands(spark: SparkSession, table: Names, tmp_path:
         ('{"id":1,"payload":"x"}', "all of them strings"),
         ('{"id":"a","payload":{"carrier":"AA"}}', "all of them strings"),
         ('{"id":"a","payload_base64":"%%"}', "payload_base64: "),
-        ('{"id":"a","payload":"\\ud800"}', "half a surrogate pair"),
+        ('{"id":"a","payload":"\\ud800"}', "half of a surrogate pair"),
         (
             '{"id":"a","payload":"x"}\n\n{"id":"a#replay2","payload":"y"}',
             "line 3: a#replay2 occurs a second time",
@@ -305,18 +305,18 @@ def test_a_file_that_is_missing_or_not_text_is_refused(spark: SparkSession, tmp_
     with pytest.raises(StartError, match=f"^--corrected: no such file: {tmp_path}/none"):
         read_corrected(spark, str(tmp_path / "none"))
     (tmp_path / "latin").write_bytes(b'{"id":"a","payload":"\xe9"}')
-    with pytest.raises(StartError, match="latin: not UTF-8: byte 21"):
+    with pytest.raises(StartError, match="latin is not UTF-8 text \\(byte 21"):
         read_corrected(spark, str(tmp_path / "latin"))
     assert hadoop_files.read_bytes(spark, str(tmp_path / "latin"))[21] == 0xE9
 
 
 def job(table: Table, schema: Path) -> dict[str, Any]:
-    source = jobs.topic("flights-topic", 10, label="flights")
-    (land,) = jobs.queries(
+    source = job_documents.topic("flights-topic", 10, label="flights")
+    (land,) = job_documents.queries(
         "land", source, schema, lambda _: f"{table.database}.{table.name}", trigger_seconds=1
     )
     main = {"cluster": "nowhere", "bootstrap_servers": None, "authentication": "iam"}
-    settings = jobs.settings("flights", [land | {"name": "land-flights"}], "/nowhere", None)
+    settings = job_documents.settings("flights", [land | {"name": "land-flights"}], "/nowhere", None)
     return settings | {"connections": {"main": main}}
 
 
@@ -331,16 +331,16 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
     with pytest.raises(
         StartError, match="--replay other: the job has no such query with dead letters; it has: land-flights"
     ):
-        commands.replayer(JobRun(spark, settings, {}, events.reporter), "other")
+        one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "other")
     with pytest.raises(StartError, match=f"--replay land-flights: there is no table {landing}"):
-        commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
+        one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
     lander(spark, landing, events)
-    assert commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights").source == (
+    assert one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights").source == (
         "flights",
     )
     (tmp_path / "test.ddl").write_text(DDL + ", gate STRING")
     with pytest.raises(StartError, match="lacks gate string"):
-        commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
+        one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
 
 
 @pytest.mark.slow
@@ -354,7 +354,9 @@ def test_the_entry_script_replays_and_ends(
     fixed = corrections(tmp_path / "fixed", _1=good(7), _2=good(8), _9=good(9))
     catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": str(warehouse)}
     conf = {f"spark.sql.catalog.lake{k}": v for k, v in catalog.items()}
-    conf |= {"spark.jars": str(next(jar for jar in jars.files("sandbox") if jar.name.startswith("iceberg-")))}
+    conf |= {
+        "spark.jars": str(next(jar for jar in jars.jar_files("sandbox") if jar.name.startswith("iceberg-")))
+    }
     conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.master": "local[1]"}
     options = " ".join(f"--conf {k}={v}" for k, v in conf.items())

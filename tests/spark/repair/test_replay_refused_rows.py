@@ -12,20 +12,20 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from millrace.etl.repair import commands
+from millrace.etl.repair import one_off_commands
 from millrace.etl.sinks.base import dead_letters_of
 from millrace.etl.sinks.dead_letters import DeadLetters
-from tests.faults import jobs
-from tests.faults.services import make_table, moto
-from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
+from tests.faults import job_documents
+from tests.faults.moto_server import make_table, moto
 from tests.spark.sink_rows import place
+from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 REGION = "us-east-1"
@@ -70,7 +70,7 @@ class Refusing:
         land = lander(spark, self.landing, Events())
         land(frame(spark, kafka_rows(0, 0, [*(good(n) for n in range(9)), b"bad"])), 0)
         NOTE[0] = LARGE
-        (query,) = run.build(JobRun(spark, self.job(), self.binds, self.events.reporter))
+        (query,) = build_queries.build_queries(JobRun(spark, self.job(), self.binds, self.events.reporter))
         drained(query.rows, query.handle, query.checkpoint)
 
     def job(self, **changed: Any) -> JobSettings:
@@ -86,11 +86,11 @@ class Refusing:
             "sink": {"kind": "dynamodb", "table": self.letters.name, "region": REGION},
             "state": state if self.state else None, "dead_letters": f"tests.{self.letters.name}", **changed,
         }  # fmt: skip
-        return parse(jobs.settings("flights", [query], str(self.folder), None))
+        return parse(job_documents.settings("flights", [query], str(self.folder), None))
 
     def replay(self, *ids: str, corrected: Path | None = None, **changed: Any) -> tuple[int, ...]:
         """Exit status, then letters, good, filtered, bad, already, landed."""
-        replayer = commands.replayer(
+        replayer = one_off_commands.replayer(
             JobRun(self.spark, self.job(**changed), self.binds, self.events.reporter), "noted"
         )
         status = replayer(self.spark, ReplayRequest("noted", ids, str(corrected) if corrected else None))
@@ -172,7 +172,7 @@ def test_results_of_many_records_are_not_replayed(
     pipe = Refusing(spark, table, tmp_path, dynamodb)
     mark = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
     state = {"watermark": mark, "distinct": [], "key": ["flight"], "join": None, "output_mode": "update"}
-    with pytest.raises(StartError, match="which later results replace"):
+    with pytest.raises(StartError, match="which a later result replaces"):
         pipe.replay(state=state, transform=f"{__name__}:by_flight")
     with pytest.raises(StartError, match=r"the job has no such query with dead letters; it has: none"):
         pipe.replay(dead_letters=None)

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.job.maintenance_schedule import Maintenance
-from millrace.etl.maintenance.table_services import Retention
+from millrace.etl.maintenance.table_maintenance import Retention
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
-from tests.spark.batches import EPOCH, Events, added_records, frame, good, kafka_rows, lander
 from tests.spark.queries.test_derive import Pipeline
+from tests.spark.source_batches import EPOCH, Events, added_records, frame, good, kafka_rows, lander
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.job.maintenance_schedule import Maintenance
-from millrace.etl.maintenance import table_services
-from millrace.etl.maintenance.table_services import Compaction, Expiry, OrphanFileRemoval
+from millrace.etl.maintenance import table_maintenance
+from millrace.etl.maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval
 from millrace.etl.record import tables
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
-from tests.spark.batches import Events
 from tests.spark.maintained_table import (
     NOW,
     Names,
@@ -32,6 +31,7 @@ from tests.spark.maintained_table import (
 )
 from tests.spark.queries.test_derive import Pipeline
 from tests.spark.sink_rows import none_refused
+from tests.spark.source_batches import Events
 
 pytestmark = [pytest.mark.usefixtures("forgetful"), pytest.mark.slow]
 
@@ -100,7 +100,7 @@ def test_what_is_young_stays(spark: SparkSession, table: Names, tmp_path: Path) 
 def test_too_many_go_however_young(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_services, "MOST_SNAPSHOTS", 3)
+    monkeypatch.setattr(table_maintenance, "MOST_SNAPSHOTS", 3)
     pipe = Pipeline(spark, table, tmp_path / "reader")
     land(pipe, 0, 5)
     expire(spark, pipe, keep=timedelta(hours=1))
@@ -178,9 +178,11 @@ def test_results_without_a_time_are_replaced_without_rewriting_files_and_compact
     spark: SparkSession, table: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every file may hold one of them: a batch adds the places of those it replaces, until compaction works them off."""
-    monkeypatch.setattr(table_services, "_DELETE_FILES", 1)
+    monkeypatch.setattr(table_maintenance, "_DELETE_FILES", 1)
     results = table("results")
-    tables.ensure(spark, results, spark.createDataFrame([], "_id STRING, n BIGINT").schema, time=None)
+    tables.create_or_evolve(
+        spark, results, spark.createDataFrame([], "_id STRING, n BIGINT").schema, time=None
+    )
     sink = KeyedIcebergSink(results)
     for value in range(3):
         rows = spark.range(0, 100, 1, 1).selectExpr("CAST(id AS STRING) AS _id", f"{value}L AS n")

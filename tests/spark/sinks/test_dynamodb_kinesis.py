@@ -16,17 +16,17 @@ from pyspark.sql.types import StructType
 
 from millrace.etl.launch.sinks import DynamoDbSinkSettings, KinesisSinkSettings
 from millrace.etl.record.errors import SinkError, StartError
-from millrace.etl.services import aws
+from millrace.etl.services import aws_clients
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.dynamodb_items import ItemForm
 from millrace.etl.sinks.delivery.kinesis_tail import StreamTail
-from millrace.etl.sinks.delivery.python_tasks import Record
+from millrace.etl.sinks.delivery.python_task_writes import Record
 from millrace.etl.sinks.dynamodb import DynamoDbSink, ItemWriter, ResultWriter
 from millrace.etl.sinks.kinesis import KinesisSink, RecordWriter
 from tests import kinesalite
 from tests.faults import sink_contents
-from tests.faults.services import moto
+from tests.faults.moto_server import moto
 from tests.kinesalite import Kinesalite
 from tests.spark import faulty_proxy
 from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
@@ -193,7 +193,7 @@ def test_results_of_an_older_batch_do_not_win_in_a_table(spark: SparkSession, dy
     )
     assert one.write(results(spark, {"AA": 8}), place(8), none_refused) == WriteCounts(1, 0)
     assert counts() == {"AA": 5, "UA": 6}
-    with pytest.raises(SinkError, match="results can be written only in batches"):
+    with pytest.raises(SinkError, match="these rows belong to no batch"):
         one.write(results(spark, {"AA": 1}), None, none_refused)
 
 
@@ -325,7 +325,7 @@ def test_a_stream_that_is_not_there_stops_the_start(spark: SparkSession, kinesis
     schema = rows(spark, []).schema
     with pytest.raises(StartError, match=r"Kinesis stream nowhere: .*ResourceNotFound"):
         stream_sink(kinesis, "nowhere").prepare(spark, schema)
-    with pytest.raises(StartError, match="rows have no column colour"):
+    with pytest.raises(StartError, match="is column colour, which the rows do not have"):
         stream_sink(kinesis, "again", key="colour").prepare(spark, schema)
 
 
@@ -375,7 +375,7 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: ty
     record = Record('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
     with faulty_proxy.before(dynamodb) as faults:
         faults.share = 1.0
-        client = aws.client("dynamodb", REGION, faults.endpoint)
+        client = aws_clients.client("dynamodb", REGION, faults.endpoint)
         writer = kind(client, backoff, "busy", form)
         assert list(writer.add(record)) == []
         with pytest.raises(SinkError, match=r"DynamoDB table busy: nothing could be written for .*slow down"):

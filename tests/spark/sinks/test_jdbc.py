@@ -18,7 +18,7 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks import jdbc
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.python_tasks import RowsCountedInPlan
+from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan
 from millrace.etl.sinks.jdbc import JdbcSink
 from tests import postgres
 from tests.postgres import Postgres
@@ -158,7 +158,7 @@ def test_a_second_run_that_empties_staging_makes_the_first_fail(
 ) -> None:
     one, batch = sink(server, "two"), rows(spark, [row(n) for n in range(3)])
     one.prepare(spark, batch.schema)
-    stage = JdbcSink._stage
+    stage = JdbcSink._stage_rows
 
     def and_another(self: JdbcSink, *staged: Any) -> None:
         stage(self, *staged)
@@ -169,7 +169,7 @@ def test_a_second_run_that_empties_staging_makes_the_first_fail(
 
     with monkeypatch.context() as patch:
         patch.setattr(JdbcSink, "_stage", and_another)
-        with pytest.raises(SinkError, match="3 rows were staged, but 0 are left"):
+        with pytest.raises(SinkError, match="3 rows were written to the staging table, but it has only 0"):
             one.write(batch, place(0), none_refused)
     assert flights(server, "two") == []
     assert one.write(batch, place(0), none_refused) == WriteCounts(3, 3)
@@ -193,7 +193,7 @@ def test_two_results_of_a_batch_with_one_key_are_told(spark: SparkSession, serve
     one, batch = sink(server, "twofold"), results(spark, {"AA": 1, "BB": 2})
     one.prepare(spark, batch.schema)
     with pytest.raises(
-        SinkError, match="two results of one batch have the same key, which must name every column"
+        SinkError, match="two results of one batch have the same key; the key must name every column"
     ):
         one.write(batch.union(results(spark, {"AA": 3})), place(0), none_refused)
     assert one.write(batch, place(0), none_refused) == WriteCounts(2, 2)

@@ -15,7 +15,7 @@ from millrace.etl.sinks.jdbc import JdbcSink
 from millrace.sandbox.programs import jars
 from tests import postgres
 from tests.postgres import Postgres
-from tests.spark import clusters
+from tests.spark import separate_executors
 from tests.spark.sink_rows import none_refused, place, row, rows
 from tests.tls import Authority, front
 
@@ -118,6 +118,6 @@ def test_executors_in_processes_of_their_own_know_the_authorities_too(
     with front(server.port, authority.server(tmp_path, "localhost")) as tls:
         url = f"jdbc:postgresql://localhost:{tls.port}/{postgres.DATABASE}"
         arguments = [url, str(pem), postgres.USER, postgres.PASSWORD]
-        clusters.run(PROGRAM, arguments, jars=jars.files("postgresql"), folder=tmp_path)
+        separate_executors.run(PROGRAM, arguments, jars=jars.jar_files("postgresql"), folder=tmp_path)
         assert tls.clear == 0
     assert server.run("SELECT count(*) FROM far") == [["90"]]

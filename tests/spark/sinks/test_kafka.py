@@ -17,10 +17,10 @@ from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.record.errors import StartError
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.end_positions import TASK_RETRIED
 from millrace.etl.sinks.delivery.kafka_tail import TopicTail
+from millrace.etl.sinks.delivery.stream_end_marks import TASK_RETRIED
 from millrace.etl.sinks.kafka import KafkaSink
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults import sink_contents
 from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 
@@ -197,5 +197,5 @@ def test_a_topic_or_key_that_is_not_there_stops_the_start(spark: SparkSession, b
     schema = rows(spark, []).schema
     with pytest.raises(StartError, match="there is no Kafka topic nowhere on 127"):
         sink(broker, "nowhere").prepare(spark, schema)
-    with pytest.raises(StartError, match="rows have no column colour"):
+    with pytest.raises(StartError, match="is column colour, which the rows do not have"):
         sink(broker, "nowhere", key="colour").prepare(spark, schema)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.launch.sources import KafkaReading
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults.in_process_job import Job
 
 _numbers = iter(range(1000))

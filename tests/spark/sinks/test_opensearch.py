@@ -14,7 +14,7 @@ from millrace.etl.launch.sinks import OpenSearchSinkSettings
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.python_tasks import Record
+from millrace.etl.sinks.delivery.python_task_writes import Record
 from millrace.etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink
 from tests.http_servers import Handler, served
 from tests.opensearch import MOST_BYTES, OpenSearch
@@ -197,15 +197,15 @@ def test_a_domain_that_stays_busy_or_is_not_there_is_an_error(spark: SparkSessio
     with pytest.raises(SinkError, match="EndpointConnectionError"):
         list(away.finish())
     index.domain.ask("DELETE", f"/{index.name}")
-    with pytest.raises(StartError, match="status 404; the index must be there"):
+    with pytest.raises(StartError, match="status 404; create the index"):
         index.sink().prepare(spark, rows(spark, []).schema)
 
 
 @pytest.mark.parametrize(
     ("status", "answer", "said"),
     [
-        (200, b"<html>", "not the answer of a bulk request"),
-        (200, b'{"items": []}', "1 documents were sent, but the domain answered for 0"),
+        (200, b"<html>", "unexpected response to a bulk request"),
+        (200, b'{"items": []}', "1 documents were sent, but the response lists 0"),
         (403, b"no permissions", "status 403: no permissions"),
     ],
 )

@@ -41,7 +41,7 @@ def test_a_batch_is_one_file_and_a_replay_writes_nothing(spark: SparkSession, tm
     assert flights(spark, tmp_path) == folder(spark, tmp_path) == list(range(6))
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
     one.prepare(spark, batch.schema)
-    with pytest.raises(StartError, match="it holds rows of _id string"):
+    with pytest.raises(StartError, match="the folder holds rows with _id string"):
         one.prepare(spark, batch.drop("seat").schema)
 
 
@@ -126,7 +126,7 @@ def test_a_manifest_that_is_cut_short_is_told_and_its_batch_written_anew_without
     for part in (b"", file.read_bytes()[: file.stat().st_size // 2], b'{"run": "\xff"}'):
         file.write_bytes(part)
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-        with pytest.raises(SinkError, match=f"{file} records what batch 0 wrote, but cannot be read"):
+        with pytest.raises(SinkError, match=f"{file}, the list of files that batch 0 wrote, cannot be read"):
             sink(tmp_path).write(batch, place(0), none_refused)
         file.unlink()
         assert sink(tmp_path).write(batch, place(0), none_refused) == WriteCounts(2, 2)

@@ -19,13 +19,12 @@ from millrace.etl.sinks import iceberg_keyed
 from millrace.etl.sinks.base import Sink
 from millrace.etl.sinks.delivery.kept_deletes import KeptDeletes
 from millrace.etl.sinks.delivery.record_order import order_prefix, with_position
-from millrace.etl.sinks.delivery.result_keys import newest
+from millrace.etl.sinks.delivery.result_keys import newest_of_each_key
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink
-from tests.faults.services import moto
+from tests.faults.moto_server import moto
 from tests.opensearch import OpenSearch
 from tests.postgres import Postgres
-from tests.spark.batches import EPOCH
 from tests.spark.key_histories import History, frame_of
 from tests.spark.sink_rows import none_refused, place
 from tests.spark.sinks.test_dynamodb_kinesis import credentials as credentials
@@ -33,13 +32,16 @@ from tests.spark.sinks.test_dynamodb_kinesis import make_table, table_sink
 from tests.spark.sinks.test_jdbc import server as server
 from tests.spark.sinks.test_jdbc import sink as jdbc_sink
 from tests.spark.sinks.test_opensearch import Index
+from tests.spark.source_batches import EPOCH
 
 _numbers = count()
 
 
 def latest(rows: DataFrame, order: str | None = None) -> DataFrame:
     """As a derive query makes them of good records."""
-    return newest(with_position(rows).select("_position", "_deleted", "k", "n"), ("k",), "t", order)
+    return newest_of_each_key(
+        with_position(rows).select("_position", "_deleted", "k", "n"), ("k",), "t", order
+    )
 
 
 @dataclass
@@ -202,4 +204,4 @@ def test_a_column_decides_before_the_position(spark: SparkSession) -> None:
 def test_a_copy_of_the_position_is_no_column_of_a_result(spark: SparkSession) -> None:
     rows = with_position(frame_of(spark, [])).withColumn("offset", F.col("_position"))
     with pytest.raises(StartError, match="offset is a copy of _position"):
-        newest(rows.select("_position", "_deleted", "k", "offset"), ("k",), "t")
+        newest_of_each_key(rows.select("_position", "_deleted", "k", "offset"), ("k",), "t")

@@ -28,8 +28,8 @@ from millrace.etl.sinks.opensearch import OpenSearchSink
 from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
 from tests.opensearch import OpenSearch
-from tests.spark.batches import Events, frame
 from tests.spark.queries.test_routed_direct import GATES, WEB, record
+from tests.spark.source_batches import Events, frame
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def test_what_a_service_says_of_a_row_it_refuses_has_nothing_of_redacted_fields(
     router = Router(
         (Route("gates", "gates", "gates", decoder), Route("clicks", "web", "web.clicks", decoder))
     )
-    tables.ensure(spark, letters, land.table_schema(router.schema))
+    tables.create_or_evolve(spark, letters, land.table_schema(router.schema))
     compose = EnrichThenTransform((), everything, "everything")
     domain.create(index, 1, flight="short", email="short")
     checkpoint = tmp_path / "checkpoint"

@@ -19,7 +19,10 @@ from millrace.etl.record.errors import LeaseLostError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
-from tests.spark.batches import (
+from tests.spark.queries import test_derive, test_direct
+from tests.spark.queries.test_exactly_once import compact
+from tests.spark.sink_rows import none_refused
+from tests.spark.source_batches import (
     Events,
     frame,
     good,
@@ -28,9 +31,6 @@ from tests.spark.batches import (
     lander,
     log_offsets,
 )
-from tests.spark.queries import test_derive, test_direct
-from tests.spark.queries.test_exactly_once import compact
-from tests.spark.sink_rows import none_refused
 
 Names = Callable[[str], Table]
 
@@ -42,11 +42,11 @@ class Overtaken(IcebergSink):
     other: list[Callable[[], None]] = field(default_factory=list)
     commits: list[CommitFence | None] = field(default_factory=list)
 
-    def _commit(self, rows: DataFrame, fence: CommitFence | None) -> None:
+    def _append_files(self, rows: DataFrame, fence: CommitFence | None) -> None:
         self.commits.append(fence)
         if self.other:
             self.other.pop()()
-        super()._commit(rows, fence)
+        super()._append_files(rows, fence)
 
 
 def test_of_two_runs_of_a_land_query_one_commits_and_the_other_fails(
@@ -188,7 +188,7 @@ def test_results_that_a_table_was_joined_to_take_the_place_of_others(
     """In a table that is written copy on write, as those with a time in their key are."""
     results, names = table("results"), table("names")
     shape = spark.createDataFrame([], "_id STRING, at TIMESTAMP, name STRING").schema
-    tables.ensure(spark, results, shape, time="at")
+    tables.create_or_evolve(spark, results, shape, time="at")
     spark.sql(f"CREATE TABLE {names} (_id STRING, name STRING) USING iceberg")
     sink = KeyedIcebergSink(results, "at")
     for name in ("first", "later"):
@@ -207,7 +207,7 @@ def test_of_two_merges_of_results_one_commits_and_the_other_fails(
 ) -> None:
     """By Iceberg's own validation, for results that are there and for such that both would insert."""
     results = table("results")
-    tables.ensure(
+    tables.create_or_evolve(
         spark, results, spark.createDataFrame([], "_id STRING, at TIMESTAMP, n BIGINT").schema, time="at"
     )
     sink = KeyedIcebergSink(results, "at")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests import rest_catalog
-from tests.faults import bucket
-from tests.faults.bucket import Faults
+from tests.faults import s3_proxy
 from tests.faults.crashed_job import PORTION, portion
 from tests.faults.in_process_job import Job
+from tests.faults.s3_proxy import Faults
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ class Commits(Faults):
         return self.meets is None
 
     def fate(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> str:
-        """See :class:`tests.faults.bucket.Faults`."""
+        """See :class:`tests.faults.s3_proxy.Faults`."""
         if not (method == "POST" and path.endswith(f"/tables/{self.table}") and b'"add-snapshot"' in body):
             return "passed"
         if self.meets is not None and self.operation in body:
@@ -70,7 +70,7 @@ class Keyed(Job):
 def commits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commits]:
     """A catalog behind the proxy."""
     home = tmp_path_factory.mktemp("rest")
-    with rest_catalog.running(home) as address, bucket.before(address, Commits("")) as faults:
+    with rest_catalog.running(home) as address, s3_proxy.before(address, Commits("")) as faults:
         assert isinstance(faults, Commits)
         name = f"spark.sql.catalog.{CATALOG}"
         settings = {

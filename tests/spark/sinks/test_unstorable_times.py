@@ -22,8 +22,8 @@ from millrace.etl.launch.sinks import (
 from millrace.etl.record import tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.base import JSON_OPTIONS, Sink, check_map_keys, text_of, unstorable_time
-from millrace.etl.sinks.delivery.python_tasks import Record, Refused, send
+from millrace.etl.sinks.base import JSON_OPTIONS, Sink, check_map_keys, reason_time_not_storable, text_of
+from millrace.etl.sinks.delivery.python_task_writes import Record, Refused, send
 from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink
@@ -31,7 +31,7 @@ from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sinks.opensearch import OpenSearchSink
 from millrace.etl.sinks.parquet import ParquetSink
 from tests import postgres
-from tests.faults.services import make_table, moto
+from tests.faults.moto_server import make_table, moto
 from tests.opensearch import OpenSearch
 from tests.spark.sink_rows import Refused as RefusedRows
 from tests.spark.sink_rows import none_refused, place, row, rows
@@ -137,7 +137,7 @@ def test_a_refused_row_is_read_back_from_its_letter(spark: SparkSession) -> None
 
 def test_tables_hold_every_time_as_it_is(spark: SparkSession, table: Callable[[str], Table]) -> None:
     name, batch = table("odd"), odd(spark, TAKEN | REFUSED, "at")
-    tables.ensure(spark, name, batch.schema, time="at")
+    tables.create_or_evolve(spark, name, batch.schema, time="at")
     assert IcebergSink(name).append(batch, LookUp()).written == 9
     result = spark.table(str(name)).selectExpr("flight", "string(date(at))")
     assert dict(map(tuple, result.collect())) == TAKEN | REFUSED
@@ -173,4 +173,6 @@ def test_a_map_whose_keys_are_no_names_is_refused_at_the_start(spark: SparkSessi
 
 
 def test_rows_without_a_time_are_not_asked(spark: SparkSession) -> None:
-    assert unstorable_time(spark.range(1))._jc.toString() == F.lit(None).cast("string")._jc.toString()
+    assert (
+        reason_time_not_storable(spark.range(1))._jc.toString() == F.lit(None).cast("string")._jc.toString()
+    )

@@ -15,8 +15,8 @@ from millrace.etl.queries.land import Lander
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
 from tests.faults import bad_records
-from tests.spark.batches import EPOCH, KAFKA, KINESIS, Events, frame, lander
 from tests.spark.formats.test_decode import records
+from tests.spark.source_batches import EPOCH, KAFKA, KINESIS, Events, frame, lander
 
 pytestmark = pytest.mark.faults
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from millrace.verify.removals.removal import make_topic
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from millrace.etl.job import run
+from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import Connection, SecretLogin
@@ -26,8 +26,8 @@ from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import login
-from tests.faults import jobs
-from tests.faults.services import moto
+from tests.faults import job_documents
+from tests.faults.moto_server import moto
 from tests.secured_kafka import PASSWORD, Guarded
 from tests.spark.sink_rows import none_refused, place, row, rows
 from tests.tls import Authority
@@ -191,7 +191,9 @@ def test_brokers_that_are_named_otherwise_than_in_their_certificate_are_told(
     "text", ["${file:/etc/passwd:x}", "a\\u0041\tb", " leading", "a\r\nb", "#!=:", "ä€𝄞"]
 )
 def test_kafka_reads_every_text_as_it_was(text: str, spark: SparkSession, tmp_path: Path) -> None:
-    options = login._referred({"kafka.ssl.keystore.key": text, "kafka.sasl.jaas.config": f"x{text}"})
+    options = login._with_file_contents(
+        {"kafka.ssl.keystore.key": text, "kafka.sasl.jaas.config": f"x{text}"}
+    )
     jvm: Any = spark._jvm
     provider = jvm.org.apache.kafka.common.config.provider.FileConfigProvider()
     provider.configure(jvm.java.util.HashMap())
@@ -236,18 +238,21 @@ def test_a_query_follows_a_password_that_is_changed(
     assert producer.flush(30) == 0
     arn = secrets.holds(broker.secret("scram-sha-512"))
     (tmp_path / "schema.ddl").write_text("n BIGINT")
-    queries = jobs.queries(
-        "land", jobs.topic("read", 10, label="read"), tmp_path / "schema.ddl", lambda _: "tests.rotated"
+    queries = job_documents.queries(
+        "land",
+        job_documents.topic("read", 10, label="read"),
+        tmp_path / "schema.ddl",
+        lambda _: "tests.rotated",
     )
     main = {
         "cluster": None, "bootstrap_servers": broker.servers["scram-sha-512"],
         "authentication": {"kind": "scram-sha-512", "secret": arn},
     }  # fmt: skip
-    job = jobs.settings("shop", queries, str(tmp_path / "checkpoints"), None, retries=2)
+    job = job_documents.settings("shop", queries, str(tmp_path / "checkpoints"), None, retries=2)
     job |= {"connections": {"main": main}}
     said = Lines()
     report = Reporter("rotated", said)
-    built = run.build(
+    built = build_queries.build_queries(
         JobRun(spark, settings.parse(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
     )
     supervisor = Supervisor(spark, report, retries=Retries(2, 0.5))

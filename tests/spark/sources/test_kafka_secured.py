@@ -24,10 +24,10 @@ from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import Process
 from millrace.sandbox.programs.local_driver import events
 from tests import secured_kafka
-from tests.faults import jobs, stage
-from tests.faults.services import moto
+from tests.faults import job_documents, stage
+from tests.faults.moto_server import moto
 from tests.secured_kafka import Guarded
-from tests.spark import clusters
+from tests.spark import separate_executors
 
 ROOT = Path(__file__).parents[3]
 KINDS = ("scram-sha-512", "plain", "mutual-tls")
@@ -71,7 +71,9 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
     queries: list[dict[str, Any]] = []
     for kind in arns:
         name = kind.replace("-", "_")
-        source = jobs.topic(f"in-{kind}", 1000, label=kind, lag_group=f"lag-{kind}") | {"connection": kind}
+        source = job_documents.topic(f"in-{kind}", 1000, label=kind, lag_group=f"lag-{kind}") | {
+            "connection": kind
+        }
         table = {"landed": f"t.{name}", "letters": f"t.letters_{name}"}.__getitem__
         sink = {
             "kind": "kafka",
@@ -81,7 +83,7 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
             "max_record_bytes": 9000,
         }
         for verb, query in (("land", "land"), ("send", "direct")):
-            (made,) = jobs.queries(query, source, schema, table, sink=sink)
+            (made,) = job_documents.queries(query, source, schema, table, sink=sink)
             queries.append(made | {"name": f"{verb}-{kind}"})
     connections = {
         kind: {
@@ -91,7 +93,9 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
         }
         for kind, arn in arns.items()
     }
-    return jobs.settings("secured", queries, f"{home}/checkpoints", None) | {"connections": connections}
+    return job_documents.settings("secured", queries, f"{home}/checkpoints", None) | {
+        "connections": connections
+    }
 
 
 @contextmanager
@@ -215,7 +219,9 @@ def test_executors_in_processes_of_their_own_sign_in_too(place: Place, tmp_path:
     place.broker.kafka.create_topic("far", 2)
     kind = "mutual-tls"
     arguments = [place.endpoint, kind, place.broker.servers[kind], place.arns[kind]]
-    clusters.run(PROGRAM, arguments, jars=jars.files("kafka-client"), folder=tmp_path, environment=AWS)
+    separate_executors.run(
+        PROGRAM, arguments, jars=jars.jar_files("kafka-client"), folder=tmp_path, environment=AWS
+    )
     assert not list(tmp_path.glob("kafka-*"))  # the driver's copy
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults import in_process_job
 from tests.faults.in_process_job import Job
 

@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from millrace.etl.job.supervise import Supervisor
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests import kinesalite
-from tests.faults import jobs
+from tests.faults import job_documents
 from tests.faults.in_process_job import RunResult
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.spark.sources.test_kafka_times import LARGEST, NANOS, Routed, now
@@ -55,7 +55,7 @@ class Mixed(Routed):
     def _queries(self) -> list[dict[str, Any]]:
         (query,) = super()._queries()
         first = query["routes"][0]
-        source = {**jobs.stream(self.stream, REGION), "name": "shop"}
+        source = {**job_documents.stream(self.stream, REGION), "name": "shop"}
         route = {
             **first,
             "name": "shop",

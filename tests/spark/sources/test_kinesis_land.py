@@ -19,13 +19,23 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError, RestartQueryError
-from millrace.etl.record.query import Query
+from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis.missed_records_guard import FURTHER, KinesisGuard
-from tests.faults.feed import aggregate as packed
-from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, ids, kinesis_rows, lander, log_offsets
+from tests.faults.sent_records import aggregate as packed
 from tests.spark.queries.test_exactly_once import LosesShuffles
+from tests.spark.source_batches import (
+    ENVELOPE,
+    KINESIS,
+    Events,
+    frame,
+    good,
+    ids,
+    kinesis_rows,
+    lander,
+    log_offsets,
+)
 
 Names = Callable[[str], Table]
 
@@ -315,7 +325,7 @@ def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path
         if len(batches) == 4:
             supervisor.stop()
 
-    query = Query("ticks", ticks(5), handle, str(tmp_path / "checkpoint"), 0.1, lambda: ticks(10))
+    query = ReadyQuery("ticks", ticks(5), handle, str(tmp_path / "checkpoint"), 0.1, lambda: ticks(10))
     assert supervisor.run([query]) == 0
     assert opened == [5, 10]
     assert batches[:4] == [0, 1, 1, 2]  # the current batch comes again

@@ -22,7 +22,7 @@ from millrace.etl.sources.kinesis import stream as reading
 from millrace.etl.sources.kinesis.closed_shards import Positions
 from millrace.sandbox.programs.toolchain import spark_line
 from tests import kinesalite
-from tests.faults.feed import aggregate
+from tests.faults.sent_records import aggregate
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 
 pytestmark = pytest.mark.skipif(spark_line().default, reason="no data sources in Python before Spark 4")
@@ -71,7 +71,7 @@ class Reading:
         client.get_waiter("stream_exists").wait(StreamName=self.source.stream, WaiterConfig={"Delay": 1})
 
     def start(self, begun: bool = False) -> None:
-        rows = reading.read(
+        rows = reading.read_stream(
             self.spark,
             self.source,
             engine=engine_kinds.engine_of("sandbox"),
@@ -249,7 +249,7 @@ def test_records_of_an_aggregate_and_their_columns(
         read.sent[number, data] += 1
     read.start()
     read.until(read.complete)
-    rows = reading.read(
+    rows = reading.read_stream(
         spark, read.source, engine=engine_kinds.engine_of("sandbox"), endpoint=kinesis.endpoint, begun=False
     )
     assert rows.isStreaming

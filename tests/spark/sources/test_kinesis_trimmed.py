@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
 from millrace.etl.record.tables import Table
-from tests.spark.batches import KINESIS, Events, frame, kinesis_rows, lander
+from tests.spark.source_batches import KINESIS, Events, frame, kinesis_rows, lander
 from tests.spark.sources.test_kinesis_land import log_positions
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,9 @@ def test_what_may_have_been_trimmed_unread_stops_the_job(
             horizon=lambda shards, oldest=oldest: {shard: oldest[shard] for shard in shards},
         )
         if lost:
-            with pytest.raises(LossError, match=r"records expired after its retention.*its oldest record is"):
+            with pytest.raises(
+                LossError, match=r"records are older than its retention.*its oldest record is"
+            ):
                 write.guards.streams[0].check_before_batch(spark, 1)
         else:
             assert write.guards.streams[0].check_before_batch(spark, 1) == {}

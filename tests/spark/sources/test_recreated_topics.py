@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.launch.sources import KafkaReading, KafkaSource
 from millrace.etl.record.errors import NoAnswerError
 from millrace.etl.sources.kafka import topic_state
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults.in_process_job import PARTITIONS, PORTION, Job
 

@@ -12,9 +12,9 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # forg
 from pyspark.sql import SparkSession
 
 from millrace.sandbox.programs.child_processes import wait_until
-from millrace.sandbox.programs.kafka import Kafka
+from millrace.sandbox.programs.kafka_broker import Kafka
 from tests.faults import kafka_cluster
-from tests.faults.brokers import SETTINGS
+from tests.faults.broker_failures import SETTINGS
 from tests.faults.kafka_cluster import Cluster
 from tests.spark.sinks.test_latest_by import Customers
 

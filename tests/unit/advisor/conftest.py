@@ -1,4 +1,4 @@
-"""One moto server for what is asked of AWS."""
+"""A moto server shared by all tests of the advisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made history as an event log, line by line as Spark writes one."""
+"""Writes a synthetic history as an event log of Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real log of Spark 3.5, and packers of each codec of Spark's."""
+"""A real event log of Spark 3.5, compressed with each codec of Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories made by hand: a healthy query, to which each test adds one fault."""
+"""Synthetic histories: a healthy query, to which each test adds one fault."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.logs.application_history import (
     Batch,

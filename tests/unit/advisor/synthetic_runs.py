@@ -1,4 +1,4 @@
-"""Logs of queries whose costs are known: batch by batch, with chance, by no code of the product."""
+"""Synthetic event logs of queries with known costs, made without code of the product."""
 
 from __future__ import annotations
 

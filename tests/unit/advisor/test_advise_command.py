@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.job_context import environment_job
+from millrace.advisor.findings.advised_job import environment_job
 from millrace.cli.app import app
 from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError, load

@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from millrace.advisor.existing.import_cutover import (
     TakeoverError,
-    cut_over,
+    cut_over_steps,
     describes_job,
     job_comment,
     set_start_position,
 )
-from millrace.advisor.existing.import_environment import environment
+from millrace.advisor.existing.import_environment import environment_document
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.job_program import Answers, read
+from millrace.advisor.existing.job_program import Answers, read_program_settings
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
 from millrace.cli.plan.existing.import_job import _update_import
@@ -33,7 +33,11 @@ from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
 
 PLAIN = "\n".join(line for line in EMR.splitlines() if "security.protocol" not in line)
 RUNNING = RunningJob(
-    "glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, read(PLAIN, {"topic": "orders"})
+    "glue:orders",
+    "123456789012",
+    "us-east-1",
+    {"engine": "glue"},
+    read_program_settings(PLAIN, {"topic": "orders"}),
 )
 DERIVE = """\
       mine: # by hand
@@ -46,7 +50,7 @@ DERIVE = """\
 def made(
     offsets: dict[int, int] | None, start: str = "2026-12-01T08:00:00Z", running: RunningJob = RUNNING
 ) -> dict[str, Any]:
-    return environment(
+    return environment_document(
         running, project="moved", schema=SCHEMA, start=start, rate=800.0, record_size="1KiB",
         twin=None, offsets=offsets, partitions=2,
     )  # fmt: skip
@@ -83,7 +87,7 @@ def test_offsets_take_the_place_of_a_moment_and_not_the_other_way_round(tmp_path
     assert begins(text, tmp_path) == ("earliest", {0: 5, 1: 7})
     assert changed.before is None
     with pytest.raises(
-        TakeoverError, match=r"--logs with the event log .*jobs\.orders\.queries\.land-orders has kafka"
+        TakeoverError, match=r"--logs is missing: jobs\.orders\.queries\.land-orders has kafka"
     ):
         set_start_position(text, made(None))
 
@@ -116,7 +120,7 @@ def test_a_query_whose_settings_are_no_mapping_is_told_what_to_write() -> None:
     changed = written({0: 50, 1: 70}).replace("start_offsets: {0: 50, 1: 70}", "5")
     with pytest.raises(
         TakeoverError,
-        match="which you write by hand: the value that should hold start_offsets is not a mapping",
+        match=r"the value above start_offsets is not a mapping of keys to values\); write it by hand",
     ):
         set_start_position(changed, made({0: 1, 1: 2}))
 
@@ -130,8 +134,8 @@ def test_many_partitions_stay_on_a_line() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (("land-orders:", "landing:"), "still has jobs.orders.queries.land-orders"),
-        (("{0: 50, 1: 70}", "\n            0: 50\n            1: 70"), "kafka.start_offsets: {0: 1, 1: 2} below jobs"),
+        (("land-orders:", "landing:"), "still has the key jobs.orders.queries.land-orders"),
+        (("{0: 50, 1: 70}", "\n            0: 50\n            1: 70"), "kafka.start_offsets: {0: 1, 1: 2} cannot be written below jobs"),
     ],
 )  # fmt: skip
 def test_a_file_that_was_written_over_is_told_what_to_write(changed: tuple[str, str], said: str) -> None:
@@ -160,7 +164,7 @@ def test_a_slash_is_a_part_of_a_glue_job_s_name() -> None:
 
 @pytest.mark.parametrize("offsets", [{0: 50, 1: 70}, None])
 def test_every_command_of_the_steps_is_one(offsets: dict[int, int] | None) -> None:
-    steps = cut_over(RUNNING, made(offsets), "orders", exact=offsets is not None)
+    steps = cut_over_steps(RUNNING, made(offsets), "orders", exact=offsets is not None)
     group: Any = typer.main.get_command(app)
     told = [shlex.split(each) for step in steps for each in re.findall(r"`millrace ([^`]+)`", step)]
     for verb, *rest in told:
@@ -209,9 +213,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def running(source: str, answers: Answers) -> RunningJob:
         text = "from settings import options\ns.readStream.format('kafka').options(**options()).load().writeStream.start()"
-        return replace(RUNNING, where=source, program=read(text, {}, answers))
+        return replace(RUNNING, where=source, program=read_program_settings(text, {}, answers))
 
-    monkeypatch.setattr(import_job, "_running", running)
+    monkeypatch.setattr(import_job, "_read_running_job", running)
     return tmp_path
 
 
@@ -278,7 +282,7 @@ def test_a_wrong_option_writes_nothing(project: Path) -> None:
     status, said = run(*words, "--schema", "pipelines/none.ddl")
     assert (status != 0, "pipelines/none.ddl" in said) == (True, True)
     status, said = run("--stream", "a", "--topic", "b")
-    assert (status != 0, "--stream is a; allowed: a Kinesis stream, without --topic" in said) == (True, True)
+    assert (status != 0, "--stream is a; allowed: a Kinesis stream alone" in said) == (True, True)
     assert list((project / "environments").iterdir()) == []
 
 
@@ -299,9 +303,9 @@ def test_a_limit_beyond_the_default_sla_is_no_dead_end(
     text = text.replace('.option("maxOffsetsPerTrigger", 30000)', "").replace(
         '.trigger(processingTime="10 seconds")', ""
     )
-    said = read(text, {"topic": "orders"})
+    said = read_program_settings(text, {"topic": "orders"})
     monkeypatch.setattr(
-        import_job, "_running", lambda source, _: replace(RUNNING, where=source, program=said)
+        import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )
     status, printed = run("--schema", SCHEMA, "--partitions", "4", "--rate", "200")
     assert (status, note in printed) == (0, True), printed
@@ -320,10 +324,10 @@ df.writeStream.format("console").start()
 def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = read(SEVERAL, {})
+    said = read_program_settings(SEVERAL, {})
     assert said.notes[1:] == ("line 7: what it prints, and keeps nowhere, is left out",)
     monkeypatch.setattr(
-        import_job, "_running", lambda source, _: replace(RUNNING, where=source, program=said)
+        import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )
     words = ("--schema", SCHEMA, "--partitions", "4", "--rate", "200", "--start", "2026-12-01T08:00:00Z")
     status, printed = run(*words)
@@ -351,9 +355,9 @@ def test_an_sla_is_fitted_to_the_trigger_also_where_a_later_import_fills_the_las
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"{TWICE}.trigger(processingTime='10 minutes').start()"
-    said = read(text, {})
+    said = read_program_settings(text, {})
     monkeypatch.setattr(
-        import_job, "_running", lambda source, _: replace(RUNNING, where=source, program=said)
+        import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )
     words = ("--schema", SCHEMA, "--rate", "200")
     assert run(*words)[0] == 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.logs.application_history import Batch, Query, Source
 from tests.unit.advisor.synthetic_histories import (
     START,

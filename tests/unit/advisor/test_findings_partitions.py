@@ -10,7 +10,7 @@ import pytest
 
 from millrace.advisor.advise import NOBODY, advise
 from millrace.advisor.apply_changes import try_changes
-from millrace.advisor.findings.job_context import SHUFFLE, AdvisedJob, environment_job
+from millrace.advisor.findings.advised_job import SHUFFLE, AdvisedJob, environment_job
 from millrace.advisor.findings.kafka_range_tasks import range_tasks, smallest_min_partitions
 from millrace.advisor.forecasts.forecast import playable_changes
 from millrace.advisor.logs.application_history import Source

@@ -10,8 +10,8 @@ import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice, Change, Effect, Finding
-from millrace.advisor.findings.job_context import AdvisedJob
-from millrace.advisor.forecasts.forecast import observed_figures, playable_changes, read, score
+from millrace.advisor.findings.advised_job import AdvisedJob
+from millrace.advisor.forecasts.forecast import observed_figures, playable_changes, read_forecasts, score
 from millrace.advisor.forecasts.forecast_figures import Forecast
 from millrace.advisor.forecasts.what_if import parse, twin_of_application
 from millrace.cli.watch.advise_options import (
@@ -122,7 +122,7 @@ def test_what_is_kept_is_read_again(forecasts, tmp_path: Path):
     file.write_text(
         json.dumps({"version": 1, "more": 1, "forecasts": [each.model_dump() for each in forecasts]})
     )
-    assert read(file) == forecasts
+    assert read_forecasts(file) == forecasts
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"version": 1}', '{"version": 1, "forecasts": [{}]}'])
@@ -133,7 +133,7 @@ def test_a_file_without_forecasts_is_told(tmp_path: Path, text):
     with pytest.raises(
         ConfigurationError, match=r"--score is .*advice\.json; allowed: what `millrace advise"
     ):
-        read(file)
+        read_forecasts(file)
 
 
 def found(key: str, new: object, query: str | None = "land") -> Finding:

@@ -24,7 +24,7 @@ from millrace.advisor.existing.foreign_jobs import (
     log_of,
     parse_spark_conf,
 )
-from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.logs import event_logs
 from millrace.advisor.logs.event_log_reader import read
 from millrace.advisor.logs.event_logs import find

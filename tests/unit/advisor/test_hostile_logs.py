@@ -22,14 +22,14 @@ from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import query_view, tasks
-from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.forecasts import log_simulation as twins
 from millrace.advisor.logs import event_log_reader, event_logs
 from millrace.advisor.logs.event_log_reader import read
 from millrace.advisor.logs.event_logs import EventLog, File, LogLines, find
 from millrace.advisor.logs.statistics import median, slope, startup_batches
 from millrace.cli.app import app
-from millrace.cli.watch.advise import _show, to_json
+from millrace.cli.watch.advise import _print_advice, to_json
 from millrace.cli.watch.advise_options import forecast_changes, show_forecasts
 from millrace.cli.watch.advise_options import to_json as foreseen_json
 from millrace.config import ConfigurationError
@@ -118,7 +118,7 @@ def test_a_snappy_block_that_claims_gigabytes_gets_no_room():
     text = b"\x82SNAPPY\x00" + struct.pack(">II", 1, 1) + len(claimed).to_bytes(4, "big") + claimed
     lines = LogLines(_log(text))
     assert list(lines) == []
-    assert "a block that claims more than any has" in lines.damaged
+    assert "a snappy block claims to be larger than the limit" in lines.damaged
 
 
 def _log(text: bytes) -> EventLog:
@@ -132,7 +132,7 @@ def _report(text: bytes, *, twin: bool = False) -> None:
             patched.enter_context(patch.object(module, "LEAST", 2))
         advice = advise(read(_log(text)))
         json.dumps(to_json(advice))
-        _show(advice, "x")
+        _print_advice(advice, "x")
         if twin:
             foreseen = forecast_changes(advice, AdvisedJob(), (), None)
             json.dumps(foreseen_json(foreseen))

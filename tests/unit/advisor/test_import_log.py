@@ -94,10 +94,12 @@ def test_the_log_is_the_runs_own_and_not_the_newest(tmp_path: Path) -> None:
     assert find(str(tmp_path))[0].name == "jr_2"
     assert read_log(str(tmp_path), job("orders", run="jr_1")).offsets
     with pytest.raises(
-        ConfigurationError, match="the log of run jr_3, the latest of glue:orders; no log there names it"
+        ConfigurationError,
+        match="the event log of run jr_3, the latest of glue:orders; no log in this place belongs to that run",
     ):
         read_log(str(tmp_path), job("orders", run="jr_3"))
     with pytest.raises(
-        ConfigurationError, match="one log, as glue:orders has no run that tells which of 3 is its own"
+        ConfigurationError,
+        match="a place with one event log: glue:orders has no run, so it is unknown which of the 3 logs",
     ):
         read_log(str(tmp_path), job("orders"))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from millrace.advisor.programs.interpreter import Interpreter
-from millrace.advisor.programs.library import Launch
-from millrace.advisor.programs.values import NotPlainError, Unknown, Values, plain
+from millrace.advisor.programs.library_functions import Launch
+from millrace.advisor.programs.possible_values import NotPlainError, Unknown, Values, to_python_value
 
 NAMES = ("a", "b", "c")
 SIMPLE = some.one_of(
@@ -94,7 +94,7 @@ class Plain(Interpreter):
 def told(values: Values) -> Iterator[object]:
     for each in values:
         try:
-            yield plain(each.value)
+            yield to_python_value(each.value)
         except NotPlainError:
             yield Unknown
 

@@ -17,11 +17,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.advisor.existing.brokers import NOT_ASKED, Cluster, cluster_of
-from millrace.advisor.existing.import_environment import environment, open_lines
+from millrace.advisor.existing.import_environment import environment_document, open_lines
 from millrace.advisor.existing.import_log import read_log
-from millrace.advisor.existing.job_import import RunningJob, emr, glue
+from millrace.advisor.existing.job_import import RunningJob, import_emr_job, import_glue_job
 from millrace.advisor.existing.job_names import slug
-from millrace.advisor.existing.job_program import read
+from millrace.advisor.existing.job_program import read_program_settings
 from millrace.advisor.logs.event_log_reader import read as read_event_log
 from millrace.advisor.logs.event_logs import find
 from millrace.config import ConfigurationError, load
@@ -194,7 +194,7 @@ def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client
 
 
 def test_spark_settings_that_validation_would_refuse_stay_out_and_are_told(client, theirs):
-    found = glue(client, theirs, "us-east-1")
+    found = import_glue_job(client, theirs, "us-east-1")
     assert found.job["spark"] == {"spark.sql.shuffle.partitions": "24"}
     left = "spark.network.timeout, spark.sql.ansi.enabled, spark.sql.session.timeZone"
     assert f"Spark settings left out: {left}" in found.notes
@@ -202,8 +202,8 @@ def test_spark_settings_that_validation_would_refuse_stay_out_and_are_told(clien
 
 def test_an_emr_run_on_kafka_begins_where_its_log_ends(client, run_of_emr):
     application, _, number = run_of_emr.partition("/")
-    found = emr(client, application, number, "us-east-1")
-    made = environment(
+    found = import_emr_job(client, application, number, "us-east-1")
+    made = environment_document(
         found, project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
         twin=None, offsets={1: 70, 0: 50}, cluster=CLUSTER,
     )  # fmt: skip
@@ -256,7 +256,7 @@ def test_the_cluster_behind_iam_is_found_by_its_brokers_or_asked_for():
     assert unseen.arn is None
 
     def refused(cluster: Cluster) -> str:
-        made = environment(
+        made = environment_document(
             replace(_kafka(), cluster=cluster), project="p", schema=SCHEMA, start="", rate=1.0,
             record_size="1KiB", twin=None, offsets={0: 1},
         )  # fmt: skip
@@ -273,7 +273,7 @@ def test_the_cluster_behind_iam_is_found_by_its_brokers_or_asked_for():
 
 def test_a_topic_of_which_no_log_tells_needs_its_partitions():
     def made(**more: int) -> dict[str, object]:
-        return environment(
+        return environment_document(
             _kafka(), project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
             twin=None, offsets=None, cluster=CLUSTER, **more,
         )  # fmt: skip
@@ -289,7 +289,7 @@ def test_a_topic_of_which_no_log_tells_needs_its_partitions():
 )
 def test_runs_that_end_become_bounded_ones_where_the_sla_leaves_time(latency, sla, every):
     running = _kafka()
-    made = environment(
+    made = environment_document(
         replace(running, program=replace(running.program, ends=True)), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z",
         rate=800.0, record_size="1KiB", twin=None, offsets=None, cluster=CLUSTER, partitions=6, latency=latency,
     )  # fmt: skip
@@ -305,7 +305,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
     [topic] = {key.rpartition(":")[0] for key in query.batches[-1].sources[0].end}
     found = replace(_kafka(), program=replace(_kafka().program, name=topic))
     log = read_log(str(place), found)
-    made = environment(
+    made = environment_document(
         found, project="moved", schema=SCHEMA, start="", rate=None, record_size="1KiB",
         twin=log.twin, offsets=log.offsets, cluster=CLUSTER,
     )  # fmt: skip
@@ -321,7 +321,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
 
 
 def _kafka() -> RunningJob:
-    said = read(EMR, {"topic": "orders"})
+    said = read_program_settings(EMR, {"topic": "orders"})
     return RunningJob("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said)
 
 
@@ -333,7 +333,7 @@ def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
         Connections={"Connections": [f"{theirs}-0"]},
         GlueVersion="3.0",
     )
-    found = glue(client, f"{theirs}-old", "us-east-1")
+    found = import_glue_job(client, f"{theirs}-old", "us-east-1")
     assert found.job["version"] == "5.1"
     assert "it runs on 3.0" in found.notes[0]
     assert "no NumberOfWorkers" in found.notes[1]
@@ -346,24 +346,24 @@ def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
     [
         (
             "print('a batch job')",
-            r"found: no readStream .* \(name it with --stream, or with --topic and --brokers\)",
+            r"\(no readStream .*\) \(name the source with --stream, or with --topic and --brokers\)",
         ),
-        ("object Scala { }", "found: a program in Scala, and only Python is read"),
+        ("object Scala { }", "(a program in Scala, and only Python is read"),
     ],
 )
 def test_a_program_that_does_not_tell_is_told(text, told):
-    found = replace(_kafka(), program=read(text, {}))
+    found = replace(_kafka(), program=read_program_settings(text, {}))
     with pytest.raises(ConfigurationError, match=told):
-        environment(
+        environment_document(
             found, project="p", schema=SCHEMA, start="", rate=1.0, record_size="1KiB", twin=None, offsets=None
         )  # fmt: skip
 
 
 def test_jobs_that_are_not_there_are_told(client):
     with pytest.raises(ConfigurationError, match="glue:nobodys"):
-        glue(client, "nobodys", "us-east-1")
+        import_glue_job(client, "nobodys", "us-east-1")
     with pytest.raises(ConfigurationError, match="emr:00none/00run"):
-        emr(client, "00none", "00run", "us-east-1")
+        import_emr_job(client, "00none", "00run", "us-east-1")
 
 
 def test_names_become_names_of_the_environment():
@@ -401,16 +401,16 @@ def test_a_table_and_a_connection_of_glue_are_looked_up_with_the_arguments_of_th
         WorkerType="G.1X",
         NumberOfWorkers=2,
     )
-    found = glue(client, f"{theirs}-catalog", "us-east-1")
+    found = import_glue_job(client, f"{theirs}-catalog", "us-east-1")
     assert (found.program.name, found.shards, found.run) == (
         arn := parameters["stream"]["streamARN"],
         {arn: 3},
         "",
     )
     run = made.start_job_run(JobName=f"{theirs}-catalog", Arguments={"--table": "topic"})["JobRunId"]
-    found = glue(client, f"{theirs}-catalog", "us-east-1")
+    found = import_glue_job(client, f"{theirs}-catalog", "us-east-1")
     assert (found.program.kind, found.program.name, found.run) == ("kafka", "orders", run)
-    made_file = environment(
+    made_file = environment_document(
         found, project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0, record_size="1KiB", twin=None,
         offsets=None, partitions=1,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from millrace.advisor.forecasts.what_if import ApplicationTwin, parse, twin_of_application
-from millrace.advisor.logs.observed import batch_limit
+from millrace.advisor.logs.query_observations import batch_limit
 from millrace.config import ConfigurationError
 from tests.unit.advisor.synthetic_runs import Truth, history, run
 
@@ -164,8 +164,8 @@ def test_queries_with_too_few_batches_are_left_out_and_noted():
         ("trigger=10", "its unit"),
         ("traffic=-1", "a multiple"),
         ("cache=off", "cache=on"),
-        ("worker=G.3X", "task slots of a worker, 1 to 64, or one of G.025X, G.1X"),
-        ("worker=0", "task slots of a worker"),
+        ("worker=G.3X", "the number of task slots per worker, 1 to 64, or one of G.025X, G.1X"),
+        ("worker=0", "task slots per worker"),
     ],
 )
 def test_what_cannot_be_asked_is_told(text, told):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from millrace.advisor.existing.import_environment import environment
-from millrace.advisor.existing.job_program import Answers, ProgramSettings, read
+from millrace.advisor.existing.import_environment import environment_document
+from millrace.advisor.existing.job_program import Answers, ProgramSettings, read_program_settings
 from millrace.advisor.existing.stream_candidates import RefusedError
-from millrace.advisor.programs.library import Launch
+from millrace.advisor.programs.library_functions import Launch
 from millrace.config import ConfigurationError
-from tests.unit.advisor.intervals import INTERVALS
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
+from tests.unit.advisor.trigger_intervals import INTERVALS
 
 INSTEAD = "it is taken from the event log, or the plan computes it"
 KAFKA = 's.readStream.format("kafka").option("kafka.bootstrap.servers", "b-1:9092")'
@@ -28,7 +28,7 @@ def program(trigger: str, limit: str = "30000") -> str:
 
 
 def imported(said: ProgramSettings) -> dict[str, Any]:
-    return environment(
+    return environment_document(
         replace(_kafka(), program=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
         record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
     )  # fmt: skip
@@ -36,14 +36,14 @@ def imported(said: ProgramSettings) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("text", "milliseconds"), INTERVALS.items())
 def test_a_trigger_is_read_as_spark_reads_it(text: str, milliseconds: int | None) -> None:
-    said = read(program(repr(text)), {})
+    said = read_program_settings(program(repr(text)), {})
     assert said.trigger == (milliseconds / 1000 if milliseconds else None)
     assert bool(said.notes) == (milliseconds in (None, 0))
 
 
 def test_what_cannot_be_read_is_told() -> None:
     def notes(*given: str) -> tuple[str, ...]:
-        return read(
+        return read_program_settings(
             f"args = getResolvedOptions(sys.argv, ['window'])\n{program(*given)}", {"window": "1 minute"}
         ).notes
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_told() -> None:
 def test_a_trigger_is_written_as_the_file_takes_it_with_an_sla_that_it_can_keep(
     given: str, written: str, latency: str | None
 ) -> None:
-    said = read(program(repr(given)), {})
+    said = read_program_settings(program(repr(given)), {})
     made = imported(said)
     [job] = made["jobs"].values()
     [query] = job["queries"].values()
@@ -171,7 +171,7 @@ NAMES = {
 
 @pytest.mark.parametrize("shape", FOUND)
 def test_the_stream_is_the_one_that_reaches_a_query(shape: str) -> None:
-    said = read(FOUND[shape], RUN, catalog=Catalog())
+    said = read_program_settings(FOUND[shape], RUN, catalog=Catalog())
     assert (said.name, said.trigger, said.open, said.also) == (NAMES.get(shape, "orders"), 10.0, {}, ())
     assert len(said.notes) == len(said.written)  # a derive query has its note
 
@@ -228,8 +228,8 @@ OPEN = {
 @pytest.mark.parametrize("shape", OPEN)
 def test_what_the_program_does_not_tell_is_a_question_with_its_lines_and_its_option(shape: str) -> None:
     text, said = OPEN[shape]
-    assert read(text, RUN).open["name"] == said
-    answered = read(text, RUN, Answers(topic="orders"))
+    assert read_program_settings(text, RUN).open["name"] == said
+    answered = read_program_settings(text, RUN, Answers(topic="orders"))
     assert (answered.name, answered.open.get("name")) == ("orders", None)
     assert answered.first_option("kafka.bootstrap.servers") == "b-1:9092"
 
@@ -251,7 +251,7 @@ SEVERAL = {
 
 @pytest.mark.parametrize("shape", SEVERAL)
 def test_each_of_several_streams_has_its_query(shape: str) -> None:
-    said = read(SEVERAL[shape], RUN)
+    said = read_program_settings(SEVERAL[shape], RUN)
     assert [(each.name, each.open) for each in said.streams] == [("orders", {}), ("payments", {})]
     made = imported(said)
     assert [each["topic"] for each in made["streams"].values()] == ["orders", "payments"]
@@ -270,19 +270,19 @@ def test_each_of_several_streams_has_its_query(shape: str) -> None:
 
 def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refused() -> None:
     text = f"{TWO}a.writeStream.trigger(processingTime='10 seconds').start()\nb.writeStream.trigger(processingTime='30 seconds').start()"
-    said = read(text, RUN, Answers(topic="payments"))
+    said = read_program_settings(text, RUN, Answers(topic="payments"))
     assert said.trigger == 30.0
     assert said.notes == ("it reads other streams too, which are not in this file: line 1: orders",)
     with pytest.raises(
         ConfigurationError,
         match="--topic is sales; allowed: a stream that the program reads: line 1: orders, or line 2",
     ):
-        read(text, RUN, Answers(topic="sales"))
+        read_program_settings(text, RUN, Answers(topic="sales"))
 
 
 @pytest.mark.parametrize("trigger", ["once", "availableNow"])
 def test_a_run_that_ends_is_not_taken_for_one_that_goes_on(trigger: str) -> None:
-    said = read(
+    said = read_program_settings(
         f"{KAFKA}.option('subscribe', 'orders').load().writeStream.trigger({trigger}=True).start()", {}
     )
     assert (said.trigger, said.ends) == (None, True)
@@ -296,7 +296,7 @@ def test_a_stream_of_another_kind_and_a_fan_out_are_told() -> None:
         "b = spark.readStream.format('delta').load('s3://b/t')\n"
         "a.join(b, 'id').writeStream.trigger(processingTime='10 seconds').start()"
     )
-    assert read(text, {}).notes == (
+    assert read_program_settings(text, {}).notes == (
         "line 2 reads delta (line 2) too, which is not in this file",
         "what writes it (line 3) is a derive query of a transform to be finished, and an Iceberg table until you name its sink",
         "it reads by enhanced fan-out: fan_out: true in the land query keeps that",
@@ -307,7 +307,7 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
     text = f"df = {KAFKA}.option('subscribe', 'orders').load()\n" + "\n".join(
         f"df.writeStream.trigger(processingTime='{n} seconds').start()" for n in (30, 5)
     )
-    said = read(text, {})
+    said = read_program_settings(text, {})
     assert said.trigger == 5.0
     assert said.notes == (
         "what writes it (lines 2, 3) is a derive query of a transform to be finished, and an Iceberg table until you name its sink",
@@ -329,16 +329,18 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
 )
 def test_what_a_query_writes_is_never_left_out_without_a_note(writer: str, name: str, note: str) -> None:
     text = f"class Sink:\n  def __call__(self, rows, n):\n    pass\n{KAFKA}.option('subscribe', 'orders').load().writeStream.{writer}.start()"
-    said = read(text, {})
+    said = read_program_settings(text, {})
     assert [each.name for each in said.written] == [name] * bool(name)
     [told] = said.notes
     assert told.startswith(note)
 
 
 def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
-    pattern = read(f"{KAFKA}.option('subscribePattern', 'shop.*'){WRITE}", {})
+    pattern = read_program_settings(f"{KAFKA}.option('subscribePattern', 'shop.*'){WRITE}", {})
     assert (pattern.name, pattern.pattern) == ("shop.*", True)
-    assigned = read(f"import json\n{KAFKA}.option('assign', json.dumps({{'orders': [0, 2]}})){WRITE}", {})
+    assigned = read_program_settings(
+        f"import json\n{KAFKA}.option('assign', json.dumps({{'orders': [0, 2]}})){WRITE}", {}
+    )
     assert (assigned.name, assigned.partitions) == ("orders", (0, 2))
 
 
@@ -357,9 +359,9 @@ def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
     ],
 )  # fmt: skip
 def test_a_program_without_a_stream_tells_why_and_an_answer_takes_its_place(text: str, why_not: str) -> None:
-    said = read(text, {}, catalog=Catalog())
+    said = read_program_settings(text, {}, catalog=Catalog())
     assert (said.kind, said.name) == (None, None)
     assert said.why_not.startswith(why_not)
-    answered = read(text, {}, Answers(topic="orders", brokers="b-1:9092"), Catalog())
+    answered = read_program_settings(text, {}, Answers(topic="orders", brokers="b-1:9092"), Catalog())
     assert (answered.kind, answered.name, answered.open) == ("kafka", "orders", {})
     assert answered.notes  # what else is not known

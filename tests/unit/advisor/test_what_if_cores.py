@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.job_context import AdvisedJob, environment_job
+from millrace.advisor.findings.advised_job import AdvisedJob, environment_job
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.advisor.logs.application_history import Executor, History
 from millrace.advisor.logs.event_log_reader import read

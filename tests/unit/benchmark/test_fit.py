@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from millrace.benchmark import fit as fitting
 from millrace.benchmark.fit import fit_model
-from millrace.benchmark.repetitions import FitError
+from millrace.benchmark.settled_batches import FitError
 from tests.unit.benchmark.synthetic_measurements import points
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.repeated_runs import disagreeing_settings, replace_disturbed_settings, schedule_again
-from millrace.benchmark.repetitions import Disturbance
-from millrace.benchmark.schedule import WARM_UP, schedule
+from millrace.benchmark.schedule import WARM_UP, schedule_runs
+from millrace.benchmark.settled_batches import Disturbance
 from tests.unit.benchmark.synthetic_measurements import session
 
 QUERIES = ("a", "b")
-RUNS = schedule((500, 2000, 8000), (1, 2))
+RUNS = schedule_runs((500, 2000, 8000), (1, 2))
 
 
 def slowed(whole: Measurements, *cells: tuple[int, int]) -> Measurements:

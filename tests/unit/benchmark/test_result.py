@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from millrace.benchmark.core_scaling import fit_scaling_curve
 from millrace.benchmark.fit import fit_model
 from millrace.benchmark.measurements import Measurements, Point
-from millrace.benchmark.repetitions import FitError, settled_points
 from millrace.benchmark.result import fit_outcome
-from millrace.benchmark.scaling import curve
-from millrace.sizing.queries.benchmark_figures import read
+from millrace.benchmark.settled_batches import FitError, settled_points
+from millrace.sizing.queries.benchmark_figures import read_result
 from tests.unit.benchmark.synthetic_measurements import A, B, session
 
 
@@ -37,7 +37,7 @@ def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> Non
     assert sum(batch.warm_up for batch in result.batches) == 3 * len(result.batches) // 14
     file = tmp_path / "flights.json"
     file.write_text(result.model_dump_json())
-    assert read(file) == result
+    assert read_result(file) == result
 
 
 def test_repetitions_apart_are_evidence() -> None:
@@ -74,16 +74,16 @@ def test_contention_comes_out_of_two_levels_and_coherence_out_of_four() -> None:
         return 5000 * cores / (1 + alpha * (cores - 1) + beta * cores * (cores - 1))
 
     two = [full(c, at(c, 0.15, 0.0), 10 * c + n) for c in (1, 2) for n in range(3)]
-    result = curve(two)
+    result = fit_scaling_curve(two)
     assert result is not None
     assert result.contention.value == pytest.approx(0.15)
     assert result.coherence.value == 0.0
     assert result.share(2) == pytest.approx(1 / 1.15)
     four = [full(c, at(c, 0.05, 0.01), 10 * c + n) for c in (1, 2, 4, 8) for n in range(3)]
-    result = curve(four)
+    result = fit_scaling_curve(four)
     assert result is not None
     assert (result.contention.value, result.coherence.value) == (pytest.approx(0.05), pytest.approx(0.01))
-    assert curve([each for each in two if each.cores == 2]) is None
+    assert fit_scaling_curve([each for each in two if each.cores == 2]) is None
 
 
 def short(measured: Measurements, *, repetitions: set[int]) -> Measurements:

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.benchmark.schedule import WARM_UP, limits, schedule
+from millrace.benchmark.schedule import WARM_UP, schedule_runs, spaced_limits
 from millrace.benchmark.warmup import LEAST, warmup_batches
-from millrace.sandbox.benchmark import per_partition
+from millrace.sandbox.benchmark import records_per_partition
 
 
 def test_limits_rise_by_powers() -> None:
-    assert limits(1000, 64000, 4) == (1000, 4000, 16000, 64000)
-    assert limits(5, 5, 1) == (5,)
+    assert spaced_limits(1000, 64000, 4) == (1000, 4000, 16000, 64000)
+    assert spaced_limits(5, 5, 1) == (5,)
 
 
 @given(
@@ -24,25 +24,25 @@ def test_limits_rise_by_powers() -> None:
 def test_every_cell_is_measured_so_often_in_an_order_that_is_not_sorted_by_design(
     sizes: list[int], counts: set[int], repetitions: int, seed: int
 ) -> None:
-    runs = schedule(sizes, sorted(counts), repetitions=repetitions, seed=seed)
+    runs = schedule_runs(sizes, sorted(counts), repetitions=repetitions, seed=seed)
     assert runs[0].repetition == WARM_UP
     assert [run.number for run in runs] == list(range(len(runs)))
     cells = [(run.limit, run.partitions) for run in runs[1:]]
     assert {cell: cells.count(cell) for cell in cells} == dict.fromkeys(set(cells), repetitions)
     assert {(size, 1) for size in sizes} <= set(cells)
-    assert runs == schedule(sizes, sorted(counts), repetitions=repetitions, seed=seed)
+    assert runs == schedule_runs(sizes, sorted(counts), repetitions=repetitions, seed=seed)
 
 
 def test_the_order_is_another_in_each_repetition() -> None:
-    runs = schedule(limits(1000, 32000, 6), (1, 2, 4), repetitions=3, seed=0)
+    runs = schedule_runs(spaced_limits(1000, 32000, 6), (1, 2, 4), repetitions=3, seed=0)
     blocks = [[(r.limit, r.partitions) for r in runs if r.repetition == n] for n in range(3)]
     assert blocks[0] != blocks[1] != blocks[2]
     assert sorted(blocks[0]) == sorted(blocks[1]) == sorted(blocks[2])
 
 
 def test_partitions_hold_enough_for_every_run() -> None:
-    runs = schedule((100, 1000), (1, 4), batches=12)
-    held = per_partition(runs)
+    runs = schedule_runs((100, 1000), (1, 4), batches=12)
+    held = records_per_partition(runs)
     for run in runs:
         assert sum(held[p] for p in range(run.partitions)) >= run.limit * run.batches
     assert held[0] > held[3]

@@ -115,7 +115,7 @@ def test_a_change_is_written_shown_and_planned_and_then_no_longer_applies(logs, 
         (("--what-if", "coers=4"), "--what-if is coers=4; allowed: KEY=VALUE"),
         (("--score", "/nowhere.json"), "--score is /nowhere.json"),
         (("--env", "prod", "--job", "departures", "--apply", "--finding", "9"), "--finding is 9"),
-        (("--html", "/nowhere/page.html"), "a file that can be written"),
+        (("--html", "/nowhere/page.html"), "a file that you have permission to write"),
     ],
 )
 def test_mistakes_are_one_message_about_one_option(logs, arguments, told):

@@ -10,10 +10,10 @@ from tests.unit.cli.test_commands import millrace
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("flights", "--env", "local", "--partitions", "0,2"), "whole numbers of at least 1"),
+        (("flights", "--env", "local", "--partitions", "0,2"), "whole numbers, 1 or more"),
         (("flights", "--env", "local", "--largest", "900"), "more than --smallest 1000"),
         (("flights", "--env", "local", "--query", "flights-weather"), "land-flights"),
-        (("flights", "--env", "local", "--on", "glue", "--yes"), "glue, because of --on glue"),
+        (("flights", "--env", "local", "--on", "glue", "--yes"), "glue, as --on names this engine"),
     ],
 )
 def test_a_mistake_is_status_2_and_says_what_is_allowed(arguments: tuple[str, ...], said: str) -> None:

@@ -21,7 +21,7 @@ from millrace.cli import app, main
 from millrace.config import environments, load
 from millrace.config.formats import KINDS, ddl
 from millrace.config.schema import schema_text
-from millrace.sizing import plan, total
+from millrace.sizing import plan, total_cost
 from millrace.sizing.text_format import dollars
 
 ROOT = Path(__file__).parents[3]
@@ -86,8 +86,8 @@ def test_a_pipe_gets_plain_whole_lines(name: str) -> None:
     found = plan(load(name, root=ROOT))
     verdict, cost = done.stdout.splitlines()[:2]
     assert verdict.startswith(f"VERDICT  {load(name, root=ROOT).project}-{name}  ")
-    assert re.match(rf"  cost   ~?{re.escape(dollars(total(found).value))} a month, ", cost)
-    assert re.search(rf"^  total .*\${total(found).value:,.2f} ", done.stdout, re.MULTILINE)
+    assert re.match(rf"  cost   ~?{re.escape(dollars(total_cost(found).value))} a month, ", cost)
+    assert re.search(rf"^  total .*\${total_cost(found).value:,.2f} ", done.stdout, re.MULTILINE)
     assert found.prices.isoformat() in done.stdout
     for job in found.jobs.values():
         assert job.cores.why in done.stdout
@@ -140,10 +140,10 @@ def test_guesses_and_pins_are_marked() -> None:
 def test_json_for_scripts() -> None:
     document = json.loads(millrace("plan", "--env", "prod", "--json").stdout)
     found = plan(load("prod", root=ROOT))
-    assert document["total"]["value"] == pytest.approx(total(found).value)
+    assert document["total"]["value"] == pytest.approx(total_cost(found).value)
     assert document["jobs"].keys() == found.jobs.keys()
     assert document["verdict"].keys() == {"subject", "cost", "sla", "risks", "next"}
-    assert document["verdict"]["cost"]["usd_month"] == pytest.approx(total(found).value)
+    assert document["verdict"]["cost"]["usd_month"] == pytest.approx(total_cost(found).value)
 
 
 def test_a_mistake_is_one_message_and_status_2(tmp_path: Path) -> None:

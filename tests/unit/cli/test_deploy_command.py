@@ -18,7 +18,7 @@ from millrace.cli.run import upgrade as upgrade_command
 from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
 from millrace.config.aws.deployed_sizes import DeployedSizes
-from millrace.config.platform import Governance
+from millrace.config.infrastructure_sections import Governance
 from millrace.lifecycle import deploy, versions
 from millrace.lifecycle import upgrade as upgrade_steps
 from millrace.lifecycle.changes import read_sizes
@@ -109,7 +109,7 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
     wider = StackChange("job", False, (), ("+ Allow s3:GetObject on arn:aws:s3:::others/*",))
     version = SimpleNamespace(at="then", document_url="s3://a/1.json", document=lambda _: {})
     done = []
-    monkeypatch.setattr(versions, "previous", lambda *_: version)
+    monkeypatch.setattr(versions, "previous_version", lambda *_: version)
     monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: Changes((wider,), (), {}))
     monkeypatch.setattr(upgrade_steps, "roll_back", lambda *_, **__: not done.append(1))
     monkeypatch.setattr(upgrade_command, "checkpoint_refusals", lambda *_: [])

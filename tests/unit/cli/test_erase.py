@@ -16,8 +16,8 @@ from botocore.exceptions import ClientError
 from millrace.config import Names, load
 from millrace.etl.launch import typed_json
 from millrace.etl.repair import erase as core
-from millrace.lifecycle.audits.job import Place
-from millrace.lifecycle.jobs import erase as erasing
+from millrace.lifecycle.audits.query_audit import Place
+from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.sandbox import running_sandbox
 from tests.unit.cli.test_commands import ROOT, Done, millrace
 
@@ -147,7 +147,7 @@ def test_what_is_under_way_is_followed_and_no_other_begins(jobs: Jobs) -> None:
     jobs.objects[key] = json.dumps(request.__dict__).encode()
     done = erase(where="carrier = 'BB'")
     assert done.returncode == 2
-    assert "erasure e0 is under way, asked for by you" in done.stderr
+    assert "erasure e0, requested by you, is still running" in done.stderr
     for job in load("prod", root=ROOT).jobs:
         answer = {"state": "done", "problems": [], "tables": {}, "left_out": [], "waiting": []}
         jobs.objects[f"{job}/_millrace/erase/e0.json"] = json.dumps(answer).encode()
@@ -176,7 +176,7 @@ def test_all_that_is_wrong_is_told_at_once(jobs: Jobs) -> None:
 def test_nothing_that_matches_and_nobody_who_answers(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs.tables["lake.db.flights"] |= {"rows": 0, "dead_letters": 0}
     done = erase("--yes")
-    assert (done.returncode, "nothing matches" in done.stderr) == (0, True)
+    assert (done.returncode, "no record matches" in done.stderr) == (0, True)
     jobs.silent = True
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
     done = erase("--yes")
@@ -192,7 +192,7 @@ def test_other_sinks_state_and_copies_are_named(tmp_path: Path) -> None:
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     (tmp_path / "environments" / "shop.yaml").write_text(text + OTHERS)
     environment = load("shop", root=tmp_path)
-    told = "\n".join(erasing.beyond_reach(environment, Names(environment, "111122223333"), WHERE))
+    told = "\n".join(erasing.places_not_erased(environment, Names(environment, "111122223333"), WHERE))
     for said in (
         "stream clicks: the source keeps its records (1d",
         f"clicks/copy: jdbc:postgresql://localhost/shop clicks: DELETE FROM clicks WHERE {WHERE}",  # noqa: S608 - told, not run

@@ -20,7 +20,7 @@ from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
-from millrace.sizing import Plan, plan, total
+from millrace.sizing import Plan, plan, total_cost
 from millrace.sizing.moves import MOST, Move, find_moves, with_cheapest_engines
 from tests.drawn_page import drawn
 from tests.reference_environments import FILES, table
@@ -64,8 +64,8 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
         apply_moves(load(copy, folder), moves, str(number))
         after = load(copy, folder)
         again = plan(after)
-        assert round(total(again).value, 2) == round(each.usd, 2)
-        assert round(total(before).value - each.saved, 2) == round(each.usd, 2)
+        assert round(total_cost(again).value, 2) == round(each.usd, 2)
+        assert round(total_cost(before).value - each.saved, 2) == round(each.usd, 2)
         assert keeps(after, again)
         comments = re.findall(r"#.*", copy.read_text(encoding="utf-8"))
         lost = set(re.findall(r"#.*", text)) - set(comments)
@@ -120,7 +120,7 @@ def test_small_jobs_that_are_alike_become_one(tmp_path: Path) -> None:
         "j3": {"land-3"},
     }
     assert after.jobs["j1"].queries["land-2"] == environment.jobs["j2"].queries["land-2"]
-    assert round(total(plan(after)).value, 2) == round(moves[place - 1].usd, 2)
+    assert round(total_cost(plan(after)).value, 2) == round(moves[place - 1].usd, 2)
     assert "# of team 1" in copy.read_text()
 
 
@@ -138,7 +138,7 @@ def test_two_are_written_together_and_a_wrong_number_is_none(tmp_path: Path) -> 
             apply_moves(environment, moves, wrong)
     apply_moves(environment, moves, "1, 2")
     now = load(copy, folder)
-    assert total(plan(now)).value < min(each.usd for each in moves)
+    assert total_cost(plan(now)).value < min(each.usd for each in moves)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_double_traffic_is_the_file_with_double_traffic(tmp_path: Path) -> None:
     doubled = with_traffic(load(copy, copy.parents[1]), 2)
     copy.write_text(copy.read_text().replace("records_per_second: 800", "records_per_second: 1600"))
     written = load(copy, copy.parents[1])
-    assert total(plan(doubled)).value == pytest.approx(total(plan(written)).value)
+    assert total_cost(plan(doubled)).value == pytest.approx(total_cost(plan(written)).value)
 
 
 @pytest.mark.parametrize(
@@ -173,16 +173,16 @@ def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
     environment = with_cheapest_engines(load(copy, folder, open_engines=True), keeps)
     sized = plan(environment)
     usd = {
-        each: total(
+        each: total_cost(
             plan(load(copy, folder, {copy: text.replace("engine: emr", f"engine: {each}\n    {keys}")}))
         ).value
         for each in ("glue", "emr")[keys != "" :]
     }
     assert environment.jobs["readings"].engine == min(usd, key=usd.__getitem__) == engine
     first, *_ = moves = find_moves(environment, sized, keeps)
-    assert (first.key, first.new, first.usd) == ("jobs.readings.engine", engine, total(sized).value)
+    assert (first.key, first.new, first.usd) == ("jobs.readings.engine", engine, total_cost(sized).value)
     apply_moves(environment, moves, "1")
-    assert round(total(plan(load(copy, folder))).value, 2) == round(min(usd.values()), 2)
+    assert round(total_cost(plan(load(copy, folder))).value, 2) == round(min(usd.values()), 2)
 
 
 def test_bounded_runs_are_on_emr_until_their_bill_on_glue_is_proven(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_bounded_runs_are_on_emr_until_their_bill_on_glue_is_proven(tmp_path: Pa
     copy.write_text(text.replace("    engine: glue\n", "").replace("run: auto", "run: bounded"))
     chosen = with_cheapest_engines(load(copy, folder, open_engines=True), keeps)
     assert chosen.jobs["events"].engine == "emr"
-    assert total(plan(chosen)).value > total(plan(on_glue)).value, "dollars alone would choose Glue"
+    assert total_cost(plan(chosen)).value > total_cost(plan(on_glue)).value, "dollars alone would choose Glue"
 
 
 def test_engines_of_several_jobs_are_chosen_together(tmp_path: Path) -> None:
@@ -215,5 +215,5 @@ def test_engines_of_several_jobs_are_chosen_together(tmp_path: Path) -> None:
     for first, second in itertools.product(KINDS, repeat=2):
         start, middle, end = text.split("engine: glue")
         other = f"{start}engine: {first}{middle}engine: {second}{end}"
-        usd[first, second] = total(plan(load(copy, copy.parents[1], {copy: other}))).value
-    assert total(plan(load(copy, copy.parents[1]))).value == pytest.approx(min(usd.values()))
+        usd[first, second] = total_cost(plan(load(copy, copy.parents[1], {copy: other}))).value
+    assert total_cost(plan(load(copy, copy.parents[1]))).value == pytest.approx(min(usd.values()))

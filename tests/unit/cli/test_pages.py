@@ -17,10 +17,10 @@ from millrace.cli import app
 from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
-from millrace.cli.shared.curves import POINTS, curve
 from millrace.cli.shared.html_pages import SCRIPTS, html_page
+from millrace.cli.shared.page_curves import POINTS, curve
 from millrace.config import environments, load
-from millrace.sizing import plan, total
+from millrace.sizing import plan, total_cost
 from millrace.sizing.text_format import count, dollars, duration_text, percent
 from tests.drawn_page import drawn
 from tests.unit.cli.test_commands import ROOT
@@ -154,7 +154,7 @@ def test_the_verdict_comes_first_and_says_what_the_plan_costs(planned):
     result, _, page = planned
     assert re.match(r'<main><h1>[^<]+</h1><section class="verdict ', page)
     verdict = page.split("</section>")[0]
-    assert f"{dollars(total(result.plan).value)} a month</span>" in verdict
+    assert f"{dollars(total_cost(result.plan).value)} a month</span>" in verdict
     assert "<dt>SLA</dt>" in verdict
     assert 0 < verdict.split("</ol>")[0].count("<li>") <= 3
     assert "<dt>Next</dt><dd><code>millrace " in verdict
@@ -198,7 +198,7 @@ def test_the_flow_says_which_table_comes_from_which_and_no_count_has_the_rate_of
 def test_the_tree_adds_up_and_a_stream_that_is_not_ours_has_no_price(planned):
     result, document, page = planned
     tree = page.split('<div class="tree">')[1].split("</figure>")[0]
-    assert f">{dollars(total(result.plan).value, assumed='>~$' in tree.split('</summary>')[0])}<" in tree
+    assert f">{dollars(total_cost(result.plan).value, assumed='>~$' in tree.split('</summary>')[0])}<" in tree
     others = sum(not each["ours"] for each in document["streams"].values())
     assert tree.count(">not ours<") == others
     assert ">$0.00<" not in tree
@@ -210,7 +210,7 @@ def test_a_branch_of_a_tenth_of_the_cost_is_open(planned):
     result, _, page = planned
     tree = page.split('<div class="tree">')[1].split("</figure>")[0]
     for name in result.plan.jobs:
-        share = result.usd(f"jobs.{name}") / (total(result.plan).value or 1)
+        share = result.usd(f"jobs.{name}") / (total_cost(result.plan).value or 1)
         before = tree.split(f'<span class="name">{name}</span>')[0].rsplit("<details", 1)[1]
         assert before.startswith(" open") == (share >= 0.1)
 

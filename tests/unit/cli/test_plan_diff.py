@@ -134,7 +134,7 @@ def git_show(folder: Path, file: str) -> str:
 def test_the_same_plan_and_a_file_of_one(project: Path) -> None:
     kept = project / "plan.json"
     kept.write_text(run("--json"))
-    assert run("--diff", str(kept)) == f"no size and no cost differs from the plan of {kept}\n"
+    assert run("--diff", str(kept)) == f"sizes and costs are the same as in the plan of {kept}\n"
     assert json.loads(run("--diff", str(kept), "--json"))["differences"] == []
     assert (
         run("--diff", str(kept), "--markdown") == f"No size and no cost differs from the plan of `{kept}`.\n"
@@ -171,5 +171,5 @@ def test_an_environment_that_was_not_there(project: Path) -> None:
     (project / "environments" / "young.yaml").write_text(
         (project / "environments" / "minimal.yaml").read_text()
     )
-    with pytest.raises(ConfigurationError, match="there young has no plan"):
+    with pytest.raises(ConfigurationError, match="at that version young cannot be planned"):
         CliRunner().invoke(app, ["plan", "--env", "young", "--diff", "HEAD"], catch_exceptions=False)

@@ -24,21 +24,21 @@ from millrace.cli.plan.policies import documents
 from millrace.cli.plan.report import template_diff
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
-from millrace.infra.deployment import build
+from millrace.infra.environment_stacks import build_stacks
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.infra.permission_scope import PermissionScope
 from millrace.infra.permissions.commands import ROLES, grants, policies
-from millrace.infra.permissions.policies import MANAGED
+from millrace.infra.permissions.split_policies import MANAGED
 from millrace.lifecycle.account import catalog_columns
 from millrace.lifecycle.audits import kafka as audit_kafka
-from millrace.lifecycle.audits.table import LandedRecords
-from millrace.lifecycle.jobs import erase as erasing
+from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.lifecycle.versions import Version
 from millrace.sandbox import start_rehearsal
 from millrace.sandbox.programs import cdk, history_server, toolchain
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing import plan
-from tests.unit.cli.account import Account, Asked
+from tests.unit.cli.answering_account import Account, Asked
 
 ROOT = Path(__file__).parents[3]
 SINCE = ("--since", "2026-11-20", "--until", "2026-11-21")
@@ -97,7 +97,7 @@ def assembly(scope: PermissionScope, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("assembly")
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     made = App(outdir=str(folder), context=context, analytics_reporting=False)
-    build(made, names=scope.names, plan=plan(scope.names.environment), root=ROOT)
+    build_stacks(made, names=scope.names, plan=plan(scope.names.environment), root=ROOT)
     made.synth()
     return folder
 
@@ -394,7 +394,7 @@ def test_a_role_of_a_workflow_trusts_one_environment_of_one_repository(tmp_path:
         }
     }
     for wrong in ("acme/*", "acme", "acme/streams:ref:refs/heads/*", "*/streams"):
-        with pytest.raises(ConfigurationError, match="OWNER/NAME of one repository, without a wildcard"):
+        with pytest.raises(ConfigurationError, match="one repository as OWNER/NAME, without a wildcard"):
             CliRunner().invoke(app, [*asked, wrong], catch_exceptions=False)
 
 

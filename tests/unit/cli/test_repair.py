@@ -76,7 +76,7 @@ def test_what_runs_in_no_sandbox_is_looked_for_on_aws(
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which may have found credentials before
     done = millrace("backfill", "flights", "--env", "prod", *RANGE)
     assert done.returncode == 2
-    assert "asking AWS whose credentials these are" in done.stderr
+    assert "cannot tell to whom these AWS credentials belong" in done.stderr
 
 
 def test_time_and_dollars_follow_the_rate_and_the_plan() -> None:

@@ -53,11 +53,11 @@ def test_a_trace_is_what_arrives(tmp_path: Path, suffix: str) -> None:
     ("name", "text", "told"),
     [
         ("t.csv", "time,records_per_second\n0,5\n", "one row"),
-        ("t.csv", "time,records_per_second,stream\n0,5,departures\n", "one row of the stream departures"),
+        ("t.csv", "time,records_per_second,stream\n0,5,departures\n", "only one row of stream departures"),
         (
             "t.csv",
             "time,records_per_second\n0,5\n0,6\n",
-            ":3: time is 0; allowed: a time after the one before",
+            ":3: time is 0; allowed: a time after that of the row before",
         ),
         ("t.csv", "time,records_per_second\n0,5\n1,-6\n", ":3: records_per_second is -6"),
         ("t.csv", "time,records_per_second\nnoon,5\n", ":2: time is noon"),
@@ -85,10 +85,10 @@ def test_a_trace_that_is_none(tmp_path: Path, name: str, text: str, told: str) -
     ("arguments", "told"),
     [
         (("--job", "on-glu"), "did you mean on-glue?"),
-        (("--spikes", "10000,100"), "two rates, the low one first"),
+        (("--spikes", "10000,100"), "two rates in records per second, the lower one first"),
         (("--spikes", "many"), "such as 100,10000"),
         (("--for", "3"), "a number with its unit"),
-        (("--outage", "2h"), "AT:VALUE"),
+        (("--outage", "2h"), "TIME:VALUE"),
         (("--reshard", "2h:none"), "a number of partitions"),
         (
             ("--for", "1h", "--outage", "30m:1m", "--outage", "1h:1m"),
@@ -100,7 +100,7 @@ def test_a_trace_that_is_none(tmp_path: Path, name: str, text: str, told: str) -
             "--every is 0.001s; allowed: at least 0.864s",
         ),
         (("--trace", "nowhere.csv"), "cannot be read"),
-        (("--for", "10m", "--html", "/nowhere/page.html"), "a file that can be written"),
+        (("--for", "10m", "--html", "/nowhere/page.html"), "a file that you have permission to write"),
     ],
 )
 def test_wrong_arguments(arguments: tuple[str, ...], told: str) -> None:

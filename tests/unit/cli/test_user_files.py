@@ -31,7 +31,7 @@ def orders(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("delimiter", [";;", '"', "\n", ""])
 def test_columns_are_divided_by_one_character(orders: Path, delimiter: str) -> None:
     arguments = ("schema", "infer", "--file", "orders.csv", "--delimiter", delimiter)
-    assert "one character, such as ';'" in told(2, *arguments, cwd=orders)
+    assert "such as ';'" in told(2, *arguments, cwd=orders)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,19 @@ def test_traffic_from_a_file_that_is_no_csv(project: Path) -> None:
 def test_a_schema_that_cannot_be_written_is_told_before_records_are_read(orders: Path) -> None:
     arguments = ("schema", "infer", "--file", "latin.csv", "--out", "orders.csv/x.ddl")
     message = told(2, *arguments, cwd=orders)
-    assert "--out is orders.csv/x.ddl; allowed: a file that can be written: Not a directory" in message
+    assert (
+        "--out is orders.csv/x.ddl; allowed: a file that you have permission to write (Not a directory"
+        in message
+    )
 
 
 def test_a_notebook_goes_into_a_folder_that_exists(project: Path) -> None:
     arguments = ("notebook", "--env", "shop", "clicks", "-o", "nowhere/n.ipynb")
     message = told(2, *arguments, cwd=project)
-    assert "--output is nowhere/n.ipynb; allowed: a file that can be written: No such file" in message
+    assert (
+        "--output is nowhere/n.ipynb; allowed: a file that you have permission to write (No such file"
+        in message
+    )
 
 
 def test_the_schema_of_environments_goes_into_a_project(

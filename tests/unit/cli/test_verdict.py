@@ -16,16 +16,16 @@ from hypothesis import strategies as some
 from rich.console import Console
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.job_context import AdvisedJob
+from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
-from millrace.cli.plan.report.simulate_verdict import longest_spell, simulation_verdict, waiting_for
+from millrace.cli.plan.report.simulate_verdict import longest_late_period, simulation_verdict, waiting_for
 from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first, panel
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import Environment, environments, load
 from millrace.config.document.edit import set_value
-from millrace.sizing import plan, total
+from millrace.sizing import plan, total_cost
 from millrace.sizing.simulation import Arrivals, Outage, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from millrace.sizing.text_format import (
@@ -60,7 +60,7 @@ def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the
     found: CheckedPlan,
 ) -> None:
     verdict = plan_verdict(found)
-    assert verdict.usd_month == pytest.approx(total(found.plan).value)
+    assert verdict.usd_month == pytest.approx(total_cost(found.plan).value)
     assert verdict.risks == largest_first(verdict.risks)
     for risk in verdict.risks:
         assert risk.usd_month is not None
@@ -125,7 +125,7 @@ def test_brokers_without_tls_and_a_plan_above_its_limit_are_risks(from_text: Loa
     open_brokers = found(kafka.replace("KIND", "none"))["kafka-without-tls"]
     assert (open_brokers.severity, "cluster office" in open_brokers.words) == ("warning", True)
     assert "kafka-without-tls" not in found(kafka.replace("KIND", "tls"))
-    costs = total(plan(from_text(yaml))).value
+    costs = total_cost(plan(from_text(yaml))).value
     assert found(f"governance: {{max_month: {costs - 1}}}\n")["over-limit"].severity == "breach"
     assert "over-limit" not in found(f"governance: {{max_month: {costs + 1}}}\n")
 
@@ -228,11 +228,15 @@ def test_records_that_wait_too_long_are_late_though_nobody_committed_them() -> N
     assert waiting_for(query, result.seconds) == pytest.approx(result.seconds - 1200, abs=120)
     late = query.arrivals.arrived_before(result.seconds - 60) - query.committed
     assert query.in_time(60, result.seconds) == pytest.approx(query.committed / (query.committed + late))
-    verdict = simulation_verdict(environment, sized, {"on-glue": result}, env="e", again="again", fixed=False)
+    verdict = simulation_verdict(
+        environment, sized, {"on-glue": result}, env="e", repeat_command="again", fixed=False
+    )
     assert verdict.sla.state == "missed"
     assert verdict.command == "again --fixed"
     assert kinds(verdict)["silent-backlog"].severity == "breach"
-    calm = simulation_verdict(*played()[:2], {"on-glue": played()[2]}, env="e", again="again", fixed=True)
+    calm = simulation_verdict(
+        *played()[:2], {"on-glue": played()[2]}, env="e", repeat_command="again", fixed=True
+    )
     assert calm.sla.state == "kept"
     assert "silent-backlog" not in kinds(calm)
     assert "late" not in kinds(calm)
@@ -241,11 +245,11 @@ def test_records_that_wait_too_long_are_late_though_nobody_committed_them() -> N
 def test_the_longest_spell_of_late_batches() -> None:
     _, _, result = played(outage=300)
     query = result.queries["land-glue"]
-    spell, begin = longest_spell(query, 60)
+    spell, begin = longest_late_period(query, 60)
     late = query.ends[query.oldest > 60]
     assert begin + spell == pytest.approx(late.max())
     assert begin <= late.min()
-    assert longest_spell(query, math.inf) == (0.0, 0.0)
+    assert longest_late_period(query, math.inf) == (0.0, 0.0)
 
 
 def test_advice_opens_with_what_it_found() -> None:

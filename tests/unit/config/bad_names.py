@@ -1,4 +1,4 @@
-"""Mistakes in names, tags and sizes of records that AWS would tell of at a deployment, or a job in its first batch.
+"""Mistakes in names, tags and record sizes that AWS would refuse at a deployment or in a job's first batch.
 
 Rows as those of ``test_bad_configuration.py``.
 """

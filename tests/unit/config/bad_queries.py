@@ -1,4 +1,4 @@
-"""Mistakes in what a query says; rows as those of ``test_bad_configuration.py``."""
+"""Mistakes in the settings of a query; rows as in ``test_bad_configuration.py``."""
 
 LAND = "jobs.clicks.queries.land-clicks"
 DERIVE = "jobs.clicks.queries.count-clicks"

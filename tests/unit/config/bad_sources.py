@@ -1,4 +1,4 @@
-"""Mistakes in how Kafka topics are read; rows as those of ``test_bad_configuration.py``."""
+"""Mistakes in the settings of Kafka topics; rows as in ``test_bad_configuration.py``."""
 
 from tests.unit.config.conftest import GOOD
 

@@ -1,4 +1,4 @@
-"""Texts that no key can hold, and what a message says that stands in the file; rows as in ``test_bad_configuration.py``."""
+"""Values that are invalid for any key, and how messages show them; rows as in ``test_bad_configuration.py``."""
 
 from tests.unit.config.bad_queries import LAND, TRANSFORM
 

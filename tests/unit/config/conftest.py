@@ -1,4 +1,4 @@
-"""A project in a temporary folder with one good environment to spoil."""
+"""A project in a temporary folder with one valid environment, which each test changes."""
 
 from pathlib import Path
 

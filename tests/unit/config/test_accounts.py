@@ -102,7 +102,7 @@ def test_what_is_meant_is_taken_and_listed_once(project: Path) -> None:
     done = millrace("validate", "--env", "prod", "--no-spark", cwd=project)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1:] == [
-        "accounts, hosts and secrets from the file that it extends:",
+        "these accounts, hosts and secrets come from the file that it extends:",
         "  jobs.orders.queries.send.sink.url: jdbc:postgresql://dev-db.internal:5432/shop (dev.yaml)",
         "  jobs.orders.queries.send.sink.secret: arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf (dev.yaml)",
     ]

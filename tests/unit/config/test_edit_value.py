@@ -122,7 +122,7 @@ def test_what_cannot_be_edited_is_told(path, value, told):
     [
         (("jobs", "moon"), "not there"),
         (("jobs", "clicks", "queries", "land"), "is the only key of jobs.clicks.queries"),
-        (("tags", 0, "name"), "is the first key of a list's item"),
+        (("tags", 0, "name"), "is the first key of an item of a list"),
     ],
 )
 def test_what_cannot_be_taken_away_is_told(path, told):

@@ -11,7 +11,7 @@ from millrace.config.engines.base import JobBase
 from millrace.etl.launch import engine_kinds as run
 from millrace.infra import engines as deployed
 from millrace.infra.stacks.job_base import JobStack
-from millrace.sizing.prices_and_limits import known_prices, limits
+from millrace.sizing.prices_and_limits import known_prices, service_limits
 
 
 def job(kind: str) -> JobBase:
@@ -29,7 +29,7 @@ def test_an_engine_is_whole(kind: str) -> None:
     engine = KINDS[kind]
     assert engine.model_fields["engine"].annotation.__args__ == (kind,)
     assert engine.model_fields["version"].default in engine.spark_versions
-    assert 0 < limits()[engine.heap_share] < 1
+    assert 0 < service_limits()[engine.heap_share] < 1
     assert issubclass(resolve_name(deployed.engine_of(kind).stack), JobStack)
 
 

@@ -73,7 +73,7 @@ def test_a_path_works_as_well_as_a_name(project: Path) -> None:
     [
         ("project: *nobody\n", 1, "undefined alias"),
         ("project: !include other.yaml\n", 1, "project has the tag !include"),
-        ("streams: &all\n  again: *all\n", 2, "an alias that contains itself"),
+        ("streams: &all\n  again: *all\n", 2, "a YAML alias that contains itself"),
         ("a: 1\n---\nb: 2\n", 2, "another document"),
         ("", 1, "an empty file"),
         ("- 1\n", 1, "not a mapping"),

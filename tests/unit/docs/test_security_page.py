@@ -44,7 +44,7 @@ NO_TEST = {
 
 
 @cache
-def held_by(file: str) -> frozenset[str]:
+def functions_in(file: str) -> frozenset[str]:
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
@@ -55,7 +55,7 @@ def test_each_line_names_tests_that_are_there(row: dict[str, str]) -> None:
     assert len(named) == row["shown"].count("`") // 2 > 0
     for file, test in named:
         assert (ROOT / file).is_file(), file
-        assert test in held_by(file), f"{file}::{test}"
+        assert test in functions_in(file), f"{file}::{test}"
 
 
 def test_no_line_stands_outside() -> None:

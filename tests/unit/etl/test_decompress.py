@@ -87,7 +87,7 @@ def test_cut_off_anywhere_it_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gzip", "zlib", "bzip2"])
 def test_something_behind_it_is_refused(name: str) -> None:
-    with pytest.raises(DecompressError, match="5 unexpected bytes after its end"):
+    with pytest.raises(DecompressError, match="5 unexpected bytes after the end"):
         decompress(PACK[name](b"{}") + b"extra", LIMIT)
 
 

@@ -75,7 +75,7 @@ def test_more_of_a_table_than_was_deployed_is_erased_for_nobody(
     monkeypatch.setattr(erase, "erasure_targets", lambda *_: ((rows,), [], []))
     files[f"{PLACE}/_millrace/erase/request.json"] = json.dumps(REQUEST)
     if under_way:
-        forged = erase._new(SimpleNamespace(id="e1")) | {"state": "running"}  # type: ignore[arg-type]
+        forged = erase._new_answer(SimpleNamespace(id="e1")) | {"state": "running"}  # type: ignore[arg-type]
         files[f"{PLACE}/_millrace/erase/e1.json"] = json.dumps(forged)
     job: Any = SimpleNamespace(checkpoints=PLACE, job="shop", erase_share=share)
     report: Any = SimpleNamespace(emit=lambda event, **fields: told.append((event, fields)))

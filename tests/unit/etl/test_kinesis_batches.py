@@ -25,7 +25,7 @@ from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis.stream_batches imp
     ranges,
     read_range,
 )
-from tests.faults.feed import aggregate
+from tests.faults.sent_records import aggregate
 
 NOW = 1_800_000_000
 

@@ -101,4 +101,4 @@ def test_a_start_that_each_run_would_choose_anew_is_refused() -> None:
     latest = KinesisSource("clicks", "clicks", "us-east-1", "latest", 1000, 1.0, 86_400)
     guard = KinesisGuard(latest, Checkpoint("nowhere"), Table("lake", "db", "landed"))
     with pytest.raises(StartError, match="not `latest`"):
-        shard_ends.fix_end(None, latest, None, guard, closed=True)  # type: ignore[arg-type]
+        shard_ends.determine_end(None, latest, None, guard, closed=True)  # type: ignore[arg-type]

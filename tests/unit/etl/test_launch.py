@@ -9,7 +9,7 @@ import pytest
 
 from millrace.etl.launch.launch_document import ReplayRequest, ScriptArguments, parse_arguments, read_document
 from millrace.etl.record.errors import StartError
-from tests.documents import with_route
+from tests.launch_documents import with_route
 
 LAND: dict[str, Any] = {
     "kind": "land",
@@ -108,7 +108,7 @@ def test_wrong_arguments_end_with_status_2(bad: list[str], capsys: pytest.Captur
     [
         ("{", (), "not JSON"),
         ("[]", (), "version None"),
-        ('{"version": 2}', (), "version 2; this core reads version 1"),
+        ('{"version": 2}', (), "version 2, but the job's code reads version 1"),
         (json.dumps({"version": 1}), (), "settings: expected an object"),
         (document(extra=1), (), "unknown keys extra"),
         (document(), ("--bind", "kafka.other.bootstrap=x"), "--bind kafka.other.bootstrap"),

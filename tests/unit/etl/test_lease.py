@@ -22,7 +22,7 @@ from moto.server import ThreadedMotoServer
 
 from millrace.etl.job import lease
 from millrace.etl.record.errors import StartError
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 
 pytestmark = pytest.mark.faults
 
@@ -177,7 +177,7 @@ def test_a_holder_that_was_killed_elsewhere_is_waited_for(
     first = holding(place, "first")
     first.kill()
     first.communicate()
-    monkeypatch.setattr(lease, "_machine", lambda: "another boot")
+    monkeypatch.setattr(lease, "_machine_id", lambda: "another boot")
     # Longer than a slow machine takes to come to the first look: an older lease is not waited for.
     monkeypatch.setattr(lease, "LIVE_SECONDS", 8.0)
     told: list[Any] = []
@@ -193,7 +193,7 @@ def test_a_lease_that_nobody_renewed_for_long_is_taken_without_a_wait(
     """By S3's own clock, which has gone on since the holder's end."""
     first = own(place, "first")
     first.acquire()
-    monkeypatch.setattr(lease, "_machine", lambda: "another boot")
+    monkeypatch.setattr(lease, "_machine_id", lambda: "another boot")
     monkeypatch.setattr(lease, "LIVE_SECONDS", 0.5)
     time.sleep(2.6)  # an object's age is counted in whole seconds
     told: list[Any] = []
@@ -208,7 +208,7 @@ def test_a_holder_that_stood_still_stops_when_another_has_taken_over(
 ) -> None:
     first = holding(place, "first", "1")
     first.send_signal(signal.SIGSTOP)
-    monkeypatch.setattr(lease, "_machine", lambda: "another boot")
+    monkeypatch.setattr(lease, "_machine_id", lambda: "another boot")
     one = own(place, "second")
     one.acquire()
     assert record(s3, place)["run"] == "second"
@@ -243,7 +243,7 @@ def test_it_is_given_up_by_the_margin_before_another_may_take_it(
     one.acquire()
     renewed = one._renewed
     for seconds, held in ((24.9, True), (25.1, False)):
-        monkeypatch.setattr(lease, "_now", lambda seconds=seconds: renewed + seconds)
+        monkeypatch.setattr(lease, "_monotonic_seconds", lambda seconds=seconds: renewed + seconds)
         assert (one.lost() is None) is held
     assert lease.LIVE_SECONDS - lease.MARGIN_SECONDS == 25
 
@@ -257,7 +257,7 @@ def _unavailable() -> Any:
 
 
 def test_the_bill_counts_a_write_for_each_renewal() -> None:
-    assert limits()["usage.lease_seconds"] == lease.RENEW_SECONDS
+    assert service_limits()["usage.lease_seconds"] == lease.RENEW_SECONDS
 
 
 def test_a_bucket_that_is_not_there_is_told(s3: Any) -> None:

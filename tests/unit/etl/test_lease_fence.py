@@ -45,7 +45,9 @@ def test_a_process_that_does_not_end_after_the_loss_is_ended(tells: bool) -> Non
     Fence(lease, tell, killed.set, seconds=0.01)
     lease.why = WHY
     assert killed.wait(30)
-    assert told == [f"this run lost the lease on its checkpoints, so it ends: {WHY}"]
+    assert told == [
+        f"this run ends, because another process has taken over the lease on its checkpoints: {WHY}"
+    ]
 
 
 def test_a_process_whose_queries_have_ended_is_left_alone() -> None:

@@ -14,7 +14,7 @@ import millrace.etl as etl
 from millrace.etl.checkpoints import manifest
 from millrace.etl.checkpoints.manifest import Manifest, ManifestError
 from millrace.etl.launch import settings
-from tests.documents import with_route
+from tests.launch_documents import with_route
 from tests.unit.etl.test_launch import LAND, SETTINGS
 
 KINESIS: dict[str, Any] = {
@@ -59,7 +59,7 @@ def made(
 ) -> Manifest:
     job = settings.parse({**SETTINGS, "engine": engine, "queries": [with_route(query)]})
     conf = {manifest.PARTITIONS: partitions}.get
-    result = manifest.manifest_of(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
+    result = manifest.make_manifest(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
     return dataclasses.replace(result, operators=operators)
 
 
@@ -83,7 +83,7 @@ REFUSED = {
     "a topic in the stream's place": (made(STREAMED), made(LANDED), "source 1 was kinesis"),
     "another topic": (made(LANDED), made({**LAND, "source": topic("other")}), "what is unread of flights would be passed"),
     "a topic gone": (made(routed("a", "b")), made(routed("a")), "what is unread of b"),
-    "another connection": (made(LANDED), dataclasses.replace(made(LANDED), legs=(manifest.ManifestLeg("kafka", "d"),)), "source 1"),
+    "another connection": (made(LANDED), dataclasses.replace(made(LANDED), legs=(manifest.ManifestSource("kafka", "d"),)), "source 1"),
     "one source more": (
         made(routed("a")),
         made({**routed("a"), "routes": [*routed("a")["routes"], {**ROUTE, "name": "b", "changes_of": None, "origin": "shop-clicks", "source": KINESIS}]}),
@@ -118,7 +118,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_checkpoint_that_would_be_misread_is_refused(name: str) -> None:
     old, new, said = REFUSED[name]
-    result = manifest.incompatible_changes(manifest.changes(old, new))
+    result = manifest.incompatible_changes(manifest.find_changes(old, new))
     assert any(said in str(change) for change in result), result
 
 
@@ -150,7 +150,7 @@ CONTINUED = {
 @pytest.mark.parametrize("name", CONTINUED)
 def test_what_a_checkpoint_can_bear_is_no_reason_to_stop(name: str) -> None:
     old, new, said = CONTINUED[name]
-    result = manifest.changes(old, new)
+    result = manifest.find_changes(old, new)
     assert manifest.incompatible_changes(result) == ()
     assert len(result) == len(said)
     for change, text in zip(result, said, strict=True):
@@ -160,7 +160,7 @@ def test_what_a_checkpoint_can_bear_is_no_reason_to_stop(name: str) -> None:
 @pytest.mark.parametrize("query", [LANDED, STREAMED, DERIVE, routed("a", "b")], ids=["land", "stream", "derive", "route"])  # fmt: skip
 def test_a_manifest_is_read_back_as_it_was_written(query: dict[str, Any]) -> None:
     whole = made(query, operators=("Aggregate by page string",))
-    assert manifest.read(whole.text()) == whole
+    assert manifest.parse_manifest(whole.text()) == whole
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_manifest_is_read_back_as_it_was_written(query: dict[str, Any]) -> Non
 )
 def test_what_is_no_manifest_is_refused(text: str, said: str) -> None:
     with pytest.raises(ManifestError, match=said):
-        manifest.read(text)
+        manifest.parse_manifest(text)
 
 
 def test_the_code_of_a_transform_is_in_its_manifest() -> None:

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.etl.sources.offsets import MOST_CONDITIONS, _merged_ranges
+from millrace.etl.sources.batch_offsets import MOST_CONDITIONS, _merged_ranges
 
 RANGE = st.tuples(st.integers(0, 10_000), st.integers(1, 500)).map(lambda pair: (pair[0], sum(pair)))
 

@@ -14,7 +14,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.monitor import Monitor
-from millrace.etl.metrics.progress import BacklogSource, MetricSample
+from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample
 from tests.unit.etl.test_metrics_progress import LANDED, idle, kafka, progress
 
 SOON = 0.01

@@ -21,11 +21,11 @@ from moto import mock_aws
 from millrace.etl.launch.settings import parse
 from millrace.etl.metrics import cloudwatch
 from millrace.etl.metrics.background_writer import ROOM, BackgroundWriter
-from millrace.etl.metrics.catalogue import METRICS
 from millrace.etl.metrics.jsonlines import JsonLines
+from millrace.etl.metrics.metric_names import METRICS
 from millrace.etl.metrics.outputs import Console, open_monitor
-from millrace.etl.metrics.progress import MetricSample
-from millrace.etl.metrics.sketch import Sketch
+from millrace.etl.metrics.percentile_sketch import Sketch
+from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
@@ -47,7 +47,7 @@ def aged(ages: Sketch = AGES, **values: float) -> MetricSample:
 
 def data(*samples: MetricSample) -> list[dict[str, Any]]:
     """What a job sends of samples that fit one call."""
-    (call,) = cloudwatch.calls(JOB, samples)
+    (call,) = cloudwatch.put_metric_data_calls(JOB, samples)
     return call
 
 
@@ -125,7 +125,7 @@ def test_no_call_is_too_large_and_no_value_is_lost() -> None:
         for query in queries
         for n in range(80)
     ]
-    calls = list(cloudwatch.calls("j" * 100, samples))
+    calls = list(cloudwatch.put_metric_data_calls("j" * 100, samples))
     assert len(calls) > 1
     client = boto3.client("cloudwatch", region_name="us-east-1")
     model = client.meta.service_model.operation_model("PutMetricData")

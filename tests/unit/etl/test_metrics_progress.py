@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from millrace.etl.metrics.ages import RANKS
-from millrace.etl.metrics.progress import BacklogSource, MetricSample, TriggerMeter, epoch_seconds
+from millrace.etl.metrics.arrival_times import RANKS
+from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample, TriggerMeter, epoch_seconds
 
 BEGUN = "2026-11-21T06:28:15.000Z"
 PARTS = {

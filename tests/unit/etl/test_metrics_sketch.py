@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.etl.metrics.ages import RANKS, SHARES, ArrivalTimes
-from millrace.etl.metrics.sketch import Sketch, of_points
+from millrace.etl.metrics.arrival_times import RANKS, SHARES, ArrivalTimes
+from millrace.etl.metrics.percentile_sketch import Sketch, of_points
 
 
 def of(values: list[float]) -> Sketch:
@@ -30,7 +30,7 @@ def test_a_quantile_of_all_values_lies_at_its_rank(values: list[float], q: float
 
 
 def test_capped_leaves_nothing_above() -> None:
-    capped = of([1.0, 2.0, 50.0]).capped(10.0)
+    capped = of([1.0, 2.0, 50.0]).with_maximum(10.0)
     assert capped.quantile(0.99) == capped.most == 10.0
     assert capped.quantile(0.1) == 1.0
 

@@ -15,24 +15,26 @@ from millrace.etl.formats.decoding import arrow
 from millrace.etl.formats.protobuf import SchemaError
 from millrace.etl.formats.protobuf_wire import WireError
 from millrace.etl.record.errors import StartError
-from tests import orders
 from tests import protobuf as pb
+from tests import protobuf_sample
 
-ORDER = protobuf_descriptors.read(orders.DESCRIPTOR, orders.NAME, "order.desc")
+ORDER = protobuf_descriptors.read(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc")
 read = pb.reader(ORDER)
-read_old = pb.reader(protobuf_descriptors.read(orders.DESCRIPTOR, "old.Old", "order.desc"))
+read_old = pb.reader(protobuf_descriptors.read(protobuf_sample.DESCRIPTOR, "old.Old", "order.desc"))
 
 
 def test_columns_are_those_of_the_message() -> None:
-    assert ORDER.struct.simpleString() == f"struct<{orders.DDL.replace(' ', ':').replace(',:', ',')}>"
+    assert (
+        ORDER.struct.simpleString() == f"struct<{protobuf_sample.DDL.replace(' ', ':').replace(',:', ',')}>"
+    )
 
 
 def test_every_kind_of_field_is_read() -> None:
-    assert read(orders.FULL) == orders.VALUES
+    assert read(protobuf_sample.FULL) == protobuf_sample.VALUES
 
 
 def test_an_empty_payload_is_a_message_with_nothing_set() -> None:
-    assert read(b"") == orders.NOTHING
+    assert read(b"") == protobuf_sample.NOTHING
 
 
 TAKEN = {
@@ -54,16 +56,16 @@ TAKEN = {
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_the_language_allows_is_taken(name: str) -> None:
     payload, values = TAKEN[name]
-    assert read(payload) == orders.NOTHING | values
+    assert read(payload) == protobuf_sample.NOTHING | values
 
 
 BAD = {
     "cut off in a tag": (b"\x80", WireError, "truncated inside a varint"),
     "cut off in a text": (b"\x12\x05abc", WireError, "truncated inside field 2"),
     "a huge length": (b"\x12\xff\xff\xff\xff\x0f", WireError, "truncated inside field 2"),
-    "field 0": (b"\x00\x01", WireError, "a field of number 0"),
+    "field 0": (b"\x00\x01", WireError, "field number 0 is outside"),
     "wire type 7": (b"\x0f", WireError, "wire type 7"),
-    "a number of eleven bytes": (b"\x08" + b"\xff" * 10 + b"\x01", WireError, "more than ten bytes"),
+    "a number of eleven bytes": (b"\x08" + b"\xff" * 10 + b"\x01", WireError, "longer than ten bytes"),
     "the end of no group": (b"\x0c", WireError, "wire type 4"),
     "a group without its end": (b"\x9b\x06", WireError, "truncated inside a group"),
     "a text that is not UTF-8": (b"\x12\x01\xff", WireError, "not UTF-8"),
@@ -90,7 +92,7 @@ def test_a_required_field_must_be_there() -> None:
 
 
 def test_an_entry_of_a_map_has_a_key_and_a_value_whatever_is_left_out() -> None:
-    read_shelf = pb.reader(protobuf_descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc"))
+    read_shelf = pb.reader(protobuf_descriptors.read(protobuf_sample.DESCRIPTOR, "old.Shelf", "order.desc"))
     full = pb.number(1, 4) + pb.block(2, pb.block(1, "nails"))
     entries = [full, pb.block(2, pb.block(1, "nuts")), pb.number(1, 5)]
     assert read_shelf(b"".join(pb.block(1, each) for each in entries)) == {
@@ -108,22 +110,31 @@ def test_a_message_in_very_many_parts_is_put_together() -> None:
 
 
 @hypothesis.given(
-    st.binary(max_size=60) | st.builds(lambda at: orders.FULL[:at], st.integers(0, len(orders.FULL)))
+    st.binary(max_size=60)
+    | st.builds(lambda at: protobuf_sample.FULL[:at], st.integers(0, len(protobuf_sample.FULL)))
 )
 def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
     try:
         values = read(payload)
     except (WireError, SchemaError):
         return
-    assert values.keys() == orders.VALUES.keys()
+    assert values.keys() == protobuf_sample.VALUES.keys()
 
 
 REFUSED = {
-    "no such message": (orders.DESCRIPTOR, "shop.Ordre", "no message shop.Ordre; it has .*shop.Order"),
-    "a message that holds itself": (orders.DESCRIPTOR, "shop.Node", "shop.Node is recursive"),
-    "an import that is missing": (pb.descriptor_set(orders.FILES[1]), orders.NAME, "--include_imports"),
-    "no descriptor file": (b"syntax = proto3", orders.NAME, "not a descriptor file"),
-    "an enum": (orders.DESCRIPTOR, "shop.State", "no message shop.State"),
+    "no such message": (
+        protobuf_sample.DESCRIPTOR,
+        "shop.Ordre",
+        "no message shop.Ordre; it has .*shop.Order",
+    ),
+    "a message that holds itself": (protobuf_sample.DESCRIPTOR, "shop.Node", "shop.Node is recursive"),
+    "an import that is missing": (
+        pb.descriptor_set(protobuf_sample.FILES[1]),
+        protobuf_sample.NAME,
+        "--include_imports",
+    ),
+    "no descriptor file": (b"syntax = proto3", protobuf_sample.NAME, "not a descriptor file"),
+    "an enum": (protobuf_sample.DESCRIPTOR, "shop.State", "no message shop.State"),
 }
 
 
@@ -134,7 +145,7 @@ def test_a_descriptor_that_does_not_fit_is_refused(name: str) -> None:
         protobuf_descriptors.read(data, message, "order.desc")
 
 
-LINES = protobuf_descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc")
+LINES = protobuf_descriptors.read(protobuf_sample.DESCRIPTOR, "old.Shelf", "order.desc")
 """A message that holds others, of which an empty one takes two bytes."""
 
 
@@ -156,7 +167,11 @@ def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -
     batch = pa.record_batch([pa.array(range(6)), pa.array(payloads, pa.binary())], ["n", "payload"])
     answer = StructType().add("record", ORDER.struct).add("stage", StringType()).add("error", StringType())
     # One without a row, as Spark may send it.
-    parts = list(arrow._columns(partial(protobuf.decode_function, ORDER), answer)([batch, batch.slice(0, 0)]))
+    parts = list(
+        arrow._arrow_column_function(partial(protobuf.decode_function, ORDER), answer)(
+            [batch, batch.slice(0, 0)]
+        )
+    )
     assert [part["n"].to_pylist() for part in parts] == [[0, 1], [2, 3, 4], [5], []]
     result = [row["record"]["sizes"] for part in parts for row in part["_answer"].to_pylist()]
     assert result == [[1] * n for n in (70, 1, 20, 3, 200, 4)]

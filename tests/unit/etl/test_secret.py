@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from millrace.etl.record.errors import SinkError
-from millrace.etl.services import aws, secret
+from millrace.etl.services import aws_clients, secret
 
 ARN = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:shop-AbCdEf"
 
@@ -37,9 +37,9 @@ def read(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> Any:
         asked.append(place)
         return Service(*answers)
 
-    monkeypatch.setattr(aws, "client", client)
+    monkeypatch.setattr(aws_clients, "client", client)
     try:
-        return secret.read(ARN, None, ("username", "password"))
+        return secret.read_secret(ARN, None, ("username", "password"))
     finally:
         assert asked == [("secretsmanager", "eu-west-1", None)]
 

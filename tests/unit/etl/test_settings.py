@@ -10,24 +10,24 @@ import pytest
 from millrace.etl.launch import typed_json
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, RouteSettings, parse
 from millrace.etl.launch.typed_json import SettingsError
-from tests.documents import with_route
-from tests.faults import jobs
+from tests.faults import job_documents
+from tests.launch_documents import with_route
 
 SINK = {"kind": "iceberg", "table": "d.out"}
 
 
 def document(*queries: dict[str, Any]) -> dict[str, Any]:
-    return jobs.settings("shop", queries, "/checkpoints", "broker:9092")
+    return job_documents.settings("shop", queries, "/checkpoints", "broker:9092")
 
 
 def flat(kind: str) -> dict[str, Any]:
     """A query as it is written without routes."""
-    source = {**jobs.topic("events", 10), "reading": {
+    source = {**job_documents.topic("events", 10), "reading": {
         "pattern": False, "partitions": None, "partition_count": None, "min_records_per_batch": None,
         "max_delay_seconds": None, "start_offsets": {"0": 7}, "headers": True, "group_id_prefix": None,
         "lag_group": None, "null_payload": "dead_letter",
     }}  # fmt: skip
-    return jobs.queries(kind, source, Path("a.ddl"), "d.{}".format)[0]
+    return job_documents.queries(kind, source, Path("a.ddl"), "d.{}".format)[0]
 
 
 def routed(kind: str) -> dict[str, Any]:
@@ -81,6 +81,7 @@ def test_a_query_is_read_strictly(kind: str) -> None:
     unnamed["routes"][0]["name"] = None
     for wrong in (unnamed, {**routed(kind), "kind": kind}):
         with pytest.raises(
-            SettingsError, match=r"settings\.queries\[0\].routes: named and unnamed routes do not fit kind"
+            SettingsError,
+            match=r"settings\.queries\[0\].routes: land and direct queries need routes without names",
         ):
             parse(document(wrong))

@@ -16,8 +16,8 @@ from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import BATCHES, BatchPlace
 from millrace.etl.sinks.delivery.dynamodb_items import TEXT_BYTES, ItemForm, UnsupportedRowError, attribute
 from millrace.etl.sinks.delivery.postgres_merge import LONGEST_NAME, TableShape
-from millrace.etl.sinks.delivery.python_tasks import Record, Refused, _deliver
-from millrace.etl.sinks.opensearch import action, document
+from millrace.etl.sinks.delivery.python_task_writes import Record, Refused, _send_partition
+from millrace.etl.sinks.opensearch import bulk_action_line, document
 
 
 class Clock:
@@ -87,7 +87,7 @@ def test_items_have_dynamodbs_own_types() -> None:
     [
         ({"delay": "NaN"}, "delay is NaN"),
         ({"legs": {"AMS": [1.5, None], "BOS": [2.5, "Infinity"]}}, "legs is Infinity"),
-        ({"text": "x" * TEXT_BYTES}, "the row has 4194"),
+        ({"text": "x" * TEXT_BYTES}, "the item has 4194"),
     ],
 )
 def test_what_is_no_item_says_why(fields: dict[str, Any], why: str) -> None:
@@ -131,8 +131,10 @@ def test_a_document_has_numbers_as_the_row_has_them() -> None:
 
 
 def test_actions_leave_records_and_replace_results() -> None:
-    assert json.loads(action("a", None)) == {"create": {"_id": "a"}}
-    assert json.loads(action('"', 0)) == {"index": {"_id": '"', "version": 0, "version_type": "external_gte"}}
+    assert json.loads(bulk_action_line("a", None)) == {"create": {"_id": "a"}}
+    assert json.loads(bulk_action_line('"', 0)) == {
+        "index": {"_id": '"', "version": 0, "version_type": "external_gte"}
+    }
 
 
 def test_numbers_keep_their_digits() -> None:
@@ -142,7 +144,7 @@ def test_numbers_keep_their_digits() -> None:
 
 def test_columns_that_a_database_has_no_place_for_stop_the_start() -> None:
     for name in ("x" * (LONGEST_NAME + 1), "x$", 'a"b'):
-        with pytest.raises(StartError, match=r"a column's name is too long or holds \$ or a quote: "):
+        with pytest.raises(StartError, match=r"names are longer than 63 bytes, or contain \$ or a quote: "):
             TableShape.of("shop.t", StructType().add(name, "string").add("_id", "string"))
     with pytest.raises(StartError, match="PostgreSQL has no column for void"):
         TableShape.of("shop.t", StructType().add("x", "void").add("_id", "string"))
@@ -174,7 +176,7 @@ class Connected:
 def test_connections_are_closed_whatever_happens(count: int) -> None:
     writer = Connected()
     rows = [(*Record(str(n + 1), None, None, None, None, "{}"), None) for n in range(count)]
-    delivered = _deliver(lambda: writer, rows)
+    delivered = _send_partition(lambda: writer, rows)
     if count == 3:
         with pytest.raises(OSError, match="gone"):
             list(delivered)
@@ -188,7 +190,7 @@ def test_an_empty_partition_connects_to_nobody() -> None:
     def never() -> Connected:
         raise AssertionError("connected")
 
-    assert list(_deliver(never, [])) == []
+    assert list(_send_partition(never, [])) == []
 
 
 def test_a_version_grows_from_batch_to_batch_and_from_checkpoint_to_checkpoint() -> None:

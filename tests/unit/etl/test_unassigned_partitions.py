@@ -12,7 +12,7 @@ from millrace.etl.launch.sources import KafkaReading, KafkaSource
 from millrace.etl.record.errors import LossError, NoAnswerError, StartError
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topic_state
-from tests.unit.etl.test_sources import FakeMsk
+from tests.unit.etl.test_source_options import FakeMsk
 
 READING = KafkaReading(partitions=(0, 2), partition_count=4)
 SOURCE = KafkaSource("orders", "shop.orders", "main", "earliest", 100, 3600, READING)
@@ -49,7 +49,9 @@ def test_a_topic_that_the_lists_know_is_read(found: int, watching: Callable[...,
 
 def test_new_partitions_are_named(watching: Callable[..., Callable[[], None]]) -> None:
     look = watching(4, 6)
-    with pytest.raises(LossError, match=r"shop.orders has 6 partitions, .* know only 4: no job reads 4, 5"):
+    with pytest.raises(
+        LossError, match=r"shop.orders has 6 partitions, .* were given only 4: no job reads 4, 5"
+    ):
         look()
     with pytest.raises(StartError, match=r"stream orders: topic shop\.orders has 6"):
         watching(6)

@@ -17,7 +17,7 @@ from millrace.config import Names, load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.preflight import account as preflight_account
 from millrace.lifecycle.preflight import templates as preflight_templates
-from millrace.lifecycle.preflight.questions import Account, Row, ask
+from millrace.lifecycle.preflight.questions import Account, Row, ask_all
 from millrace.sizing import plan
 
 ACCOUNT = "444455556666"
@@ -194,4 +194,4 @@ def rows(
     answers = Answers(given)
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *asked: answers.call(*asked))
     checks = {**CHECKS, **({"drift": preflight_templates.drift} if drift else {})}
-    return {each.subject: each for each in ask(account_of(network, tmp_path), checks)}, answers
+    return {each.subject: each for each in ask_all(account_of(network, tmp_path), checks)}, answers

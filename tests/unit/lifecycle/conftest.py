@@ -1,4 +1,4 @@
-"""One moto server for all tests here: starting and stopping one takes longer than most of them."""
+"""A moto server shared by all tests of the lifecycle, because starting one is slow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moto.server import ThreadedMotoServer
 
 from millrace.config import Names, load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from tests.unit.lifecycle.shop import Shop
+from tests.unit.lifecycle.shop_checkpoints import Shop
 
 ROOT = Path(__file__).parents[3]
 

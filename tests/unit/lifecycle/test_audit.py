@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
-from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.audits import kinesis as audit_kinesis
-from millrace.lifecycle.audits.hours import (
+from millrace.lifecycle.audits.hourly_audit import (
     HOUR,
     MINUTE,
     Audit,
@@ -33,9 +33,9 @@ from millrace.lifecycle.audits.hours import (
     hours_of,
     missing_offsets,
 )
-from millrace.lifecycle.audits.job import Place, audit
-from millrace.lifecycle.audits.kinesis import compare_counts, read_to
-from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.audits.kinesis import compare_counts, last_read_by_shard
+from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.audits.query_audit import Place, audit
 from millrace.lifecycle.problems import AwsError
 
 ROOT = Path(__file__).parents[3]
@@ -100,7 +100,7 @@ def test_a_loss_is_told_in_its_hour() -> None:
     every = Counter({BEGIN + n * MINUTE: 10 for n in range(240)})
     there = every.copy()
     there[BEGIN + 90 * MINUTE] = 3
-    assert [(h.came, h.landed, h.missing) for h in audit_by_counters(HOURS, every, there)] == [
+    assert [(h.arrived, h.landed, h.missing) for h in audit_by_counters(HOURS, every, there)] == [
         (600, 600, 0),
         (600, 593, 7),
         (600, 600, 0),
@@ -113,7 +113,10 @@ def test_records_that_are_younger_than_all_that_landed_wait() -> None:
     other = [ShardRecord(f"9{n}", BEGIN + n * MINUTE) for n in range(3)]
     there = frozenset(a.sequence for a in shard[:80] if a.sequence not in {"10", "11", "70"})
     hours, holes = audit_by_records(HOURS, {"shard-0": shard, "shard-1": other}, there)
-    assert [(h.came, h.landed, h.missing, h.waiting) for h in hours[:2]] == [(63, 58, 2, 3), (40, 19, 1, 20)]
+    assert [(h.arrived, h.landed, h.missing, h.waiting) for h in hours[:2]] == [
+        (63, 58, 2, 3),
+        (40, 19, 1, 20),
+    ]
     assert [(h.shard, h.first, h.last, h.records, h.verdict) for h in holes] == [
         ("shard-0", "10", "11", 2, "lost"),
         ("shard-0", "70", "70", 1, "lost"),
@@ -138,12 +141,12 @@ def test_what_was_read_and_did_not_land_is_missing_though_nothing_younger_landed
         "parent": {"iteratorType": "SHARD_END", "iteratorPosition": ""},
         "child": {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "202"},
     }
-    read = read_to(positions, listed)
+    read = last_read_by_shard(positions, listed)
     assert read == {"parent": math.inf, "left-out": math.inf, "child": 202}
-    assert read_to({"parent": "a position of another make"}, listed) == {}
+    assert last_read_by_shard({"parent": "a position of another make"}, listed) == {}
     there = frozenset(str(n) for n in (*range(6), 200))
     (hour,), holes = audit_by_records(HOURS[:1], shards, there, read=read)
-    assert (hour.came, hour.landed, hour.missing, hour.waiting) == (23, 7, 4 + 5 + 2, 2 + 3)
+    assert (hour.arrived, hour.landed, hour.missing, hour.waiting) == (23, 7, 4 + 5 + 2, 2 + 3)
     assert [(h.shard, h.first, h.last) for h in holes] == [
         ("parent", "6", "9"),
         ("left-out", "100", "104"),
@@ -185,7 +188,7 @@ def test_reading_a_shard_ends_though_it_is_written_to_without_a_pause(
             return {"Records": [record], "MillisBehindLatest": 0, "NextShardIterator": "i"}
 
     monkeypatch.setattr(audit_kinesis, "_BETWEEN_CALLS", 0)
-    result = audit_kinesis.arrivals(
+    result = audit_kinesis.records_by_shard(
         Live(), "s", ["shard"], BEGIN, BEGIN + 30 * MINUTE, progress=lambda _: None
     )
     assert [a.sequence for a in result["shard"]] == [str(n) for n in range(1, 31)]
@@ -263,7 +266,7 @@ def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> N
     table = landed(catalog, rows)
     result = compare_counts(client, table, HOURS[:3], query="q", stream="shop-clicks", table="db.landed")
     assert isinstance(result, Audit)
-    assert [(h.came, h.landed, h.missing, h.waiting) for h in result.hours] == [
+    assert [(h.arrived, h.landed, h.missing, h.waiting) for h in result.hours] == [
         (120, 120, 0, 0),
         (120, 118, 2, 0),
         (120, 60, 0, 60),
@@ -297,12 +300,12 @@ def test_a_catalog_and_a_store_that_refuse_are_told(
     table = landed(catalog, kinesis_rows([1]))
     for data in Path(urlparse(table.table.location()).path).glob("data/**/*.parquet"):
         data.unlink()
-    with pytest.raises(AwsError, match=r"reading table db\.landed: .*parquet"):
+    with pytest.raises(AwsError, match=r"cannot read table db\.landed: .*parquet"):
         table.minutes(BEGIN, NOW)
 
     def refuse(_: str) -> None:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetTable")
 
     monkeypatch.setattr(catalog, "load_table", refuse)
-    with pytest.raises(AwsError, match=r"reading table db\.landed: access denied to GetTable"):
+    with pytest.raises(AwsError, match=r"cannot read table db\.landed: access denied to GetTable"):
         LandedRecords.open(catalog, "db.landed", "clicks")

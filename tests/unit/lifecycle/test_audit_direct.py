@@ -18,7 +18,7 @@ from millrace.cli.repair import audit as command
 from millrace.config import load
 from millrace.config.queries import RouteQuery
 from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources
-from millrace.lifecycle.audits.direct import (
+from millrace.lifecycle.audits.direct_query_records import (
     OFFSETS,
     QUERY,
     RecordTable,
@@ -26,10 +26,10 @@ from millrace.lifecycle.audits.direct import (
     claimed_ranges,
     unclaimed_ranges,
 )
-from millrace.lifecycle.audits.hours import HOUR, Audit, HourlyCounts, LaggingShard, NotAudited
-from millrace.lifecycle.audits.job import leg_of
-from millrace.lifecycle.audits.kinesis import compare_counts, unread
-from millrace.lifecycle.audits.table import LandedRecords
+from millrace.lifecycle.audits.hourly_audit import HOUR, Audit, HourlyCounts, LaggingShard, NotAudited
+from millrace.lifecycle.audits.kinesis import compare_counts, lagging_shards
+from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.audits.query_audit import leg_of
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 COLUMNS = pa.schema(
@@ -191,16 +191,18 @@ def test_shards_say_what_is_not_read_of_them(clicks: Any) -> None:
     first = [put(clicks, 0) for _ in range(3)]
     second = [put(clicks, 1) for _ in range(3)]
     (left,), (right,) = ({shard for shard, _ in each} for each in (first, second))
-    told = unread(clicks, "clicks", {"metadata": {}, left: after(first[-1][1]), right: after(second[0][1])})
+    told = lagging_shards(
+        clicks, "clicks", {"metadata": {}, left: after(first[-1][1]), right: after(second[0][1])}
+    )
     assert told is not None
     assert [each.shard for each in told] == [right]
     assert begun - timedelta(seconds=2) < told[0].since < datetime.now(UTC) + timedelta(seconds=2)
     # A shard that the checkpoint does not know is not read at all; one that was read to its end is done.
-    told = unread(clicks, "clicks", {left: {"iteratorType": "SHARD_END", "iteratorPosition": ""}})
+    told = lagging_shards(clicks, "clicks", {left: {"iteratorType": "SHARD_END", "iteratorPosition": ""}})
     assert [each.shard for each in told or ()] == [right]
-    assert unread(clicks, "clicks", {left: after(first[-1][1]), right: after(second[-1][1])}) == ()
-    assert unread(clicks, "clicks", {left: "a position of another make"}) is None
-    assert unread(clicks, "clicks", {}) is None
+    assert lagging_shards(clicks, "clicks", {left: after(first[-1][1]), right: after(second[-1][1])}) == ()
+    assert lagging_shards(clicks, "clicks", {left: "a position of another make"}) is None
+    assert lagging_shards(clicks, "clicks", {}) is None
 
 
 def test_a_shard_that_is_read_late_is_no_hole(catalog: SqlCatalog, moto: str) -> None:
@@ -258,12 +260,12 @@ def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
     hour = HourlyCounts(NOW, 10, 6, 0, 1, left_out=3)
     result = Audit("tax", "orders", "db.taxed", "offsets", (hour,), behind=(LaggingShard("shard-1", NOW),))
     other = NotAudited("boards/clicks", "web.clicks", "its sink is dynamodb")
-    command._show([result, other])
+    command._print_audits([result, other])
     text = capsys.readouterr().out
     assert "left out" in text
-    assert f"shard-1: not read since {NOW:%Y-%m-%d %H:%M:%S} UTC; late, not lost" in text
+    assert f"shard-1: not read since {NOW:%Y-%m-%d %H:%M:%S} UTC; its records are late, not lost" in text
     assert "3 are in no table; the transform may filter them" in text
     assert "boards/clicks: web.clicks cannot be audited: its sink is dynamodb" in text
-    documents = [command._json(each) for each in (result, other)]
+    documents = [command._audit_as_json(each) for each in (result, other)]
     assert [each.get("missing") for each in documents] == [0, None]
     assert list(documents[0]["behind"]) == [{"shard": "shard-1", "since": f"{NOW:%Y-%m-%dT%H:%M:%S}Z"}]

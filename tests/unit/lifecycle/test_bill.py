@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from millrace.cli.app import app
 from millrace.cli.watch import cost
 from millrace.config import Environment, Names, load
-from millrace.lifecycle.account.deployed import NotDeployedError
-from millrace.lifecycle.account.real_cost import ENVIRONMENT, JOB, PROJECT, STREAM, actual
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
+from millrace.lifecycle.account.real_cost import ENVIRONMENT, JOB, PROJECT, STREAM, read_bill
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
-from millrace.sizing import plan, total
-from millrace.sizing.costs.actual_cost import pairs
+from millrace.sizing import plan, total_cost
+from millrace.sizing.costs.actual_cost import planned_and_paid
 from tests.unit.cli.test_commands import ROOT, millrace
 
 SINCE, UNTIL = date(2026, 11, 1), date(2026, 11, 11)
@@ -118,7 +118,7 @@ def explorer() -> Any:
 
 def test_what_was_paid_goes_to_its_job_its_stream_or_all(signed_in: str, environment: Environment) -> None:
     tell(signed_in, answer(*BY_JOB, estimated=True), answer(*BY_STREAM))
-    result = actual(boto3.client("ce", region_name="us-east-1"), environment, SINCE, UNTIL)
+    result = read_bill(boto3.client("ce", region_name="us-east-1"), environment, SINCE, UNTIL)
     assert result.of("jobs.clicks") == pytest.approx(56.0)
     assert result.of("streams.clicks") == pytest.approx(3.6)
     assert result.of("shared") == pytest.approx(44.0), "what a stream bears is not shared"
@@ -159,7 +159,7 @@ def test_the_command_shows_both(signed_in: str, file: Path, environment: Environ
     document = json.loads(done.stdout)
     assert document["days"] == 10
     assert document["paid_usd"] == pytest.approx(103.6)
-    assert document["planned_usd"] == pytest.approx(total(plan(environment)).value * 240 / 730)
+    assert document["planned_usd"] == pytest.approx(total_cost(plan(environment)).value * 240 / 730)
     (job,) = [each for each in document["subjects"] if each["subject"] == "jobs.clicks"]
     assert job["usage"] == {"ETL-Stream-DPU-Hour": 55.5, "USE1-DataProcessing-Bytes": 0.5}
     assert job["difference_usd"] == pytest.approx(56 - job["planned_usd"])
@@ -174,7 +174,7 @@ def test_pages_are_read_to_the_end(environment: Environment) -> None:
         stub.add_response("get_cost_and_usage", answer(BY_JOB[0], token="more"))
         stub.add_response("get_cost_and_usage", answer(BY_JOB[1]))
         stub.add_response("get_cost_and_usage", answer(BY_STREAM[0]))
-        result = actual(ce, environment, SINCE, UNTIL)
+        result = read_bill(ce, environment, SINCE, UNTIL)
         stub.assert_no_pending_responses()
     assert result.of("jobs.clicks") == pytest.approx(56.0)
 
@@ -196,7 +196,7 @@ def test_the_questions_are_about_this_environment(environment: Environment) -> N
         for tag, groups in ((JOB, BY_JOB), (STREAM, BY_STREAM)):
             by = [{"Type": "TAG", "Key": tag}, {"Type": "DIMENSION", "Key": "USAGE_TYPE"}]
             stub.add_response("get_cost_and_usage", answer(*groups), {**asked, "GroupBy": by})
-        actual(ce, environment, SINCE, UNTIL)
+        read_bill(ce, environment, SINCE, UNTIL)
         stub.assert_no_pending_responses()
 
 
@@ -218,7 +218,7 @@ def test_an_empty_bill_says_why(
         tags = [{"TagKey": key, "Type": "UserDefined", "Status": "Active"} for key in active]
         stub.add_response("list_cost_allocation_tags", {"CostAllocationTags": tags})
         with pytest.raises(error, match=words):
-            actual(ce, environment, SINCE, UNTIL)
+            read_bill(ce, environment, SINCE, UNTIL)
 
 
 def test_no_permission_is_said(environment: Environment) -> None:
@@ -230,13 +230,13 @@ def test_no_permission_is_said(environment: Environment) -> None:
             "User is not authorized to perform: ce:GetCostAndUsage",
         )
         with pytest.raises(AwsError, match="access denied to GetCostAndUsage"):
-            actual(ce, environment, SINCE, UNTIL)
+            read_bill(ce, environment, SINCE, UNTIL)
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--since", "2026-11-01"), "only with --actual"),
+        (("--since", "2026-11-01"), "only together with --actual"),
         (("--actual", "--since", "yesterday"), "a date, such as"),
         (("--actual", "--since", "2026-11-05", "--until", "2026-11-05"), "a day before 2026-11-05"),
     ],
@@ -256,7 +256,7 @@ def test_the_plan_alone_is_itemised(environment: Environment) -> None:
 
 
 def test_a_pair_of_what_the_plan_does_not_know(environment: Environment) -> None:
-    result = {each.subject: each for each in pairs(plan(environment), {"jobs.old": 5.0}, 10)}
+    result = {each.subject: each for each in planned_and_paid(plan(environment), {"jobs.old": 5.0}, 10)}
     assert result["jobs.old"].planned == 0
     assert result["jobs.old"].difference == 5
     assert result["jobs.clicks"].paid == 0

@@ -5,7 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from millrace.lifecycle.changes.deployment_changes import differences, job_change, stack_change, stream_names
+from millrace.lifecycle.changes.deployment_changes import (
+    document_differences,
+    job_change,
+    stack_change,
+    stream_names,
+)
 
 APPLICATION = {
     "Type": "AWS::EMRServerless::Application",
@@ -121,7 +126,7 @@ def test_numbers_are_told_by_path() -> None:
     new = copy.deepcopy(DOCUMENT)
     new["workers"]["max"] = 5
     new["settings"]["queries"][0]["routes"][0]["source"]["records_per_shard"] = 2000
-    assert list(differences(DOCUMENT, new)) == [
+    assert list(document_differences(DOCUMENT, new)) == [
         ("settings.queries[0].routes[0].source.records_per_shard", 1000, 2000),
         ("workers.max", 3, 5),
     ]

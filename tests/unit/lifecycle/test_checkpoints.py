@@ -25,9 +25,9 @@ from millrace.lifecycle.jobs import checkpoints
 from millrace.lifecycle.jobs.checkpoints import CheckpointError
 from millrace.lifecycle.jobs.reset_effects import read_again, reset_objection
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from tests.documents import with_route
+from tests.launch_documents import with_route
 from tests.unit.etl.test_manifest import DERIVE
-from tests.unit.lifecycle.shop import MANIFEST, Shop, document
+from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 
 
 def test_both_sides_mean_the_same_places(shop: Shop) -> None:
@@ -144,7 +144,7 @@ def test_a_checkpoint_is_carried_to_another_job_and_name(shop: Shop) -> None:
     assert done.exit_code == 0, done.output
     assert {key.removeprefix("other/land-2/") for key in shop.names_of("other/land-2/")} == before
     assert shop.names_of("clicks/land/") == []
-    carried = manifest.read(json.dumps(shop.text("other/_millrace/land-2.manifest.json")))
+    carried = manifest.parse_manifest(json.dumps(shop.text("other/_millrace/land-2.manifest.json")))
     assert (carried.query, carried.sinks) == ("land-2", MANIFEST.sinks)
     # There is nothing left to move, and nothing is moved over what is there.
     assert "has no checkpoint" in shop.run("move", "clicks", "land", "x").output
@@ -167,7 +167,7 @@ def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> N
     kept = dataclasses.replace(
         MANIFEST,
         spark="4.1.1",
-        legs=(manifest.ManifestLeg("iceberg", "shop_shop.landed"),),
+        legs=(manifest.ManifestSource("iceberg", "shop_shop.landed"),),
         state=manifest.State("at", (), ("session",), None, None, None),
     )
     shop.put("clicks/_millrace/land.manifest.json", kept.text())
@@ -202,7 +202,7 @@ def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
     assert shop.run("fork", "clicks", "land", "new").exit_code == 0
     assert [key for key in shop.names_of("clicks/new/") if "left-over" in key] == []
     assert len(shop.names_of("clicks/new/")) == len(shop.names_of("clicks/land/")) == 5
-    assert manifest.read(json.dumps(shop.text("clicks/_millrace/new.manifest.json"))).sinks == {}
+    assert manifest.parse_manifest(json.dumps(shop.text("clicks/_millrace/new.manifest.json"))).sinks == {}
 
 
 def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
@@ -255,7 +255,7 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
         "settings": {**newer["settings"], "queries": [with_route({**DERIVE, "name": "land"})]},
     }
     job = settings.parse(derived["settings"])
-    old = manifest.manifest_of(
+    old = manifest.make_manifest(
         job, job.queries[0], spark="3.5.6", conf=lambda _: None, schema_text=lambda _: None
     )
     shop.put("clicks/_millrace/land.manifest.json", old.text())

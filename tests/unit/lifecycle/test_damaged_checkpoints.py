@@ -11,7 +11,7 @@ import pytest
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals
 from millrace.lifecycle.jobs.checkpoints import CheckpointError
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from tests.unit.lifecycle.shop import MANIFEST, Shop, document
+from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 
 
 @pytest.mark.parametrize("cut", [0, 12])

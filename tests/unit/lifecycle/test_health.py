@@ -155,9 +155,9 @@ def test_a_run_that_has_finished_is_what_a_start_waits_for(
         "schema: pipelines/clicks/schemas/click.ddl}}}\n"
     )
     aws: Any = SimpleNamespace(names=Names(load(file, ROOT), "111122223333"))
-    monkeypatch.setattr(health, "_values", lambda *_: {"land": []})
+    monkeypatch.setattr(health, "_metric_values", lambda *_: {"land": []})
     monkeypatch.setattr(health, "_iterator_ages", lambda *_: ())
-    monkeypatch.setattr(health, "_failures", lambda *_: ())
+    monkeypatch.setattr(health, "_failures_since", lambda *_: ())
     said = {"finished": [{"event": "finished"}] if finished else []}
     monkeypatch.setattr(health.logs, "events", lambda _aws, _job, _since, event: said[event])
     waiting = health.read_health(aws, "clicks", 0.0).waiting

@@ -38,7 +38,7 @@ class Deployed:
     answer: tuple[str, int] = ("Throttling", 400)
     refused: int = 0
     verbs: list[str] = field(default_factory=list)
-    wish: str = "stopped"
+    desired_state: str = "stopped"
     url: str = "s3://assets/1.json"
     ends: dict[str, BaseException | None] = field(default_factory=dict)
     """What the look at a job's verb ends with, by both: the machine has begun by then."""
@@ -68,13 +68,13 @@ class Deployed:
         verb = json.loads(input)["verb"]
         if verb != "status":
             self.verbs.append(verb if stateMachineArn == JOB else f"{verb} {stateMachineArn}")
-            self.wish = "running" if verb == "start" else "stopped"
+            self.desired_state = "running" if verb == "start" else "stopped"
         return {"executionArn": f"{verb} {stateMachineArn}"}
 
     def describe_execution(self, executionArn: str) -> dict[str, str]:
         if (end := self.ends.get(executionArn)) is not None:
             raise end
-        answer = {"outcome": "done", "message": "done", "wish": self.wish, "run": "r"}
+        answer = {"outcome": "done", "message": "done", "desired_state": self.desired_state, "run": "r"}
         return {"status": "SUCCEEDED", "output": json.dumps(answer)}
 
     def get_paginator(self, _: str) -> Deployed:
@@ -161,7 +161,7 @@ def test_an_upgrade_that_cannot_be_watched_is_not_taken_back(deployed: Deployed,
     for bucket in ("assets", deployed.aws.names.bucket("checkpoints")):
         s3.create_bucket(Bucket=bucket)
     s3.put_object(Bucket="assets", Key="1.json", Body=b"{}")
-    deployed.wish, deployed.refusals = "running", float("inf")
+    deployed.desired_state, deployed.refusals = "running", float("inf")
     brought: list[Path] = []
     with pytest.raises(UnknownHealthError):
         upgrading.upgrade(
@@ -180,7 +180,7 @@ def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_
     aws: DeployedEnvironment, tmp_path: Path
 ) -> None:
     """The version before it was deployed before that one: `millrace rollback` would leave it, too."""
-    deployed, s3 = Deployed(aws, wish="running"), aws.client("s3")
+    deployed, s3 = Deployed(aws, desired_state="running"), aws.client("s3")
     for bucket in ("assets", aws.names.bucket("checkpoints")):
         s3.create_bucket(Bucket=bucket)
     for name in ("1", "2"):
@@ -225,10 +225,10 @@ def test_a_drain_that_cannot_be_watched_leaves_no_job_stopped(
     aws: DeployedEnvironment, end: BaseException
 ) -> None:
     """The machine notes first of all that the job is to stay stopped, and the next deployment would leave it so."""
-    deployed, said = Deployed(aws, wish="running", ends={f"drain {JOB}": end}), list[str]()
+    deployed, said = Deployed(aws, desired_state="running", ends={f"drain {JOB}": end}), list[str]()
     with pytest.raises((DeployError, KeyboardInterrupt)) as told:
         apply(deployed.place, drains(JOB), cdk_deploy=lambda: None, progress=said.append)
-    assert (deployed.verbs, deployed.wish) == (["drain", "start"], "running")
+    assert (deployed.verbs, deployed.desired_state) == (["drain", "start"], "running")
     assert "\nclicks had been drained and started again as before" in f"{told.value}\n" + "\n".join(said)
 
 
@@ -236,7 +236,7 @@ def test_a_deployment_that_is_interrupted_starts_again_what_it_drained(aws: Depl
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    deployed = Deployed(aws, wish="running")
+    deployed = Deployed(aws, desired_state="running")
     with pytest.raises(KeyboardInterrupt):
         apply(deployed.place, drains(JOB, "b"), cdk_deploy=interrupted, progress=lambda _: None)
     assert deployed.verbs == ["drain", "drain b", "start", "start b"]
@@ -246,7 +246,7 @@ def test_one_job_that_does_not_start_again_keeps_no_other_from_it(aws: DeployedE
     def refused() -> None:
         raise DeployError("cdk deploy ended with status 1")
 
-    deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("DescribeExecution")})
+    deployed = Deployed(aws, desired_state="running", ends={f"start {JOB}": throttled("DescribeExecution")})
     with pytest.raises(DeployError) as told:
         apply(deployed.place, drains(JOB, "b"), cdk_deploy=refused, progress=lambda _: None)
     assert deployed.verbs == ["drain", "drain b", "start", "start b"]
@@ -268,7 +268,7 @@ def test_what_was_deployed_before_another_stack_failed_begins_with_it(aws: Deplo
         result,
         jobs=tuple(replace(job, after="start" if job.job == "late" else "leave") for job in result.jobs),
     )
-    deployed = Deployed(aws, wish="running")
+    deployed = Deployed(aws, desired_state="running")
     with pytest.raises(DeployError) as told:
         apply(deployed.place, result, cdk_deploy=partly, progress=lambda _: None, look_again=lambda: still)
     assert deployed.verbs == ["drain", "start", "start new", "stop held"]
@@ -282,12 +282,12 @@ def test_what_was_deployed_before_another_stack_failed_begins_with_it(aws: Deplo
 def test_a_job_that_cannot_be_drained_after_the_deployment_runs_on_and_is_told_how_to_begin_anew(
     aws: DeployedEnvironment, end: BaseException
 ) -> None:
-    deployed, said = Deployed(aws, wish="running", ends={f"drain {JOB}": end}), list[str]()
+    deployed, said = Deployed(aws, desired_state="running", ends={f"drain {JOB}": end}), list[str]()
     with pytest.raises((UnhealthyDeploymentError, KeyboardInterrupt)) as told:
         apply(
             deployed.place, change("restart"), cdk_deploy=lambda: None, **(QUICK | {"progress": said.append})
         )
-    assert (deployed.verbs, deployed.wish) == (["drain", "start"], "running")
+    assert (deployed.verbs, deployed.desired_state) == (["drain", "start"], "running")
     told_all = f"{told.value}\n" + "\n".join(said)
     assert re.search(r"`millrace stop --env minimal \w+`, then `millrace start --env minimal \w+`", told_all)
     assert "deploy again" not in told_all
@@ -296,7 +296,7 @@ def test_a_job_that_cannot_be_drained_after_the_deployment_runs_on_and_is_told_h
 def test_a_job_that_did_not_start_after_the_deployment_is_told_with_what_starts_it(
     aws: DeployedEnvironment,
 ) -> None:
-    deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("DescribeExecution")})
+    deployed = Deployed(aws, desired_state="running", ends={f"start {JOB}": throttled("DescribeExecution")})
     for after in ("start", "restart"):
         with pytest.raises(
             UnhealthyDeploymentError,

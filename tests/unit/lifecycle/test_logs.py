@@ -105,7 +105,7 @@ def test_older_ones_are_found_where_the_last_hour_has_none(aws: DeployedEnvironm
     put(aws, GROUP, BATCH, stream="now")
     assert logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(hours=5), 3) == []
     assert len(logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 3)) == 1
-    lines = logs.newest(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 1)
+    lines = logs.newest_lines(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 1)
     assert [each.text for each in lines] == [BATCH]
 
 
@@ -256,10 +256,10 @@ def test_lines_are_looked_for_as_long_as_they_are_kept(aws: DeployedEnvironment)
     aws.client("logs").create_log_group(logGroupName=GROUP)
     place = DeployedEnvironment(aws.names, lambda _: Kept())
     assert [
-        each.text for each in logs.newest(place, "clicks", datetime.now(UTC) - timedelta(days=90), 5)
+        each.text for each in logs.newest_lines(place, "clicks", datetime.now(UTC) - timedelta(days=90), 5)
     ] == ["long ago"]
     looks = len(Kept.asked)
-    assert logs.newest(place, "clicks", datetime.now(UTC) - timedelta(hours=3), 5) == []
+    assert logs.newest_lines(place, "clicks", datetime.now(UTC) - timedelta(hours=3), 5) == []
     assert len(Kept.asked) - looks == 2  # an hour, and what is left of three
 
 
@@ -274,7 +274,7 @@ def test_a_trace_is_read_over_answers_without_events(aws: DeployedEnvironment) -
     with stub:
         place = DeployedEnvironment(aws.names, lambda _: stub.client)
         begin = LogLine(datetime.fromtimestamp(1, UTC), "here", first)
-        result = logs._block(place, "group", "stream", begin)
+        result = logs._lines_from(place, "group", "stream", begin)
     assert [each.text for each in result] == PYTHON.rstrip().splitlines()
     stub.assert_no_pending_responses()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.account.deployed import MISSING_OBJECT, ignore_missing
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing
 
 
 def error(code: str, message: str) -> ClientError:

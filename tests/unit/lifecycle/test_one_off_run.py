@@ -38,7 +38,7 @@ def test_the_state_machine_starts_it_and_its_engine_is_asked_for_its_end(
         _aws: DeployedEnvironment, job: str, verb: Any, *, arguments: Any = (), **_: Any
     ) -> ExecutionResult:
         verbs.append((verb, arguments))
-        return ExecutionResult(job, True, verb, "", {"wish": "running", "run": "r1"})
+        return ExecutionResult(job, True, verb, "", {"desired_state": "running", "run": "r1"})
 
     monkeypatch.setattr(state_machine, "execute", execute)
     here = DeployedEnvironment(aws.names, lambda _: Engine())

@@ -15,17 +15,17 @@ from tests.unit.lifecycle.test_jobs_after_deployment import JOB, Deployed, throt
 def test_a_stop_that_cannot_be_watched_leaves_no_job_stopped(
     aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch, end: BaseException
 ) -> None:
-    deployed, runs = Deployed(aws, wish="running", ends={f"stop {JOB}": end}), list[object]()
-    monkeypatch.setattr(one_off_run, "_watch", lambda *given: runs.append(given))
+    deployed, runs = Deployed(aws, desired_state="running", ends={f"stop {JOB}": end}), list[object]()
+    monkeypatch.setattr(one_off_run, "_wait_for_run", lambda *given: runs.append(given))
     with pytest.raises((AwsError, KeyboardInterrupt)):
         run_once(deployed.place, JOB, [], progress=lambda _: None)
-    assert (deployed.verbs, deployed.wish, runs) == (["stop", "start"], "running", [])
+    assert (deployed.verbs, deployed.desired_state, runs) == (["stop", "start"], "running", [])
 
 
 def test_a_job_that_stands_still_after_the_run_is_told_with_what_starts_it(
     aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("StartExecution")})
-    monkeypatch.setattr(one_off_run, "_watch", lambda *_: EndedRun("r", "SUCCEEDED", ""))
+    deployed = Deployed(aws, desired_state="running", ends={f"start {JOB}": throttled("StartExecution")})
+    monkeypatch.setattr(one_off_run, "_wait_for_run", lambda *_: EndedRun("r", "SUCCEEDED", ""))
     with pytest.raises(AwsError, match=r"clicks is stopped.*`millrace start --env minimal clicks`"):
         run_once(deployed.place, JOB, [], progress=lambda _: None)

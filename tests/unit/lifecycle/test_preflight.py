@@ -13,7 +13,7 @@ from millrace.config import load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.preflight import account as preflight_account
 from millrace.lifecycle.preflight import templates as preflight_templates
-from millrace.lifecycle.preflight.questions import Account, ask, failed
+from millrace.lifecycle.preflight.questions import Account, ask_all, failed_rows
 from millrace.sizing import plan
 from tests.unit.lifecycle.account_answers import (
     ACCOUNT,
@@ -147,7 +147,7 @@ def test_each_row_can_fail_and_says_what_to_do(
 ) -> None:
     result, _ = rows(given, network, tmp_path, monkeypatch)
     assert result[subject].verdict == "failed", result
-    assert result[subject] in failed(tuple(result.values()))
+    assert result[subject] in failed_rows(tuple(result.values()))
     assert result[subject].remedy or subject.startswith(("state machine", "policy"))
 
 
@@ -161,11 +161,11 @@ def test_each_question_has_a_case_that_fails_and_one_without_permission(
         answers = Answers(given)
         monkeypatch.setattr(BaseClient, "_make_api_call", lambda *asked, to=answers: to.call(*asked))
         for name, check in CHECKS.items():
-            asked = ask(Account(accounts[network].aws, accounts[network].plan, TEMPLATES), {name: check})
+            asked = ask_all(Account(accounts[network].aws, accounts[network].plan, TEMPLATES), {name: check})
             if given is none:
                 assert all((each.subject, each.verdict) == (name, "not known") for each in asked), asked
                 unknown |= {name} if asked else set()
-            elif failed(asked):
+            elif failed_rows(asked):
                 refused.add(name)
     assert unknown == set(CHECKS)
     # No operation tells an account's quota of alarms, so more than usual is a warning.
@@ -193,7 +193,7 @@ def test_a_missing_permission_makes_rows_unknown_and_stops_no_other(
         given = {**(deployed if drift else {}), operation: denied(operation)}
         result, answers = rows(given, network, tmp_path, monkeypatch, drift=drift)
         unknown = [each for each in result.values() if each.verdict == "not known"]
-        assert not failed(tuple(result.values()))
+        assert not failed_rows(tuple(result.values()))
         if operation in answers.asked:
             assert {each.found for each in unknown} == {f"AccessDeniedException at {operation}"}, result
             assert len(unknown) < len(result)
@@ -341,13 +341,13 @@ def test_definitions_are_json_for_aws(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_servers_that_answer_like_aws_are_asked(aws: DeployedEnvironment) -> None:
     """Moto lacks some operations: those rows are not known, and no question ends the others."""
     account = Account(aws, plan(aws.names.environment), {})
-    result = ask(account, {**preflight_account.CHECKS, **preflight_templates.CHECKS})
+    result = ask_all(account, {**preflight_account.CHECKS, **preflight_templates.CHECKS})
     verdicts = {each.subject: each.verdict for each in result}
     assert verdicts["bootstrap"] == "failed"
     assert verdicts["quota: Kinesis shards"] == verdicts["stacks"] == verdicts["quota: roles"] == "ok"
     assert "zones" not in verdicts, "nothing there needs a VPC"
     aws.client("kinesis").create_stream(StreamName=aws.names.stream("clicks"), ShardCount=1)
     aws.client("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="28", Type="String")
-    again = {each.subject: each.verdict for each in ask(account, preflight_account.CHECKS)}
+    again = {each.subject: each.verdict for each in ask_all(account, preflight_account.CHECKS)}
     assert again[f"stream {aws.names.stream('clicks')}"] == "warning"
     assert again["bootstrap"] == "ok"

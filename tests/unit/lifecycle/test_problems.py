@@ -19,7 +19,7 @@ from millrace.lifecycle.problems import (
     ThrottledError,
     TransientError,
     cdk_failure,
-    explain,
+    explain_aws_error,
     translate_aws_errors,
 )
 from tests.http_servers import Handler, served
@@ -124,7 +124,7 @@ def test_a_refusal_is_one_message_with_the_status_of_its_cause(
     assert (ended, out) == (2 if "credentials" in said else 1, "")
     assert said in err
     assert "Traceback" not in err
-    assert err.startswith(f"millrace {verb}: asking AWS whose credentials these are: ")
+    assert err.startswith(f"millrace {verb}: cannot tell to whom these AWS credentials belong: ")
 
 
 def test_without_credentials_it_says_how_to_sign_in(aws: pytest.MonkeyPatch, environment: str) -> None:
@@ -164,7 +164,7 @@ def test_an_address_that_does_not_answer_is_told(aws: pytest.MonkeyPatch, enviro
 def test_a_question_asked_too_often_is_no_quota_that_is_used_up(
     operation: str, code: str, message: str, throttled: bool
 ) -> None:
-    error = explain(ClientError({"Error": {"Code": code, "Message": message}}, operation), "asking")
+    error = explain_aws_error(ClientError({"Error": {"Code": code, "Message": message}}, operation), "asking")
     assert isinstance(error, ThrottledError) == throttled
     assert (f"asking: AWS is throttling {operation}; wait" in str(error)) == throttled
     assert ("a quota is used up" in str(error)) == (code == "LimitExceededException" and not throttled)
@@ -213,7 +213,7 @@ def test_a_stack_of_an_older_version_is_told(aws: pytest.MonkeyPatch, moto: str,
     finally:
         cloudformation.delete_stack(StackName="tried-tried-job-clicks")
     assert ended == 1
-    assert "has no output StateMachineArn" in err
+    assert "was deployed by a version of Millrace without state machines" in err
 
 
 def test_a_deployment_to_an_account_without_bootstrap_ends_before_anything_is_made(

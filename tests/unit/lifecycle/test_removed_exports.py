@@ -8,11 +8,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from millrace.cli.run.changes_report import describe
-from millrace.lifecycle.changes.stack_exports import imports
+from millrace.cli.run.changes_report import change_lines
+from millrace.lifecycle.changes.stack_exports import imported_names
 from millrace.lifecycle.deploy import compare_with_deployed
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from tests.unit.lifecycle.test_deploy import BUCKET, document, template
+from tests.unit.lifecycle.test_deployed_diff import BUCKET, document, template
 
 
 def exporting(*names: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Listing:
         result = [
             name
             for name, body in bodies.items()
-            if export in imports(json.loads(body) if isinstance(body, str) else body)
+            if export in imported_names(json.loads(body) if isinstance(body, str) else body)
         ]
         if not result:
             message = f"Export '{export}' is not imported by any stack."
@@ -88,7 +88,7 @@ def test_a_stack_that_imports_no_more_what_goes_is_deployed_first(
     deployed(aws, importing("A", "B"))
     result = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
     assert (result.order.first, result.order.refused) == (("hello-minimal-job-clicks",), ())
-    assert "cdk deploy hello-minimal-job-clicks --exclusively" in "\n".join(describe(result))
+    assert "cdk deploy hello-minimal-job-clicks --exclusively" in "\n".join(change_lines(result))
 
 
 def test_a_stack_that_left_the_file_and_still_imports_is_to_be_destroyed_first(

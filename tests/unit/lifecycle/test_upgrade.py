@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.account.deployed import split_url
+from millrace.lifecycle.account.deployed_outputs import split_url
 from millrace.lifecycle.changes.deployment_changes import StackChange
 from millrace.lifecycle.deploy import Changes
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.upgrade import rollback_changes, shared_stacks
-from millrace.lifecycle.versions import UpgradeError, Version, current, deployed_version, previous
+from millrace.lifecycle.versions import (
+    UpgradeError,
+    Version,
+    current_version,
+    deployed_version,
+    previous_version,
+)
 
 JOB = "clicks"
 
@@ -72,13 +78,13 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
     stack.deploy("s3://assets/1.json")
     with pytest.raises(
         UpgradeError,
-        match=r"no earlier version of clicks was kept: SSM parameter /hello-minimal/jobs/clicks/versions",
+        match=r"clicks cannot be rolled back: SSM parameter /hello-minimal/jobs/clicks/versions lists no earlier version",
     ):
-        previous(deployed, JOB)
+        previous_version(deployed, JOB)
     for url in ("s3://assets/2.json", "s3://assets/3.json"):
         deployed_version(deployed, JOB)
         stack.deploy(url)
-    back = previous(deployed, JOB)
+    back = previous_version(deployed, JOB)
     assert (back.document_url, back.template) == ("s3://assets/2.json", template("s3://assets/2.json"))
     assert back.document(deployed.client("s3"))["of"] == "s3://assets/2.json"
     # Its document may be gone, and AWS may refuse it.
@@ -93,17 +99,17 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
     # What it takes the place of is kept too.
     deployed_version(deployed, JOB)
     stack.deploy(back.document_url)
-    assert previous(deployed, JOB).document_url == "s3://assets/3.json"
+    assert previous_version(deployed, JOB).document_url == "s3://assets/3.json"
     # The same again is no version of before.
     deployed_version(deployed, JOB)
-    assert previous(deployed, JOB).document_url == "s3://assets/3.json"
+    assert previous_version(deployed, JOB).document_url == "s3://assets/3.json"
 
 
 def test_a_job_that_is_not_deployed_has_no_versions(deployed: DeployedEnvironment) -> None:
     with pytest.raises(
-        UpgradeError, match=r"clicks is not deployed yet: `millrace deploy --env minimal` deploys it"
+        UpgradeError, match=r"clicks is not deployed yet; deploy it with `millrace deploy --env minimal`"
     ):
-        current(deployed, JOB)
+        current_version(deployed, JOB)
 
 
 def test_a_version_that_somebody_forged_is_not_deployed(
@@ -119,10 +125,10 @@ def test_a_version_that_somebody_forged_is_not_deployed(
     forged = json.dumps({**json.loads(honest), "template": template("s3://assets/1.json") | {"Metadata": {}}})
     for key in ("clicks/_millrace/versions/29991231T000000000000Z-f.json", f"{folder}/f.json"):
         s3.put_object(Bucket=bucket, Key=key, Body=forged.encode())
-    assert previous(deployed, JOB).template == template("s3://assets/1.json")
+    assert previous_version(deployed, JOB).template == template("s3://assets/1.json")
     s3.put_object(Bucket=bucket, Key=kept, Body=forged.encode())
     with pytest.raises(UpgradeError, match="has another digest than when it was kept, so somebody has writ"):
-        previous(deployed, JOB)
+        previous_version(deployed, JOB)
     # A version of another job is none of this one, even if its digest is right.
     other = json.dumps({**json.loads(honest), "job": "orders"}).encode()
     digest = hashlib.sha256(other).hexdigest()
@@ -130,11 +136,11 @@ def test_a_version_that_somebody_forged_is_not_deployed(
     told = {"sha256": digest, "document_url": "s3://assets/1.json"}
     name = deployed.names.versions_parameter(JOB)
     deployed.client("ssm").put_parameter(Name=name, Type="String", Overwrite=True, Value=json.dumps(told))
-    with pytest.raises(UpgradeError, match="has job 'orders', so somebody has written it"):
-        previous(deployed, JOB)
+    with pytest.raises(UpgradeError, match="has job 'orders', so somebody has changed the object"):
+        previous_version(deployed, JOB)
     s3.delete_object(Bucket=bucket, Key=f"{folder}/{digest}.json")
     with pytest.raises(UpgradeError, match=r"no longer exists: s3://.*/_versions/clicks/"):
-        previous(deployed, JOB)
+        previous_version(deployed, JOB)
 
 
 def test_a_rollback_shows_what_changes(stack: Deployed, deployed: DeployedEnvironment) -> None:

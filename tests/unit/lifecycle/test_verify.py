@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from millrace.config import Names, load
-from millrace.lifecycle.account.deployed import NotDeployedError
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
@@ -22,11 +22,16 @@ from millrace.sandbox.drill import DrillError
 from millrace.sizing import plan
 from millrace.verify import aws_target, sandbox_target
 from millrace.verify.aws_target import PATIENCE, AwsAccount
-from millrace.verify.environment import TAG, VerificationCopy, VerificationSettings, derive
+from millrace.verify.environment_copy import (
+    TAG,
+    VerificationCopy,
+    VerificationSettings,
+    write_verification_environment,
+)
 from millrace.verify.removals import removal
 from millrace.verify.removals.removal import empty_bucket, remove
-from millrace.verify.removals.removal_scope import find_verifications, leftovers
-from millrace.verify.run import scope
+from millrace.verify.removals.removal_scope import find_verifications, list_leftovers
+from millrace.verify.run import scope_of_copy
 from tests.integration.lifecycle.engines import Engines, serving
 
 ROOT = Path(__file__).parents[3]
@@ -65,7 +70,7 @@ def client(aws: DeployedEnvironment, engines: Engines) -> Client:
 @pytest.fixture
 def copy(tmp_path: Path) -> VerificationCopy:
     model = load("dev", root=ROOT)
-    return derive(
+    return write_verification_environment(
         model, NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=tmp_path,
         clusters=sandbox_target.sandbox_clusters(model), without_kafka=True,
     )  # fmt: skip
@@ -143,7 +148,7 @@ def test_only_what_bears_both_marks_is_taken_away(
     deploy(client, prefix, tags(NAME))
     assert {each.name for each in find_verifications(client, load("dev", root=ROOT))} == {NAME, "verify-ffff"}
     said: list[str] = []
-    removed = remove(account, scope(copy), say=said.append, poll_seconds=0.01)
+    removed = remove(account, scope_of_copy(copy), say=said.append, poll_seconds=0.01)
     assert everything(client) == before
     assert (removed.objects, removed.remains) == (3, ())
     order = [line for line in said if line.startswith("deleting f")]
@@ -154,7 +159,7 @@ def test_only_what_bears_both_marks_is_taken_away(
 def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
     client: Client, copy: VerificationCopy, account: AwsAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prefix, own = copy.names.prefix, scope(copy)
+    prefix, own = copy.names.prefix, scope_of_copy(copy)
     deploy(client, prefix, tags(NAME))
     order: list[str] = []
     monkeypatch.setattr(account, "end_all_runs", lambda *_: order.append("runs end"))
@@ -193,16 +198,16 @@ def test_a_log_that_comes_back_is_deleted_again(
         if not looked:
             client("logs").create_log_group(logGroupName=group)
         looked.append(1)
-        return leftovers(*given)
+        return list_leftovers(*given)
 
-    monkeypatch.setattr(removal, "leftovers", late)
-    result = remove(account, scope(copy), say=lambda _: None, poll_seconds=0.01)
+    monkeypatch.setattr(removal, "list_leftovers", late)
+    result = remove(account, scope_of_copy(copy), say=lambda _: None, poll_seconds=0.01)
     assert (result.remains, everything(client)) == ((), set())
 
 
 def test_what_is_left_behind_is_seen(client: Client, copy: VerificationCopy) -> None:
-    own = scope(copy)
-    assert leftovers(client, own) == []
+    own = scope_of_copy(copy)
+    assert list_leftovers(client, own) == []
     given = {each["Key"]: each["Value"] for each in tags(NAME)}
     client("sns").create_topic(Name="renamed", Tags=tags(NAME))
     client("s3").create_bucket(Bucket=f"{own.prefix}-lost-its-tag")
@@ -210,14 +215,14 @@ def test_what_is_left_behind_is_seen(client: Client, copy: VerificationCopy) -> 
     key = client("kms").create_key(Tags=[{"TagKey": k, "TagValue": v} for k, v in given.items()])[
         "KeyMetadata"
     ]
-    result = leftovers(client, own)
+    result = list_leftovers(client, own)
     assert f"bucket {own.prefix}-lost-its-tag" in result
     assert f"log group /{own.prefix}/jobs/glue/error" in result
     assert any(each.endswith(":renamed") for each in result)
     assert any(key["KeyId"] in each for each in result)
     # One that waits for its deletion costs nothing and does nothing.
     client("kms").schedule_key_deletion(KeyId=key["KeyId"], PendingWindowInDays=7)
-    assert not any(key["KeyId"] in each for each in leftovers(client, own))
+    assert not any(key["KeyId"] in each for each in list_leftovers(client, own))
 
 
 def test_a_bucket_of_another_name_is_left_even_in_a_stack_of_ours(
@@ -234,7 +239,7 @@ def test_a_bucket_of_another_name_is_left_even_in_a_stack_of_ours(
         DrillError,
         match=r"is not deleted: the name of its bucket somebody-s-lake does not begin with",
     ):
-        remove(account, scope(copy), say=lambda _: None, poll_seconds=0.01)
+        remove(account, scope_of_copy(copy), say=lambda _: None, poll_seconds=0.01)
     assert client("s3").get_object(Bucket="somebody-s-lake", Key="precious")["Body"].read() == b"x"
 
 
@@ -272,7 +277,7 @@ def test_runs_are_killed_without_grace_and_ended_for_good(
     assert stop["JobName"] == names.job("glue")
     assert cancel["shutdownGracePeriodInSeconds"] == "0"
     assert engines.live(names.job("glue")) == engines.live("emr") == []
-    with pytest.raises(DrillError, match="has no run that could be killed"):
+    with pytest.raises(DrillError, match="has no run that the verification could kill"):
         account.kill_run(names, "glue")
 
     client("glue").start_job_run(JobName=names.job("glue"))

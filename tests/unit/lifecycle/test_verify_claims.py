@@ -72,4 +72,4 @@ def test_each_claim_has_a_line_in_what_is_printed_and_in_the_file(
 def test_it_goes_with_nothing_that_makes_or_takes_away(with_: str) -> None:
     done = CliRunner().invoke(app, ["verify", "--env", "minimal", "--claims", with_])
     assert done.exit_code == 2
-    assert "--claims goes with" in done.stderr
+    assert "--claims can be combined with" in done.stderr

@@ -13,9 +13,9 @@ from millrace.cli.watch import verify_claims
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing import plan
 from millrace.verify import run as running
+from millrace.verify.account.check_claims import ClaimAnswer
 from millrace.verify.account.claims import claims
-from millrace.verify.account.run_claims import ClaimAnswer
-from millrace.verify.environment import VerificationCopy, VerificationSettings
+from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
 from millrace.verify.run import Verification
 from tests.unit.lifecycle.test_verify_run import HalfDeployed, copy, file, half, stacks
 
@@ -69,7 +69,7 @@ def test_claims_are_asked_of_the_copy_before_it_goes(
     assert [step.name for step in result.steps][-2:] == ["check the claims that need an account", "tear down"]
     # What an account says of AWS is no trouble of the environment's.
     assert result.trouble == ()
-    assert result.document()["claims"]["verdict"] == "0 proved, 1 refuted, 0 not asked"
+    assert result.document()["claims"]["verdict"] == "0 proved, 1 refuted, 0 undetermined"
 
 
 def test_an_error_that_nobody_foresaw_leaves_nothing_behind(
@@ -109,7 +109,7 @@ def test_the_command_asks_by_the_names_of_the_copy(
         "millrace.verify.account.claim_context.ClaimContext.fetch",
         lambda *_: (_ for _ in ()).throw(OSError()),
     )
-    told = verify_claims.observer(copy.environment, Noting)(copy)
+    told = verify_claims.claims_observer(copy.environment, Noting)(copy)
     assert [each.id for each in told] == list(claims())
     texts = json.dumps(asked)
     assert copy.names.prefix in texts

@@ -23,13 +23,17 @@ from millrace.sandbox.records import lake_tables
 from millrace.sizing import plan
 from millrace.verify import aws_target
 from millrace.verify.aws_target import PATIENCE, AwsAccount
-from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
+from millrace.verify.environment_copy import (
+    VerificationCopy,
+    VerificationSettings,
+    write_verification_environment,
+)
 from millrace.verify.removals import removal
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import Run
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_commands import ROOT, millrace
-from tests.unit.verify.brokers import Brokers
+from tests.unit.verify.played_brokers import Brokers
 from tests.unit.verify.smallest_environment import TINY
 from tests.unit.verify.test_environment import kafka_only
 
@@ -45,7 +49,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def copy(file: Path) -> VerificationCopy:
-    return derive(
+    return write_verification_environment(
         load(file, root=ROOT), NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=file.parent,
         clusters={},
     )  # fmt: skip
@@ -172,7 +176,7 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
     said: str,
 ) -> None:
     model = kafka_only(tmp_path)
-    copy = derive(
+    copy = write_verification_environment(
         model, NAME, account="111122223333", settings=VerificationSettings(), root=ROOT, folder=tmp_path,
         clusters=aws_target.external_clusters(model),
     )  # fmt: skip
@@ -249,7 +253,10 @@ class Asked(HalfDeployed):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (DENIED, "asking the catalog for tiny_verify_0a1b.glue_kinesis_landed: access denied to GetTable"),
+        (
+            DENIED,
+            "cannot read tiny_verify_0a1b.glue_kinesis_landed from the catalog: access denied to GetTable",
+        ),
         (
             OSError("AWS Error SLOW_DOWN"),
             "tiny_verify_0a1b.glue_kinesis_landed cannot be read: AWS Error SLOW_DOWN",
@@ -277,7 +284,7 @@ def test_what_is_asked_too_often_is_asked_again() -> None:
     busy = Refusing(THROTTLED, 2)
     with pytest.raises(
         DrillError,
-        match=r"timeout after 0 s of waiting for rows \(asking the catalog for t: AWS is throttling",
+        match=r"timeout after 0 s of waiting for rows \(cannot read t from the catalog: AWS is throttling",
     ):
         wait_for(lambda: rows(Refusing(THROTTLED, 9)) > 0, 0.05, "rows", poll_seconds=0.02)
     wait_for(lambda: rows(busy) == 0, 5.0, "no rows", poll_seconds=0.01)
@@ -322,7 +329,9 @@ def test_before_anything_is_made_it_is_shown_asked_and_refused(file: Path, aws: 
     aws.client("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String")
     asked = millrace("verify", "--env", str(file))
     assert asked.returncode == 2
-    assert asked.stderr.endswith("? There is no terminal to ask on; repeat the command with --yes\n")
+    assert asked.stderr.endswith(
+        "? The question cannot be asked without a terminal; repeat the command with --yes\n"
+    )
     foreign = millrace("verify", "--env", "minimal", "--yes")
     assert foreign.returncode == 2
     assert "belongs to account 111122223333" in foreign.stderr
@@ -374,5 +383,5 @@ def test_without_credentials_there_is_one_message(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     done = millrace("verify", "--env", "minimal", "--yes")
     assert done.returncode == 2
-    assert done.stderr.startswith("millrace verify: asking AWS whose credentials these are: ")
+    assert done.stderr.startswith("millrace verify: cannot tell to whom these AWS credentials belong: ")
     assert "there are no complete AWS credentials" in done.stderr

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from millrace.cli.run.notebook import build
+from millrace.cli.run.notebook import build_notebook
 from millrace.config import Names, environments, load
 from millrace.config.kafka.login import PasswordLogin
 from millrace.etl.engines.glue import Glue
@@ -35,7 +35,7 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_job_has_a_notebook_of_valid_python(name: str) -> None:
     environment = load(name, root=ROOT)
     for job in environment.jobs:
-        notebook = build(environment, job, {})
+        notebook = build_notebook(environment, job, {})
         assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
         assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
         for text in code(notebook):
@@ -45,7 +45,7 @@ def test_every_job_has_a_notebook_of_valid_python(name: str) -> None:
 
 def test_magics_are_of_the_job_and_its_plan() -> None:
     environment = load("prod", root=ROOT)
-    magics, configure = code(build(environment, "positions", {}))[:2]
+    magics, configure = code(build_notebook(environment, "positions", {}))[:2]
     workers = plan(environment).jobs["positions"].max_workers.value
     assert magics.splitlines()[0] == "%streaming"
     for line in ("%glue_version 5.1", "%worker_type G.2X", f"%number_of_workers {workers}"):
@@ -61,7 +61,7 @@ def test_the_source_cell_has_the_options_of_the_core() -> None:
     names = Names(environment, environment.account or "")
     settings = job_settings(environment, plan(environment).jobs["departures"], names)
     wanted = Glue().kinesis_options(settings.queries[0].routes[0].source, None)
-    source = code(build(environment, "departures", {}))[3]
+    source = code(build_notebook(environment, "departures", {}))[3]
     tree = ast.parse(source)
     assert isinstance(tree.body[0], ast.Assign)
     assert ast.literal_eval(tree.body[0].value) == wanted
@@ -69,14 +69,14 @@ def test_the_source_cell_has_the_options_of_the_core() -> None:
 
 def test_brokers_are_looked_up_unless_they_are_given() -> None:
     environment = load("prod", root=ROOT)
-    looked_up = "\n".join(code(build(environment, "flights", {})))
+    looked_up = "\n".join(code(build_notebook(environment, "flights", {})))
     assert "brokers('flights-prod-operations', 'BootstrapBrokerStringSaslIam')" in looked_up
     assert "AWS_MSK_IAM" in looked_up
     given = {
         "kafka.operations.bootstrap": "127.0.0.1:1",
         "kafka.operations.authentication": "none",
     }
-    bound = "\n".join(code(build(environment, "flights", given)))
+    bound = "\n".join(code(build_notebook(environment, "flights", given)))
     assert "'kafka.bootstrap.servers': '127.0.0.1:1'" in bound
     assert "AWS_MSK_IAM" not in bound
     assert "boto3" not in bound
@@ -88,7 +88,7 @@ def test_a_secret_is_read_where_the_notebook_runs(monkeypatch: pytest.MonkeyPatc
     environment = load("prod", root=ROOT)
     cluster = environment.kafka["operations"].model_copy(update={"authentication": login})
     spoilt = environment.model_copy(update={"kafka": {"operations": cluster}})
-    text = next(each for each in code(build(spoilt, "flights", {})) if "OPTIONS = " in each)
+    text = next(each for each in code(build_notebook(spoilt, "flights", {})) if "OPTIONS = " in each)
     assert "'BootstrapBrokerStringSaslScram'" in text
     # What reads, without the part that needs a session and AWS.
     signing = text[text.index("import json") : text.index("records = ")]

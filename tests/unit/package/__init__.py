@@ -1,1 +1,1 @@
-"""The distribution: what it brings, and what it says of parts that are left out."""
+"""Tests of the distribution: its content, and messages for extras that are not installed."""

@@ -114,7 +114,7 @@ def test_what_comes_after_setup_works(
     monkeypatch.setattr(installing, "install_all", lambda _: None)
     monkeypatch.setattr(setup, "find_spec", lambda _: object() if spark else None)
     setup.setup("sandbox")
-    assert f"next: {wanted} " in capsys.readouterr().out
+    assert f"next step: {wanted} " in capsys.readouterr().out
 
 
 def test_another_missing_module_is_a_defect() -> None:

@@ -36,7 +36,10 @@ def test_avro_takes_what_a_generator_makes_and_names_of_a_namespace() -> None:
         ("3", "no Avro schema"),
         ('"int"', "must be a record"),
         ('{"type":"record","name":"r","fields":[{"name":"a","type":"nope"}]}', "unknown type nope"),
-        ('{"type":"record","name":"r","fields":[{"name":"a","type":["null"]}]}', "union of null alone"),
+        (
+            '{"type":"record","name":"r","fields":[{"name":"a","type":["null"]}]}',
+            "union with null as its only type",
+        ),
         ('{"type":"record","name":"r","fields":[{"name":"a","type":["null","r"]}]}', "recursive type"),
     ],
 )

@@ -48,6 +48,6 @@ def test_work_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         goes_on.wait(30)
 
     sending = BackgroundThread(deaf, "sending")
-    with pytest.raises(SandboxError, match="sending has not ended"):
+    with pytest.raises(SandboxError, match="sending did not stop"):
         sending.stop()
     goes_on.set()

@@ -115,7 +115,9 @@ def test_what_makes_no_progress_is_told_with_how_far_it_came(tmp_path):
 
     with (
         start(tmp_path, "import time; time.sleep(60)") as process,
-        pytest.raises(SandboxError, match=r"p: timeout: not landed without progress for 0 s \(2 of 5 rows\)"),
+        pytest.raises(
+            SandboxError, match=r"p: timeout: it is not landed without progress for 0 s \(2 of 5 rows\)"
+        ),
     ):
         wait_until(
             lambda: False, seconds=0.3, what="landed", progress=progress, runs=(process,), poll_seconds=0.01
@@ -225,7 +227,7 @@ def test_what_is_not_released_ends_with_whoever_started_it_however_that_ends(tmp
 
 def test_one_sandbox_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "RUN", tmp_path)
-    with only_one(), pytest.raises(SandboxError, match="another sandbox is at work"), only_one():
+    with only_one(), pytest.raises(SandboxError, match="another sandbox command is running"), only_one():
         pass
     with only_one():  # free again
         pass
@@ -238,8 +240,8 @@ def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path, monkeypatch):
     for folder in (tmp_path / "jobs", tmp_path / "event-logs"):
         folder.mkdir()
     console = Console(file=io.StringIO())
-    with only_one(), pytest.raises(SandboxError, match="another sandbox is at work"):
-        demo.run(console, environment="local", records="few", keep=False)
+    with only_one(), pytest.raises(SandboxError, match="another sandbox command is running"):
+        demo.run_demo(console, environment="local", records="few", keep=False)
     assert {path.name for path in tmp_path.iterdir()} >= {"jobs", "event-logs"}
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests import postgres
-from tests.faults import statements
-from tests.faults.crash_points import PointResult, figures
+from tests.faults import postgres_proxy
+from tests.faults.crash_at_every_write import PointResult, figures
 from tests.faults.mutations import MODES, Mode, Points, label
 from tests.postgres import PASSWORD, USER, Postgres
 
@@ -46,7 +46,7 @@ def test_a_statement_takes_effect_or_not_and_nobody_hears_of_it(
     server.run("TRUNCATE held")
     points, killed = Points(), list[str]()
     points.arm(mode, 1, lambda: killed.append(mode))
-    with statements.before(server.port, points) as port:
+    with postgres_proxy.before(server.port, points) as port:
         assert (
             psql(server, port, "SELECT 1", "INSERT INTO held VALUES (1)", "INSERT INTO held VALUES (2)") != 0
         )
@@ -62,7 +62,7 @@ def test_a_transaction_takes_effect_with_its_end(server: Postgres, number: int, 
     points = Points()
     points.arm("lost", number, lambda: None)
     commands = ("BEGIN", "INSERT INTO held VALUES (1)", "INSERT INTO held VALUES (2)", "COMMIT")
-    with statements.before(server.port, points) as port:
+    with postgres_proxy.before(server.port, points) as port:
         assert (psql(server, port, *commands) == 0) == (number == 4)
         assert psql(server, port, "BEGIN", "SELECT n FROM held", "COMMIT") == 0, "it changed nothing"
     assert held(server) == left
@@ -109,7 +109,7 @@ def test_what_is_left_of_a_kind_is_told() -> None:
 
 
 def test_a_port_that_nobody_serves_any_more_is_closed(server: Postgres) -> None:
-    with statements.before(server.port, Points()) as port:
+    with postgres_proxy.before(server.port, Points()) as port:
         assert psql(server, port, "SELECT 1") == 0
     with suppress(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port)).close()

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from millrace.advisor.existing.import_environment import environment
+from millrace.advisor.existing.import_environment import environment_document
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.job_program import read
+from millrace.advisor.existing.job_program import read_program_settings
 from millrace.config import Names, load
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sizing import plan
-from tests.advisor.loop import ENVIRONMENT, LIMIT
+from tests.advisor.advice_loop import ENVIRONMENT, LIMIT
 from tests.faults.cutover import NAME, OLD, SCHEMA, composed
 from tests.faults.project import prepare, write
 
@@ -26,12 +26,12 @@ def test_the_loops_environment_has_the_limit_that_is_too_low(tmp_path: Path) -> 
 
 
 def test_the_old_job_is_read_and_taken_over_in_three_ways(tmp_path: Path) -> None:
-    said = read(OLD.read_text(), {"brokers": "127.0.0.1:9092"})
+    said = read_program_settings(OLD.read_text(), {"brokers": "127.0.0.1:9092"})
     assert (said.kind, said.name, said.trigger) == ("kafka", "orders", 2.0)
     job = {"engine": "glue", "version": "5.1", "worker": "G.1X", "max_workers": 3}
     running = RunningJob("glue:sales", ACCOUNT, "us-east-1", job, said)
     timed, exact = (
-        environment(
+        environment_document(
             running,
             project="imported",
             schema=SCHEMA,

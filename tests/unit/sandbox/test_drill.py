@@ -15,8 +15,8 @@ from millrace.config import Names, load
 from millrace.sandbox.drill import Drill, DrillError, JobRuns, TimeLimits
 from millrace.sandbox.local_runs import LocalRun, LocalRuns
 from millrace.sandbox.programs.child_processes import Process
+from millrace.sandbox.programs.local_spark import Job, SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import Job, SandboxSpark
 
 TABLE = "rows"
 ROW = pa.table({"_id": ["a"]})

@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.cli.run.sandbox import _figures, _files
+from millrace.cli.run.sandbox import _files_by_stream, _table_summary
 from millrace.config import ConfigurationError
 from millrace.sandbox import environment_trial, running_sandbox
 from millrace.sandbox.environment_trial import DerivedComparison, LandedTable
 from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import SandboxSpark
 from millrace.sandbox.records.ledger import Ledger, compare
 
 
@@ -27,7 +27,7 @@ def test_a_table_that_got_no_row_lost_what_was_sent() -> None:
     })  # fmt: skip
     account = compare(ledger, nothing, nothing["_id"])
     assert account.lost_or_doubled
-    told = _figures(LandedTable(0, None, {}, account))
+    told = _table_summary(LandedTable(0, None, {}, account))
     assert (
         told
         == "1 record sent, 0 rows, none while others had theirs; over a kill -9 1 lost, 0 doubled, 0 others"
@@ -56,15 +56,15 @@ def test_a_derived_table_is_judged_or_said_not_to_be(
 ) -> None:
     table = LandedTable(3, 4.0, {}, None, comparison)
     assert table.wrong is wrong
-    assert _figures(table) == f"3 rows, the first after 4 s; {told}"
+    assert _table_summary(table) == f"3 rows, the first after 4 s; {told}"
 
 
 def test_two_files_of_one_stream_are_a_question(tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("id\n1\n")
-    assert _files(tmp_path, ["orders", "clicks"]) == {"orders": tmp_path / "orders.csv"}
+    assert _files_by_stream(tmp_path, ["orders", "clicks"]) == {"orders": tmp_path / "orders.csv"}
     (tmp_path / "orders.ddl").write_text("id BIGINT")
     with pytest.raises(ConfigurationError, match="one file for each stream"):
-        _files(tmp_path, ["orders", "clicks"])
+        _files_by_stream(tmp_path, ["orders", "clicks"])
 
 
 ENVIRONMENT = """
@@ -118,7 +118,7 @@ def run(*arguments: str) -> Result:
 def test_a_mistake_starts_nothing(
     project: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
 ) -> None:
-    monkeypatch.setattr(environment_trial, "run", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setattr(environment_trial, "run_trial", lambda *_, **__: pytest.fail("it began"))
     done = run(*arguments)
     if isinstance(done.exception, ConfigurationError):
         assert told in str(done.exception)
@@ -139,7 +139,7 @@ def test_what_is_kept_is_told_also_after_a_loss(
         kept.append(options["keep"])
         return {"copied": table}
 
-    monkeypatch.setattr(environment_trial, "run", trial)
+    monkeypatch.setattr(environment_trial, "run_trial", trial)
     spark = SandboxSpark(stack=LocalStack("http://127.0.0.1:4566", "us-east-1", None), kafka="127.0.0.1:9092")
     monkeypatch.setattr(running_sandbox, "running_spark", lambda _: spark)
     done = run("--keep")
@@ -157,7 +157,7 @@ def test_a_run_after_a_kept_one_says_that_its_tables_are_gone(monkeypatch: pytes
     monkeypatch.setattr(environment_trial, "servers", ends)
     said: list[str] = []
     with pytest.raises(SandboxError, match="here"):
-        environment_trial.run("dev", ["shop"], {}, seconds=0, say=said.append, keep=True)
+        environment_trial.run_trial("dev", ["shop"], {}, seconds=0, say=said.append, keep=True)
     assert (
         said[0]
         == "stopped kafka and localstack of an earlier run, with its tables; this run begins with empty ones"

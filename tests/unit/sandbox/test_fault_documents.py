@@ -11,10 +11,10 @@ import pytest
 
 from millrace.config import load
 from millrace.etl.launch.settings import parse
-from tests.faults import crashed_job, jobs, sinks
+from tests.faults import crashed_job, job_documents, kill_during_sink_writes
 from tests.faults.crashed_job import KINDS
-from tests.faults.kafka import KafkaStage
-from tests.faults.routed import RoutedStage
+from tests.faults.kafka_stage import KafkaStage
+from tests.faults.routed_stage import RoutedStage
 from tests.faults.split import SplitStage
 from tests.faults.stage import Stage
 
@@ -33,8 +33,10 @@ class Server:
 
 @pytest.mark.parametrize("kind", ["land", "direct", "derive", "state", "join", "latest"])
 def test_jobs_of_one_or_two_queries(kind: str) -> None:
-    queries = jobs.queries(kind, jobs.topic("events", 5), Path("/schema.ddl"), lambda what: f"faults.{what}")
-    assert len(parse(jobs.settings("job", queries, "/checkpoints", "127.0.0.1:1")).queries) in (1, 2)
+    queries = job_documents.queries(
+        kind, job_documents.topic("events", 5), Path("/schema.ddl"), lambda what: f"faults.{what}"
+    )
+    assert len(parse(job_documents.settings("job", queries, "/checkpoints", "127.0.0.1:1")).queries) in (1, 2)
 
 
 @pytest.mark.parametrize("kind", [Stage, KafkaStage, RoutedStage, SplitStage])
@@ -46,16 +48,18 @@ def test_stages_of_rounds(kind: type[Stage], tmp_path: Path) -> None:
 
 
 def test_every_sink() -> None:
-    asked = sinks.direct_sinks(DATABASE.url, SECRET, Server.endpoint)
-    settings = parse(sinks.direct_job(asked, "127.0.0.1:1"))
+    asked = kill_during_sink_writes.direct_sinks(DATABASE.url, SECRET, Server.endpoint)
+    settings = parse(kill_during_sink_writes.direct_job(asked, "127.0.0.1:1"))
     assert {query.name for query in settings.queries} == set(asked)
 
 
 def test_the_sinks_that_are_deployed(tmp_path: Path) -> None:
     file = tmp_path / "sinks.yaml"
-    file.write_text(sinks.SHOP.format(url=DATABASE.url, secret=SECRET))
+    file.write_text(kill_during_sink_writes.SHOP.format(url=DATABASE.url, secret=SECRET))
     queries = load(str(file)).jobs["clicks"].queries
-    assert set(queries) - {"land-clicks"} <= set(sinks.direct_sinks(DATABASE.url, SECRET, Server.endpoint))
+    assert set(queries) - {"land-clicks"} <= set(
+        kill_during_sink_writes.direct_sinks(DATABASE.url, SECRET, Server.endpoint)
+    )
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -72,8 +76,10 @@ def test_crash_points(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         port=2,
         points=SimpleNamespace(),
     )
-    monkeypatch.setattr(crashed_job.Crashed, "_topic", lambda _: (None, jobs.topic("events", 5)))
-    monkeypatch.setattr(crashed_job.Crashed, "_stream", lambda _: (None, jobs.stream("events", "us-east-1")))
+    monkeypatch.setattr(crashed_job.Crashed, "_topic", lambda _: (None, job_documents.topic("events", 5)))
+    monkeypatch.setattr(
+        crashed_job.Crashed, "_stream", lambda _: (None, job_documents.stream("events", "us-east-1"))
+    )
     job = crashed_job.Crashed(servers, KINDS[name], "crashed", tmp_path)
     settings = parse(job.settings)
     assert KINDS[name].query in {query.name for query in settings.queries}

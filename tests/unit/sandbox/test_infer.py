@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.config.formats import ddl as of_ddl
-from millrace.sandbox.schemas import ddl, samples
+from millrace.sandbox.schemas import ddl, sample_records
 from millrace.sandbox.schemas.infer import InferenceError, from_avro, from_csv, from_json
 from millrace.sandbox.schemas.traffic_values import from_file
 from millrace.sandbox.schemas.value_types import common_type
@@ -117,11 +117,11 @@ def test_times_in_lists_are_named_and_ids_are_none() -> None:
 def test_columns_of_csv_go_by_their_places_so_a_name_that_none_can_have_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "orders.csv"
     file.write_bytes("id; total;ID;_x;\n1;2.50;3;4;5\n".encode("utf-8-sig"))
-    names = samples.header(file, ";")
-    found = from_csv(samples.read_lines(file, 9)[1:], names, delimiter=";")
+    names = sample_records.csv_header(file, ";")
+    found = from_csv(sample_records.read_lines(file, 9)[1:], names, delimiter=";")
     assert found.schema.names == ["id", "total", "c3", "c4", "c5"]
     assert [bool(f.conflicts) for f in found.fields] == [False, True, True, True, True]
-    assert samples.read_lines(file, 1)[0].startswith(b"id;")
+    assert sample_records.read_lines(file, 1)[0].startswith(b"id;")
 
 
 def test_a_record_of_endless_depth_is_not_read() -> None:
@@ -331,7 +331,7 @@ def test_the_command_reads_csv_with_a_header_and_avro(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "give either STREAM and --env, or --file"),
+        ((), "give STREAM and --env, or --file, but not both"),
         (("orders",), "--env"),
         (("--file", __file__, "--out", "x.txt"), ".ddl"),
     ],
@@ -344,6 +344,6 @@ def test_what_cannot_be_meant_is_refused(arguments: tuple[str, ...], message: st
 
 def test_the_delimiter_makes_as_many_columns_as_there_are_names() -> None:
     payloads = [b"1;Oslo, N | E;2026-01-01", b"2;Rome, I | E;2026-01-02", b"broken"]
-    assert samples.delimiter_of(payloads, None) != ";"  # csv.Sniffer is misled
-    assert samples.delimiter_of(payloads, ["id", "city", "at"]) == ";"
-    assert samples.delimiter_of([b"1;2"], ["one"]) == ";"
+    assert sample_records.delimiter_of(payloads, None) != ";"  # csv.Sniffer is misled
+    assert sample_records.delimiter_of(payloads, ["id", "city", "at"]) == ";"
+    assert sample_records.delimiter_of([b"1;2"], ["one"]) == ";"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from millrace.config.engines.versions import VERSIONS, SparkLine, Version
-from millrace.lifecycle.account.deployed import LaunchDocument
-from millrace.sandbox.programs import jars, local_driver, spark
-from millrace.sandbox.programs.spark import SandboxSpark
+from millrace.lifecycle.account.deployed_outputs import LaunchDocument
+from millrace.sandbox.programs import jars, local_driver, local_spark
+from millrace.sandbox.programs.local_spark import SandboxSpark
 
 
 class Stack:
@@ -57,9 +57,9 @@ def test_a_job_runs_on_the_line_of_its_engines_version(
     def files(name: str, line: SparkLine) -> list[Path]:
         return [tmp_path / f"{name}-of-{line.name}.jar"]
 
-    monkeypatch.setattr(spark, "RUN", tmp_path)
+    monkeypatch.setattr(local_spark, "RUN", tmp_path)
     monkeypatch.setattr(local_driver, "start", start)
-    monkeypatch.setattr(jars, "files", files)
+    monkeypatch.setattr(jars, "jar_files", files)
     monkeypatch.setattr(SandboxSpark, "_download", lambda _, __, target: target)
     running: Any = SandboxSpark(stack=Stack(), kafka="127.0.0.1:9092")  # type: ignore[arg-type]
     running.submit(document(version), "departures-1")

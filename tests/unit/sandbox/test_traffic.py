@@ -130,16 +130,17 @@ def test_keys(written: Payloads) -> None:
 
 
 def test_what_does_not_fit_the_schema_is_refused(written: Payloads, tmp_path: Path) -> None:
-    with pytest.raises(SandboxError, match="no field town for the key; the schema has id, city"):
+    with pytest.raises(SandboxError, match="no field town for the key; its fields are id, city"):
         feed(written, key="town")
     with pytest.raises(SandboxError, match="no timestamp city; the schema has at"):
         feed(written, time="city")
     (tmp_path / "n.ddl").write_text("n INT")
-    with pytest.raises(SandboxError, match="late records need a timestamp"):
+    with pytest.raises(SandboxError, match="late records need a field of type timestamp"):
         feed(payloads(JsonFormat(), tmp_path / "n.ddl"), late=0.1)
     (tmp_path / "x.ddl").write_text("n NUMBER")
     with pytest.raises(
-        SandboxError, match=r"x\.ddl: no values can be made of this schema: line 1: .*unknown type NUMBER"
+        SandboxError,
+        match=r"x\.ddl: no test records can be generated from this schema: line 1: .*unknown type NUMBER",
     ):
         payloads(JsonFormat(), tmp_path / "x.ddl")
 

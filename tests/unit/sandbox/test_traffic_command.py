@@ -15,7 +15,7 @@ from moto.server import ThreadedMotoServer
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli.run.traffic import _burst
+from millrace.cli.run.traffic import _parse_burst
 from millrace.config import ConfigurationError, load
 from millrace.sandbox.payloads.flights import Event
 from millrace.sandbox.records import traffic_targets
@@ -87,15 +87,15 @@ REFUSED = {
     "an unknown stream": (("click",), "did you mean clicks?"),
     "a stream of two formats": (
         ("orders", "--dry-run"),
-        "name one with --query: shop.land-orders, shop.lines",
+        "choose one of them with --query: shop.land-orders, shop.lines",
     ),
     "no such query": (("orders", "--query", "shop.other"), "orders is read by shop.land-orders, shop.lines"),
-    "a burst that is none": (("clicks", "--burst", "5x10s"), "write FACTORxLENGTH/EVERY"),
-    "a burst longer than its period": (("clicks", "--burst", "5x60s/10s"), "write FACTORxLENGTH/EVERY"),
-    "two kinds of keys": (("clicks", "--key", "city", "--keys", "3"), "either --key or --keys"),
+    "a burst that is none": (("clicks", "--burst", "5x10s"), "must be FACTORxLENGTH/EVERY"),
+    "a burst longer than its period": (("clicks", "--burst", "5x60s/10s"), "must be FACTORxLENGTH/EVERY"),
+    "two kinds of keys": (("clicks", "--key", "city", "--keys", "3"), "--key and --keys cannot be combined"),
     "AWS and a server here": (
         ("clicks", "--aws", "--kinesis", "http://127.0.0.1:1"),
-        "--aws does not go with",
+        "--aws cannot be combined with",
     ),
     "a rate of nothing": (("clicks", "--rate", "0"), "--rate"),
 }
@@ -113,7 +113,7 @@ FAILED = {
     "no sandbox": (("clicks",), "is not running in the sandbox"),
     "another machine": (
         ("clicks", "--kinesis", "https://kinesis.us-east-1.amazonaws.com"),
-        "is another machine",
+        "is sent to another machine",
     ),
     "a broker elsewhere": (
         ("orders", "--query", "shop.lines", "--kafka", "127.0.0.1:1,b.example:9092"),
@@ -134,7 +134,7 @@ def test_what_is_not_there_is_one_message(project: Path, monkeypatch: pytest.Mon
 
 
 def test_bursts_are_read() -> None:
-    assert _burst("2.5x10s/1m") == (2.5, 10.0, 60.0)
+    assert _parse_burst("2.5x10s/1m") == (2.5, 10.0, 60.0)
 
 
 @pytest.fixture
@@ -222,4 +222,4 @@ def test_an_on_demand_stream_bills_each_record_by_the_kilobyte(project: Path) ->
     environment = load("traffic")
     table = prices(environment.region)
     dollars = 10**6 * 1024 / 10**9 * table.usd("kinesis.on_demand.gb_in")
-    assert traffic_targets.cost(environment, "clicks", 10**6, 200.0) == pytest.approx(dollars)
+    assert traffic_targets.put_cost(environment, "clicks", 10**6, 200.0) == pytest.approx(dollars)

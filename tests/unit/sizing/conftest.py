@@ -1,4 +1,4 @@
-"""Environments from YAML text, loaded the way a user's are."""
+"""Environments loaded from YAML text."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -90,7 +90,9 @@ def test_a_curve_takes_more_cores_and_then_none_do(from_text: Loader, tmp_path: 
     assert 33 <= plan(from_text(with_result())).jobs["clicks"].cores.value <= 40
     much = {"value": 0.1, "low": 0.05, "high": 0.2}
     write(tmp_path, scaling={"contention": much, "coherence": nothing, "cores": [1, 2, 4]})
-    with pytest.raises(ConfigurationError, match="another brings less than 50% of the first"):
+    with pytest.raises(
+        ConfigurationError, match="each further core adds less than 50% of the work of the first"
+    ):
         plan(from_text(with_result()))
 
 
@@ -117,7 +119,7 @@ def test_no_core_is_worth_it() -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (None, "a result file that can be read"),
+        (None, "a readable result file"),
         ("{", "Invalid JSON"),
         (json.dumps({**RESULT, "version": 2}), "version: Input should be 1"),
         (json.dumps({**RESULT, "colour": 1}), "colour: Extra inputs"),
@@ -144,7 +146,7 @@ def test_a_result_that_is_none(from_text: Loader, tmp_path: Path, content: str |
 @pytest.mark.parametrize(
     ("rate", "told"),
     [
-        ("rate: {basis: measured}", "records_per_second_per_core, or result with"),
+        ("rate: {basis: measured}", "either records_per_second_per_core, or result"),
         ("rate: {result: a.json, basis: measured}", "result without basis"),
     ],
 )

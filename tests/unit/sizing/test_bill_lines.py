@@ -13,8 +13,8 @@ from millrace.sizing import plan
 from millrace.sizing.costs import shared_cost as shared_module
 from millrace.sizing.costs.shared_cost import metric_cost
 from millrace.sizing.model import Figure, StreamPlan
-from millrace.sizing.prices_and_limits import limits, prices
-from millrace.sizing.streams import demands
+from millrace.sizing.prices_and_limits import prices, service_limits
+from millrace.sizing.streams import demands_at_peak
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
@@ -38,7 +38,7 @@ def test_aggregates_are_what_kinesis_counts(from_text: Loader) -> None:
     for aggregate, records in (("", 1), ("aggregate: 24KiB", 81)):
         stream = f"mode: provisioned\n    {aggregate}"
         asked = from_text(text(stream=stream, rate="100000", size="300B", sla="60s", job=""))
-        puts, size = demands(asked.streams["clicks"], 0)
+        puts, size = demands_at_peak(asked.streams["clicks"], 0)
         assert (puts.partitions, size.fewest) == (pytest.approx(100 / records), 29)
         found = plan(asked).streams["clicks"]
         usd = {line.name: line.usd for line in found.cost}
@@ -106,7 +106,7 @@ def test_past_states_follow_upkeep_and_whose_bucket_it_is(from_text: Loader) -> 
 
 
 def test_versions_are_kept_as_long_as_the_bucket_keeps_them() -> None:
-    assert limits()["usage.replaced_days"] == storage._KEEP_REPLACED.to_days()
+    assert service_limits()["usage.replaced_days"] == storage._KEEP_REPLACED.to_days()
 
 
 def test_parquet_is_stored_and_not_rewritten(from_text: Loader) -> None:

@@ -10,12 +10,12 @@ from millrace.config import ConfigurationError
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.sizing import Plan, plan
 from millrace.sizing.moves import find_moves
-from millrace.sizing.planning import total
+from millrace.sizing.planning import total_cost
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.expected_cost import expected_usd, largest_monthly_cost
 from millrace.sizing.simulation.plan_scenario import scenario
-from millrace.sizing.simulation.run import simulate
 from millrace.sizing.simulation.self_check import self_check
+from millrace.sizing.simulation.simulation_run import simulate
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 LOW = {"rate": "50", "size": "500B", "per_core": "5000", "overhead": "3s", "job": ""}
@@ -54,7 +54,7 @@ def test_low_loads_cost_much_less_and_busy_ones_gain_nothing(
     low = [largest_monthly_cost(planned("50", job).jobs["clicks"]) for job in (in_turns, always)]
     assert 0.6 < 1 - low[0] / low[1] < 0.97
     # The shards must deliver the records of a period within a run.
-    busy = [total(planned("20000", job)).value for job in (in_turns, always)]
+    busy = [total_cost(planned("20000", job)).value for job in (in_turns, always)]
     assert busy[0] > 0.9 * busy[1]
 
 
@@ -131,7 +131,7 @@ def test_a_move_of_ten_minutes_or_more_names_runs_and_costs_what_they_are_planne
 
     ((new, usd),) = runs("15m")
     assert new == "bounded"
-    assert usd == pytest.approx(total(plan(from_text(turns(10, sla="15m")))).value)
+    assert usd == pytest.approx(total_cost(plan(from_text(turns(10, sla="15m")))).value)
     assert runs("9m") == []
 
 
@@ -145,7 +145,9 @@ def usd(from_text: Loader, engine: str, job: str, **changes: str) -> float:
     except ConfigurationError:
         return float("inf")
     return (
-        total(found).value if all(each.meets_sla for each in self_check(environment, found)) else float("inf")
+        total_cost(found).value
+        if all(each.meets_sla for each in self_check(environment, found))
+        else float("inf")
     )
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from millrace.sizing import plan
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from tests.unit.sizing.conftest import Loader
 
 KAFKA = """\
@@ -45,7 +45,7 @@ def test_brokers_by_throughput(from_text: Loader, cluster: str, rate: int, broke
     assert found.brokers is not None
     assert found.broker_type is not None
     assert (found.brokers.value, found.broker_type.value) == (brokers, kind)
-    assert brokers * limits().brokers[kind].takes(1) >= rate / 1024
+    assert brokers * service_limits().brokers[kind].takes(1) >= rate / 1024
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_brokers_by_throughput(from_text: Loader, cluster: str, rate: int, broke
 def test_a_standard_broker_takes_what_the_formula_of_aws_gives(
     kind: str, provisioned: float, default: float
 ) -> None:
-    broker = limits().brokers[f"kafka.m7g.{kind}"]
+    broker = service_limits().brokers[f"kafka.m7g.{kind}"]
     assert broker.takes(1, broker.volume) == pytest.approx(provisioned, abs=0.05)
     assert broker.takes(1) == pytest.approx(default, abs=0.05)
     # Many readers make the network the limit: 5.7 and 1.5 for each, halved.

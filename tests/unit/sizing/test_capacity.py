@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from millrace.config.engines.emr import EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
-from millrace.sizing.jobs.job import workers_for
+from millrace.sizing.jobs.job_plan import workers_for
 from millrace.sizing.queries.capacity import (
     CoreSpread,
     InfeasibleError,

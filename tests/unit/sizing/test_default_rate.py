@@ -11,7 +11,7 @@ from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.model import Environment
 from millrace.sizing import plan
 from millrace.sizing.number_derivation import explain
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import Speed, speed
 from millrace.sizing.queries.environment_demands import query_demands
 
@@ -59,7 +59,7 @@ def of(environment: Environment, query: str = "land") -> Speed:
 
 
 def test_it_is_what_was_measured_with_caution(project: Path) -> None:
-    found, table = of(made(project)), limits()
+    found, table = of(made(project)), service_limits()
     taken = table["rate.landing.core_seconds"] + table["rate.decoding.core_seconds"]
     assert found.per_record == pytest.approx(taken * table["rate.caution"])
     assert found.basis == "assumed"

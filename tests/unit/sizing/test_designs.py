@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millrace.config import Environment
 from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.document.problems import ConfigurationError
-from millrace.sizing import Plan, plan, total
+from millrace.sizing import Plan, plan, total_cost
 from tests.unit.sizing.drawn_environments import milliseconds
 
 
@@ -46,7 +46,7 @@ def usd(stream: dict[str, object], job: dict[str, object]) -> tuple[float, int] 
     again = [query.catch_up_seconds for each in found.jobs.values() for query in each.queries.values()]
     if any(each is not None and each.value > 86_400 for each in again):
         return None
-    return total(found).value, found.streams["clicks"].expected_partitions.value
+    return total_cost(found).value, found.streams["clicks"].expected_partitions.value
 
 
 @settings(max_examples=25, phases=(Phase.explicit, Phase.generate))
@@ -105,8 +105,10 @@ def with_cluster(rate: int, days: int, **keys: object) -> Environment:
 @pytest.mark.parametrize("days", [1, 7, 30])
 def test_a_tier_that_is_left_out_is_the_cheaper_one(rate: int, days: int) -> None:
     found = plan(with_cluster(rate, days))
-    each = {tier: total(plan(with_cluster(rate, days, tier=tier))).value for tier in ("standard", "express")}
-    assert total(found).value == pytest.approx(min(each.values()))
+    each = {
+        tier: total_cost(plan(with_cluster(rate, days, tier=tier))).value for tier in ("standard", "express")
+    }
+    assert total_cost(found).value == pytest.approx(min(each.values()))
     assert found.clusters["main"].tier == min(each, key=lambda tier: each[tier])
 
 
@@ -160,10 +162,10 @@ def test_a_mode_that_is_left_out_is_the_cheaper_one_that_takes_the_peak(
         sizes = DeployedSizes(modes={} if deployed is None else {"clicks": deployed})
         return plan(environment.with_deployed(sizes))
 
-    each = {mode: total(planned(mode=mode)).value for mode in ("provisioned", "on-demand")}
+    each = {mode: total_cost(planned(mode=mode)).value for mode in ("provisioned", "on-demand")}
     found = planned()
     # A new on-demand stream takes 4,000 records a second.
     mode = min(each, key=lambda mode: each[mode]) if 20 * peak_factor <= 4000 else "provisioned"
-    assert (found.streams["clicks"].mode, total(found).value) == (mode, pytest.approx(each[mode]))
+    assert (found.streams["clicks"].mode, total_cost(found).value) == (mode, pytest.approx(each[mode]))
     for deployed in each:
         assert planned(deployed).streams["clicks"].mode == deployed

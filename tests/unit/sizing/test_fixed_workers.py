@@ -10,10 +10,10 @@ import pytest
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 from millrace.sizing.export import to_json
-from millrace.sizing.planning import total
+from millrace.sizing.planning import total_cost
 from millrace.sizing.simulation.expected_cost import largest_monthly_cost, with_expected
 from millrace.sizing.simulation.plan_scenario import scaling_of
-from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling
+from millrace.sizing.simulation.scaling_policies import DynamicAllocation, Fixed, GlueAutoScaling
 
 ROOT = Path(__file__).parents[3]
 
@@ -70,7 +70,7 @@ def test_workers_that_would_come_too_late_are_held_unless_the_scaling_is_pinned(
     assert not job.late_at_rise
     scaled = sized("glue", tmp_path, "scaling: auto")[1]
     assert scaled.jobs["clicks"].late_at_rise
-    assert total(found).value == total(scaled).value
+    assert total_cost(found).value == total_cost(scaled).value
 
 
 def test_what_a_job_will_cost_stands_beside_the_most_with_where_it_is_from(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_what_a_job_will_cost_stands_beside_the_most_with_where_it_is_from(tmp_p
     assert "of land's records are in time: `scaling: fixed` keeps all workers" in line
     # Holding them is the plan's own bill: it has always counted all of them.
     held = sized("glue", tmp_path, "scaling: fixed")[1]
-    assert total(held).value == total(plan(environment)).value
+    assert total_cost(held).value == total_cost(plan(environment)).value
 
 
 def test_it_is_in_the_document(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from millrace.config import ConfigurationError
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_workers
 from millrace.config.model import Environment
-from millrace.sizing import plan, total
+from millrace.sizing import plan, total_cost
 from millrace.sizing.alternatives.other_services import alternatives
-from millrace.sizing.prices_and_limits import limits, prices
+from millrace.sizing.prices_and_limits import prices, service_limits
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_brokers import KAFKA
 from tests.unit.sizing.test_plan import built
@@ -304,7 +304,7 @@ def test_dollars_that_nobody_knows_take_no_part_in_the_ranking(from_text: Loader
     now = plan(environment)
     first, *others = alternatives(environment, now, {"Glue 6.0": 1.0, "Glue 7.0": "no plan"})
     known = [each.usd for each in others if each.usd is not None]
-    assert (first.usd, known) == (total(now).value, sorted(known))
+    assert (first.usd, known) == (total_cost(now).value, sorted(known))
     assert [each.usd for each in others[len(known) :]] == [None] * (len(others) - len(known))
     assert {each.usd for each in others if each.name in ("Glue 7.0", "Kinesis streaming tables")} == {None}
     (firehose,) = [each for each in others if "Firehose" in each.name]
@@ -321,7 +321,7 @@ RATES = st.floats(1, 50_000)
 def test_every_plan_keeps_within_every_limit(rate: float, size: int, per_core: float, sla: float) -> None:
     environment = built(rate=rate, size=size, per_core=per_core, sla=sla)
     sized = plan(environment)
-    known = limits()
+    known = service_limits()
     count = sized.streams["clicks"].expected_partitions.value
     assert rate <= count * known["kinesis.shard.records_in_per_second"] * (1 + 1e-9)
     assert rate * size <= count * known["kinesis.shard.bytes_in_per_second"] * (1 + 1e-9)
@@ -343,7 +343,7 @@ def test_every_plan_keeps_within_every_limit(rate: float, size: int, per_core: f
     )
     able = [each.usd for each in job.choices[1:] if each.refused is None]
     assert able == sorted(able)
-    assert total(sized).value > 0
+    assert total_cost(sized).value > 0
 
 
 @settings(max_examples=25)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from millrace.config import environments, load
-from millrace.config.platform import Observability
+from millrace.config.infrastructure_sections import Observability
 from millrace.etl.metrics import cloudwatch
 from millrace.sizing import plan
 from millrace.sizing.alarms.alarm_stacks import MOST_IN_A_STACK, alarm_stacks
 from millrace.sizing.alarms.metrics import BY_NAME, METRICS, metric_count, reporting_queries
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from tests.unit.sizing.conftest import Loader, text
 
 ROOT = Path(__file__).parents[3]
@@ -45,7 +45,7 @@ def test_the_bill_counts_what_is_sent(name: str) -> None:
 
 
 def test_the_bill_counts_a_call_for_each_interval_of_the_core(from_text: Loader) -> None:
-    assert limits()["usage.metrics_seconds"] == cloudwatch.GATHER_SECONDS
+    assert service_limits()["usage.metrics_seconds"] == cloudwatch.GATHER_SECONDS
     for sla, calls in (("20s", 30 * 86_400 / 30), ("2h", None)):
         (job,) = plan(from_text(text(sla=sla))).jobs.values()
         (line,) = [item for item in job.cost if item.name == "metric calls"]

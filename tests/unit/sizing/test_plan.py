@@ -8,9 +8,9 @@ import pytest
 
 from millrace.config import ConfigurationError, environments, load
 from millrace.config.units import parse_duration
-from millrace.sizing import Plan, plan, total
+from millrace.sizing import Plan, plan, total_cost
 from millrace.sizing.export import to_json
-from millrace.sizing.prices_and_limits import limits, price_regions, prices
+from millrace.sizing.prices_and_limits import price_regions, prices, service_limits
 from millrace.sizing.queries.environment_demands import query_demands
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_brokers import KAFKA
@@ -126,7 +126,7 @@ def test_a_guess_marks_every_number_that_rests_on_it(
         ]
     assert {figure.assumed for figure in figures} == {assumed}
     assert {item.assumed for item in job.cost} == {assumed}
-    assert total(found).assumed is assumed
+    assert total_cost(found).assumed is assumed
 
 
 def test_a_plan_built_by_a_program_needs_no_file() -> None:
@@ -142,7 +142,9 @@ def test_the_price_table_is_dated_and_says_what_is_unconfirmed() -> None:
     assert table.read.year == 2026
     assert table.usd("glue.dpu_hour") == 0.44
     assert not table.prices["glue.6.0.dpu_hour"].confirmed
-    assert all(each.source for each in [*limits().limits.values(), *limits().brokers.values()])
+    assert all(
+        each.source for each in [*service_limits().limits.values(), *service_limits().brokers.values()]
+    )
 
 
 def test_an_unconfirmed_price_is_named(from_text: Loader) -> None:
@@ -169,7 +171,7 @@ def test_what_a_month_costs(from_text: Loader) -> None:
     assert shared["endpoints"] == pytest.approx(6 * 3 * 7.30)
     assert shared["alarms"] == pytest.approx(len(found.alarms) * 0.10)
     listed = shards.usd + puts.usd + sum(job.values()) + sum(shared.values())
-    assert total(found).value == pytest.approx(listed)
+    assert total_cost(found).value == pytest.approx(listed)
 
 
 def test_on_demand_advantage_is_the_account_s(from_text: Loader) -> None:
@@ -319,13 +321,13 @@ def test_json_holds_every_figure_of_every_environment(name: str) -> None:
     found = plan(load(name, root=ROOT))
     document = json.loads(json.dumps(to_json(found)))
     assert document["version"] == 1
-    assert document["total"]["value"] == pytest.approx(total(found).value)
+    assert document["total"]["value"] == pytest.approx(total_cost(found).value)
     for job_name, job in found.jobs.items():
         assert document["jobs"][job_name]["cores"]["why"] == job.cores.why
         assert set(document["jobs"][job_name]["queries"]) == set(job.queries)
     parts = [*document["streams"].values(), *document["clusters"].values(), *document["jobs"].values()]
     listed = sum(part["cost"]["usd_month"] for part in parts) + document["shared"]["usd_month"]
-    assert listed == pytest.approx(total(found).value)
+    assert listed == pytest.approx(total_cost(found).value)
 
 
 @pytest.mark.parametrize("name", environments(ROOT))

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from millrace.config import ConfigurationError, environments, load
 from millrace.config.sources.kinesis import shard_steps
-from millrace.sizing import plan, total
-from millrace.sizing.alarms.alarm_windows import window
+from millrace.sizing import plan, total_cost
+from millrace.sizing.alarms.alarm_windows import alarm_window
 from millrace.sizing.alarms.alarms import silenced_by_stop
 from millrace.sizing.alarms.metrics import BY_NAME, namespace
-from millrace.sizing.costs.network import created_keys
+from millrace.sizing.costs.network_plan import created_keys
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,7 +58,7 @@ def test_the_way_out_is_what_policy_allows_and_costs_least(
         )
     )
     if policy == "cheapest":
-        assert total(found).value < total(other).value
+        assert total_cost(found).value < total_cost(other).value
 
 
 def test_a_vpc_brought_along_costs_nothing_and_is_told_what_it_must_reach(from_text: Loader) -> None:
@@ -174,7 +174,7 @@ def test_long_triggers_get_long_periods(from_text: Loader) -> None:
 
 @given(seconds=st.floats(0.1, 86_400))
 def test_a_window_spans_what_it_must(seconds: float) -> None:
-    period, count = window(seconds)
+    period, count = alarm_window(seconds)
     assert period % 60 == 0
     assert seconds <= period * count <= 86_400
     assert count == 1 or period * (count - 1) < seconds + 3600

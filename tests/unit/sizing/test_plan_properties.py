@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from millrace.config import Environment
 from millrace.config.model import GlueJob, KinesisStream, Rate, Traffic
 from millrace.config.queries import LandQuery
-from millrace.sizing import plan, total
+from millrace.sizing import plan, total_cost
 
 MIB = 1024**2
 
@@ -76,7 +76,7 @@ def more_load_never_takes_less(rate: float, factor: float, size: int, per_core: 
     assert more.jobs["clicks"].max_workers.value >= less.jobs["clicks"].max_workers.value
     assert sum(i.usd for i in more.jobs["clicks"].cost) >= sum(i.usd for i in less.jobs["clicks"].cost)
     if factor >= 2:  # below that, a core more may let a stream do with fewer, fuller waves
-        assert total(more).value >= total(less).value
+        assert total_cost(more).value >= total_cost(less).value
 
 
 @settings(max_examples=60)

@@ -19,7 +19,7 @@ from botocore.stub import ANY, Stubber
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.costs.price_products import PRODUCTS, Product
-from millrace.sizing.costs.pricelist import SOURCE, price_list_region, renew, to_yaml
+from millrace.sizing.costs.price_table_update import SOURCE, price_list_region, renew_prices, to_yaml
 from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, complete_price_list, prices
 from tests.unit.cli.test_commands import Done, millrace
 from tests.unit.sizing.test_prices import TEXT
@@ -127,7 +127,10 @@ def test_a_full_answer_is_written_and_read_by_plans(project: Path, monkeypatch: 
     done = run(project, monkeypatch, everything())
     assert (done.returncode, done.stderr) == (0, "")
     for name in ("msk.express.gb_in", "glue.6.0.memory_dpu_hour"):
-        assert f"{name} not updated: no product of the Price List API is known for it" in done.stdout
+        assert (
+            f"{name} is not updated, because no product of the AWS Price List API is known for it"
+            in done.stdout
+        )
     table = prices(REGION, project)
     assert (table.read, table.source) == (datetime.now(UTC).date(), SOURCE)
     ours = prices(ELSEWHERE)
@@ -145,7 +148,7 @@ def test_a_full_answer_is_written_and_read_by_plans(project: Path, monkeypatch: 
 
 
 def test_the_file_round_trips() -> None:
-    found = renew(Catalogue(everything()), REGION, complete_price_list(REGION), DAY).table
+    found = renew_prices(Catalogue(everything()), REGION, complete_price_list(REGION), DAY).table
     from ruamel.yaml import YAML
 
     from millrace.sizing.prices_and_limits import PriceTable
@@ -162,10 +165,10 @@ YUAN = json.loads(json.dumps(GOOD).replace('"USD"', '"CNY"'))
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
-        ([], "AmazonKinesis lists no product Storage-ShardHour"),
+        ([], "the price list of AmazonKinesis has no product Storage-ShardHour"),
         (
             [GOOD, answer(SHARD, {"0": "0.03"}, "ShardHour", sku="SKU2")],
-            "2 products fit Storage-ShardHour: SKU1, SKU2",
+            "2 products match Storage-ShardHour, so the price is ambiguous: SKU1, SKU2",
         ),
         ([answer(SHARD, {"0": "0.017"}, "ShardMonth")], "the unit is ShardMonth, not hrs or"),
         (
@@ -175,15 +178,18 @@ YUAN = json.loads(json.dumps(GOOD).replace('"USD"', '"CNY"'))
         ([answer(SHARD, {"100": "0.017"}, "ShardHour")], "the price has no tier that begins at 0"),
         ([answer(SHARD, {"0": "0.0000000000"}, "ShardHour")], "the price is 0; it may belong to a free tier"),
         ([answer(SHARD, {"0": "17"}, "ShardHour")], "the new price, $17, is far from the old one, $0.015"),
-        ([answer(SHARD, {"0": "much"}, "ShardHour")], "the answer has an unexpected shape"),
+        (
+            [answer(SHARD, {"0": "much"}, "ShardHour")],
+            "the response of the Price List API is not as expected",
+        ),
         ([YUAN], "the price is in CNY, not in USD"),
-        ([LOST], "the answer has an unexpected shape: KeyError('OnDemand')"),
+        ([LOST], "the response of the Price List API is not as expected: KeyError('OnDemand')"),
     ],
 )
 def test_what_is_not_clear_is_told_and_stays(answers: list[dict[str, Any]], why: str) -> None:
     before = complete_price_list(REGION)
     others = [each for each in everything() if "Storage-ShardHour" not in json.dumps(each)]
-    found = renew(Catalogue([*others, *answers]), REGION, before, DAY)
+    found = renew_prices(Catalogue([*others, *answers]), REGION, before, DAY)
     assert list(found.stayed) == ["kinesis.shard_hour"]
     assert found.stayed["kinesis.shard_hour"].startswith(why)
     assert found.table.prices["kinesis.shard_hour"] == before["kinesis.shard_hour"]
@@ -198,9 +204,9 @@ def test_usage_types_are_compared_whole() -> None:
     near = answer(product, {"0": "0.09"}, "GB-Mo", sku="NEAR", prefix="EUW1-OnDemand-")
     for prefix in ("EUW1-", "EU-", "", f"{REGION}-"):
         right = answer(product, {"0": "0.025"}, "GB-Mo", prefix=prefix)
-        found = renew(Catalogue([near, right]), REGION, {name: complete_price_list(REGION)[name]}, DAY)
+        found = renew_prices(Catalogue([near, right]), REGION, {name: complete_price_list(REGION)[name]}, DAY)
         assert found.table.usd(name) == 0.025
-    assert renew(Catalogue([near]), REGION, {name: complete_price_list(REGION)[name]}, DAY).stayed
+    assert renew_prices(Catalogue([near]), REGION, {name: complete_price_list(REGION)[name]}, DAY).stayed
 
 
 def test_units_are_ours_by_hand() -> None:
@@ -212,7 +218,7 @@ def test_units_are_ours_by_hand() -> None:
         "cloudwatch.metric_month": (METRIC_TIERS, "Metrics", 0.30),
     }
     answers = [answer(PRODUCTS[name], tiers, unit) for name, (tiers, unit, _) in by_hand.items()]
-    found = renew(
+    found = renew_prices(
         Catalogue(answers), REGION, {name: complete_price_list(REGION)[name] for name in by_hand}, DAY
     )
     assert not found.stayed
@@ -225,7 +231,7 @@ def test_all_pages_are_read() -> None:
     product = PRODUCTS[name]
     near = [answer(product, {"0": "1"}, "GB-Mo", sku=f"N{n}", prefix="EUW1-OnDemand-") for n in range(4)]
     catalogue = Catalogue([*near, answer(product, {"0": "0.025"}, "GB-Mo")], size=2)
-    found = renew(catalogue, REGION, {name: complete_price_list(REGION)[name]}, DAY)
+    found = renew_prices(catalogue, REGION, {name: complete_price_list(REGION)[name]}, DAY)
     assert (found.table.usd(name), catalogue.asked) == (0.025, 3)
 
 
@@ -240,14 +246,14 @@ def test_the_question_is_one_that_boto3_takes() -> None:
             {"FormatVersion": "aws_v1", "PriceList": [json.dumps(GOOD)]},
             {"ServiceCode": "AmazonKinesis", "Filters": ANY, "FormatVersion": "aws_v1", "MaxResults": 100},
         )
-        found = renew(client, REGION, {name: complete_price_list(REGION)[name]}, DAY)
+        found = renew_prices(client, REGION, {name: complete_price_list(REGION)[name]}, DAY)
     assert found.table.usd(name) == 0.017
 
 
 def test_a_price_that_stayed_is_status_3(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(project, monkeypatch, everything(without="kms.key_month"))
     assert done.returncode == 3
-    assert "kms.key_month not updated: awskms lists no product KMS-Keys" in done.stdout
+    assert "kms.key_month not updated: the price list of awskms has no product KMS-Keys" in done.stdout
     assert prices(REGION, project).prices["kms.key_month"].read == prices(ELSEWHERE).read
     again = json.loads(run(project, monkeypatch, everything(), "--json").stdout)
     assert again["stayed"] == {}

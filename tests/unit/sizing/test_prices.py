@@ -65,7 +65,7 @@ def test_prices_of_ones_own_count(project: Path) -> None:
     [
         ("region: [", "eu-west-1.yaml: while parsing"),
         ("region: eu-west-1\n", "eu-west-1.yaml: 3 validation errors"),
-        (table(1, "eu-west-2"), "eu-west-1.yaml: it is of eu-west-2"),
+        (table(1, "eu-west-2"), "eu-west-1.yaml has the prices of another region, eu-west-2"),
         (table(1).replace("  kms.key_month: {usd: 1.0}\n", ""), "eu-west-1.yaml: it lacks kms.key_month"),
     ],
 )

@@ -10,16 +10,16 @@ from ruamel.yaml import YAML
 
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
-from millrace.sizing import Plan, plan, total
-from millrace.sizing.jobs.sharing import Batch, headroom
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing import Plan, plan, total_cost
+from millrace.sizing.jobs.shared_cores import Batch, load_headroom
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.driver import batches_at_once, times_longer
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.self_check import self_check
-from millrace.sizing.simulation.tasks import parts
+from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.drawn_environments import Document
 from tests.unit.sizing.plain_simulator import PlainQuery, play
-from tests.unit.sizing.test_relations import plain
+from tests.unit.sizing.test_plan_relations import plain
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 NAMES = ("changes-of-40-tables", "many-small-streams")
@@ -51,7 +51,7 @@ def kept(document: Document) -> Plan:
 
 @pytest.mark.parametrize(("name", "most"), [(NAMES[0], 1_300), (NAMES[1], 800)])
 def test_small_queries_cost_what_their_work_takes(name: str, most: float) -> None:
-    assert total(kept(reference(name))).value <= most
+    assert total_cost(kept(reference(name))).value <= most
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,7 +72,7 @@ def test_a_shorter_sla_takes_a_larger_driver(seconds: int) -> None:
     """Forty batches with 3 s of fixed cost each: those of a trigger must be planned within it."""
     (job,) = kept(reference("changes-of-40-tables", latency=f"{seconds * 1000}ms")).jobs.values()
     trigger = max(query.trigger_seconds.value for query in job.queries.values())
-    assert 40 * 3 * limits()["spark.driver.cores_per_batch"] / job.vcpu < trigger
+    assert 40 * 3 * service_limits()["spark.driver.cores_per_batch"] / job.vcpu < trigger
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,12 @@ def test_batches_that_fire_together_end_as_task_by_task(
     factor = times_longer(len(tasks), at_once)
     loads = [
         QueryLoad(
-            f"q{n}", factor * (1.0 + n), 1e-3 * (n + 1), trigger, Arrivals.constant(rate, 350.0), parts(count)
+            f"q{n}",
+            factor * (1.0 + n),
+            1e-3 * (n + 1),
+            trigger,
+            Arrivals.constant(rate, 350.0),
+            divide_stream(count),
         )
         for n, count in enumerate(tasks)
     ]
@@ -142,4 +147,4 @@ def test_batches_that_fire_together_end_as_task_by_task(
         for load, count, end in zip(loads, tasks, planned, strict=True)
     ]
     whole = [batch.in_tasks(count) for batch, count in zip(batches, tasks, strict=True)]
-    assert headroom(batches, whole, cores) <= 1, "the model promises less time than it takes"
+    assert load_headroom(batches, whole, cores) <= 1, "the model promises less time than it takes"

@@ -1,4 +1,4 @@
-"""Copies of the project's environments, as verifications make them."""
+"""Copies of the project's environments, as `millrace verify` makes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import pytest
 
 from millrace.config import Environment, load
 from millrace.verify import sandbox_target
-from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
+from millrace.verify.environment_copy import (
+    VerificationCopy,
+    VerificationSettings,
+    write_verification_environment,
+)
 
 ROOT = Path(__file__).parents[3]
 NAME, ACCOUNT = "verify-0a1b", "111122223333"
@@ -32,6 +36,6 @@ def make(tmp_path: Path) -> Make:
             "folder": tmp_path / "verify",
             "clusters": sandbox_target.sandbox_clusters(what),
         } | changes
-        return derive(what, NAME, **settings)  # type: ignore[arg-type]  # by name, above
+        return write_verification_environment(what, NAME, **settings)  # type: ignore[arg-type]  # by name, above
 
     return derived

@@ -11,7 +11,7 @@ import pytest
 
 from millrace.config import load
 from millrace.config.aws.kafka_versions import STANDARD
-from millrace.verify.account import checks, checks_deployed, run_claims
+from millrace.verify.account import check_claims, checks, checks_deployed
 from millrace.verify.account.claims import claims
 from tests.unit.verify.stubbed_account import (
     ACCOUNT,
@@ -322,9 +322,9 @@ def test_the_history_server_runs() -> None:
 
 
 def test_every_check_of_an_account_that_refuses_everything_says_what_was_refused() -> None:
-    told = run_claims.ask_claims(question({}, policies=POLICY, services=("logs",)))
+    told = check_claims.check_claims(question({}, policies=POLICY, services=("logs",)))
     assert [each.id for each in told] == list(claims())
-    assert {each.verdict for each in told} == {"not asked"}
+    assert {each.verdict for each in told} == {"undetermined"}
     asked = [each for each in told if claims()[each.id].check]
     named = [each for each in asked if "AccessDeniedException at " in each.why]
     others = {each.id: each.why for each in asked if each not in named}
@@ -333,31 +333,31 @@ def test_every_check_of_an_account_that_refuses_everything_says_what_was_refused
 
 
 def test_nothing_is_said_of_what_is_not_deployed() -> None:
-    told = run_claims.ask_claims(question({"cloudformation": {"DescribeStacks": absent}}))
+    told = check_claims.check_claims(question({"cloudformation": {"DescribeStacks": absent}}))
     why = {each.id: each.why for each in told}
     assert "nothing of it is deployed" in why["role-policies"]
     assert "nothing of it is deployed" in why["emr-runs"]
 
 
 def test_an_answer_of_another_shape_ends_nothing() -> None:
-    told = run_claims.ask_claims(question({"glue": {"GetJobRuns": {"JobRuns": [{}]}}}))
+    told = check_claims.check_claims(question({"glue": {"GetJobRuns": {"JobRuns": [{}]}}}))
     assert next(each for each in told if each.id == "glue-runs").why == "an unexpected response: KeyError"
 
 
 def test_the_report_names_nothing_of_the_account() -> None:
     asked = question(roles("flights-Role-x") | found(), policies=POLICY)
     told = (
-        *run_claims.ask_claims(asked),
-        run_claims.ClaimAnswer(
-            "x", "refuted", run_claims.without_names(f"at {MACHINE}, {ACCOUNT}, flights-dev-x", asked.names)
+        *check_claims.check_claims(asked),
+        check_claims.ClaimAnswer(
+            "x", "refuted", check_claims.without_names(f"at {MACHINE}, {ACCOUNT}, flights-dev-x", asked.names)
         ),
     )
-    text = run_claims.report(told, version="1.0", region="us-east-1", read="2026-11-23")
+    text = check_claims.claims_report(told, version="1.0", region="us-east-1", read="2026-11-23")
     for name in (ACCOUNT, asked.names.prefix, "arn:", *asked.names.environment.jobs):
         assert name not in text.replace("docs/unproved.md", ""), name
-    assert text.splitlines()[5] == f"millrace 1.0, us-east-1, 2026-11-23: {run_claims.summary(told)}"
+    assert text.splitlines()[5] == f"millrace 1.0, us-east-1, 2026-11-23: {check_claims.verdict_counts(told)}"
     assert "refuted (" in text
-    assert run_claims.document(told)["claims"][-1] == {
+    assert check_claims.answers_document(told)["claims"][-1] == {
         "id": "x",
         "verdict": "refuted",
         "why": "at ARN, ACCOUNT, PREFIX-x",

@@ -9,8 +9,8 @@ import pytest
 
 from millrace.infra.constructs import history_image, log_flattener
 from millrace.verify.account import checks_deployed
+from millrace.verify.account.check_claims import CHECKS
 from millrace.verify.account.claims import PAGE, Claim, claims, page
-from millrace.verify.account.run_claims import CHECKS
 
 ROOT = Path(__file__).parents[3]
 CONFESSIONS = re.compile(

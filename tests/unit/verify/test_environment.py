@@ -11,13 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import ConfigurationError, Environment, Names, environments, load
+from millrace.config.infrastructure_sections import Bucket, Disposable
 from millrace.config.model import KafkaTopic
-from millrace.config.platform import Bucket, Disposable
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
 from millrace.verify import aws_target
-from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationSettings, derive, new_name
-from millrace.verify.environment import NAME as NAMES
+from millrace.verify.environment_copy import (
+    CLUSTER_TAG,
+    SHARDS,
+    TAG,
+    VerificationSettings,
+    new_name,
+    write_verification_environment,
+)
+from millrace.verify.environment_copy import NAME as NAMES
 from tests.unit.verify.conftest import ACCOUNT, NAME, ROOT, Make, environment
 
 KAFKA_ONLY = """\
@@ -183,7 +190,7 @@ def test_a_schema_of_which_no_records_can_be_made_is_refused(tmp_path: Path, mak
     project = tmp_path / "project"
     (project / "pipelines/clicks/schemas").mkdir(parents=True)
     (project / "pipelines/clicks/schemas/click.ddl").write_text(schema.read_text() + ", odd GEOMETRY")
-    with pytest.raises(ConfigurationError, match="no values can be made of this schema"):
+    with pytest.raises(ConfigurationError, match="no test records can be generated from this schema"):
         make(model, root=project)
 
 
@@ -198,7 +205,7 @@ def test_a_long_project_is_cut_so_that_buckets_can_be_named(
     model = environment("minimal")
     governance = model.governance.model_copy(update={"name_prefix": company})
     long = model.model_copy(update={"project": project, "governance": governance})
-    copy = derive(
+    copy = write_verification_environment(
         long, NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=tmp_path, clusters={}
     )
     assert max(len(copy.names.bucket(kind)) for kind in get_args(Bucket)) <= 63

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.sandbox.records.ledger import Ledger, payload_hash
-from millrace.verify.environment import VerificationCopy
+from millrace.verify.environment_copy import VerificationCopy
 from millrace.verify.scenario import check_against_ledgers
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.verify.conftest import NAME, Make

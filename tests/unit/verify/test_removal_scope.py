@@ -17,14 +17,14 @@ from millrace.config.kafka.login import NoLogin
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.drill import DrillError
-from millrace.verify.environment import NAME as NAMES
-from millrace.verify.environment import TAG
+from millrace.verify.environment_copy import NAME as NAMES
+from millrace.verify.environment_copy import TAG
 from millrace.verify.removals import removal
 from millrace.verify.removals.manual_removal import UNKNOWN
 from millrace.verify.removals.removal import drop_topic, drop_topics
 from millrace.verify.removals.removal_scope import VerificationScope, removal_waves, scope_of
-from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.conftest import ACCOUNT, NAME, environment
+from tests.unit.verify.played_brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only
 
 MINIMAL = environment("minimal")
@@ -136,13 +136,15 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
     nobody = model.model_copy(update={"kafka": {"theirs": servers}})
     aws = DeployedEnvironment(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
     monkeypatch.setattr(command, "_TOPIC_SECONDS", 0.1)
-    (left,) = command._topics(aws, replace(OWN, cluster="theirs"), lambda _: None)
+    (left,) = command._delete_topics(aws, replace(OWN, cluster="theirs"), lambda _: None)
     assert left.startswith(
         f"topic hello-{NAME}-.* on theirs (the brokers of theirs do not answer this machine ("
     )
-    (gone,) = command._unknown(aws, replace(OWN, cluster="another"))
+    (gone,) = command._topics_on_unknown_cluster(aws, replace(OWN, cluster="another"))
     assert "on another, which is no longer in the environment" in gone
-    assert command._unknown(aws, OWN) == command._topics(aws, OWN, lambda _: None) == []
+    assert (
+        command._topics_on_unknown_cluster(aws, OWN) == command._delete_topics(aws, OWN, lambda _: None) == []
+    )
 
 
 def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
@@ -158,9 +160,9 @@ def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
         return removal.RemovalResult(0, tuple(kept[-1]))
 
     monkeypatch.setattr(removal, "remove", remove)
-    monkeypatch.setattr(command, "_topics", lambda _, scope, __: [f"topic on {scope.cluster}"])
-    forgotten = command._removed(aws, replace(OWN, cluster="another"), lambda _: None)
-    there = command._removed(aws, replace(OWN, cluster="theirs"), lambda _: None)
+    monkeypatch.setattr(command, "_delete_topics", lambda _, scope, __: [f"topic on {scope.cluster}"])
+    forgotten = command._remove_verification(aws, replace(OWN, cluster="another"), lambda _: None)
+    there = command._remove_verification(aws, replace(OWN, cluster="theirs"), lambda _: None)
     assert kept == [[], ["topic on theirs"]]
     assert (len(forgotten.remains), there.remains) == (1, ("topic on theirs",))
 
@@ -170,11 +172,13 @@ def test_the_way_out_is_the_command_while_a_stack_is_there_and_by_hand_where_non
 ) -> None:
     topic, group = f"topic hello-{NAME}-.* on theirs (no answer)", f"log group /hello-{NAME}/jobs/a/error"
     command._print_cleanup([topic, group, f"stack hello-{NAME}-storage"], "CLEAN")
-    assert capsys.readouterr().err == "millrace verify: to remove what is left, run: CLEAN\n"
+    assert (
+        capsys.readouterr().err == "millrace verify: these resources are left; to remove them, run: CLEAN\n"
+    )
     command._print_cleanup([f"{UNKNOWN}hello-{NAME}- and was not deleted yet"], "CLEAN")
     assert "CLEAN" in capsys.readouterr().err
     command._print_cleanup([topic, group, "arn:aws:sns:us-east-1:1:x"], "CLEAN")
-    before = "millrace verify: delete by hand: "
+    before = "millrace verify: delete this resource by hand: "
     assert [line.removeprefix(before) for line in capsys.readouterr().err.splitlines()] == [
         f"{topic}: kafka-topics.sh --bootstrap-server BROKERS --delete --topic 'hello-{NAME}-.*'",
         f"aws logs delete-log-group --log-group-name /hello-{NAME}/jobs/a/error",

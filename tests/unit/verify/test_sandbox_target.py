@@ -12,8 +12,8 @@ from millrace.sandbox.drill import DrillError
 from millrace.sandbox.local_runs import LocalRun
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import Process
+from millrace.sandbox.programs.local_spark import Job
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.programs.spark import Job
 from millrace.sizing import plan
 from millrace.verify import sandbox_target
 from millrace.verify.sandbox_target import open_sandbox
@@ -25,7 +25,7 @@ def test_no_driver_outlives_the_servers_after_a_failure(
 ) -> None:
     copy = make("minimal", account=localstack.ACCOUNT)
     stack = LocalStack("http://127.0.0.1:1", "us-east-1", None)
-    monkeypatch.setattr(localstack, "running", lambda _: nullcontext(stack))
+    monkeypatch.setattr(localstack, "running_localstack", lambda _: nullcontext(stack))
     monkeypatch.setattr(sandbox_target, "only_one", nullcontext)
     monkeypatch.setattr(sandbox_target, "delete_local_catalog", lambda: None)
     driver = Process.start("driver", ["sleep", "120"], environment={}, log=tmp_path / "log")

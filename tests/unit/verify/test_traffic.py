@@ -13,7 +13,7 @@ from millrace.sandbox.drill import wait_for
 from millrace.sandbox.payloads.flights import Event
 from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.producer import BackgroundThread
-from millrace.verify.environment import VerificationSettings
+from millrace.verify.environment_copy import VerificationSettings
 from millrace.verify.scenario import Traffic
 from tests.unit.verify.conftest import Make
 

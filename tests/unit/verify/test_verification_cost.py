@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import prices
 from millrace.verify import aws_target, sandbox_target
-from millrace.verify.environment import VerificationSettings
-from millrace.verify.run import estimate
+from millrace.verify.environment_copy import VerificationSettings
+from millrace.verify.run import estimate_cost
 from millrace.verify.scenario import order_disturbances
-from millrace.verify.verification_cost import Run, Usage, cost_items, put_units, quantities
+from millrace.verify.verification_cost import Run, Usage, billed_quantities, cost_items, put_units
 from tests.unit.verify.conftest import Make
 
 TABLE = prices("us-east-1")
@@ -27,7 +27,7 @@ def test_every_item_is_its_quantity_times_its_price(make: Make) -> None:
     runs = (
         Run("glue", "1", 600, {"glue.dpu_hour": 0.4}, counted=True),
         Run("glue", "2", 300, {"glue.dpu_hour": 0.1}, counted=True),
-        Run("emr", "1", 1800, quantities(emr, 2, 1800)),
+        Run("emr", "1", 1800, billed_quantities(emr, 2, 1800)),
     )
     usage = Usage(runs, shard_seconds=2 * 3600, put_units=3_000_000, objects=4000, deployed_seconds=3600)
     items = {line.name: line for line in cost_items(copy.environment, sized, usage)}
@@ -42,7 +42,9 @@ def test_every_item_is_its_quantity_times_its_price(make: Make) -> None:
     # An hour of a month of 730.
     for line in sized.shared:
         assert items[line.name].usd == pytest.approx(line.usd / 730)
-    assert quantities(glue, 3, 10) == pytest.approx({"glue.dpu_hour": 3 / 60}), "a minute at least is billed"
+    assert billed_quantities(glue, 3, 10) == pytest.approx({"glue.dpu_hour": 3 / 60}), (
+        "a minute at least is billed"
+    )
 
 
 def test_nothing_that_was_not_made_is_billed(make: Make) -> None:
@@ -57,7 +59,7 @@ def test_an_estimate_grows_with_what_is_wanted(make: Make, by: object) -> None:
     sized = plan(copy.environment)
 
     def dollars(wanted: VerificationSettings) -> tuple[float, float]:
-        seconds, usage = estimate(by, copy, sized, wanted)  # type: ignore[arg-type]  # of both places
+        seconds, usage = estimate_cost(by, copy, sized, wanted)  # type: ignore[arg-type]  # of both places
         return seconds, sum(line.usd for line in cost_items(copy.environment, sized, usage, expected=True))
 
     small, killed = (

@@ -125,15 +125,15 @@ def bench(
     if on == "sandbox":
         require_sandbox()
     from millrace.benchmark.result import fit_outcome
-    from millrace.benchmark.schedule import limits, schedule
+    from millrace.benchmark.schedule import schedule_runs, spaced_limits
 
     counts, levels_of_cores = _counts("--partitions", partitions), _counts("--cores", cores)
     if largest <= smallest:
-        raise typer.BadParameter(f"--largest {largest}: must be more than --smallest {smallest}")
+        raise typer.BadParameter(f"--largest {largest} must be more than --smallest {smallest}")
     environment = load_with_job(env, job)
-    reading, reader = _reading(environment, job, query)
-    runs = schedule(
-        limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
+    reading, reader = _measured_query(environment, job, query)
+    runs = schedule_runs(
+        spaced_limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
     )
     if on == "sandbox":
         subject, payloads = bench_sandbox.subject_of(
@@ -158,7 +158,7 @@ def bench(
         architecture=architecture,
         seed=seed,
     )
-    _finish(environment, job, result, out, html, as_json=as_json)
+    _report_outcome(environment, job, result, out, html, as_json=as_json)
 
 
 def _counts(option: str, text: str) -> tuple[int, ...]:
@@ -168,12 +168,12 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
         counts = ()
     if not counts or counts[0] < 1:
         raise typer.BadParameter(
-            f"{option} {text}: must be whole numbers of at least 1, separated by commas, such as 1,2,4"
+            f"{option} {text}: must be whole numbers, 1 or more, separated by commas, such as 1,2,4"
         )
     return counts
 
 
-def _reading(environment: Environment, job: str, chosen: str | None) -> tuple[str, StreamQuery]:
+def _measured_query(environment: Environment, job: str, chosen: str | None) -> tuple[str, StreamQuery]:
     """Return the query that reads a stream and can be measured, by its name."""
     known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)}
     name = choose_query(environment, job, chosen, list(known), "a job with a land or direct query")
@@ -201,8 +201,8 @@ def _on_engine(
 ) -> Measurements:
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
-    from millrace.benchmark.schedule import document
-    from millrace.lifecycle.account.deployed import split_url
+    from millrace.benchmark.schedule import schedule_document
+    from millrace.lifecycle.account.deployed_outputs import split_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_once
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -210,7 +210,7 @@ def _on_engine(
     engine = environment.jobs[job].engine
     if engine != on:
         raise environment.places.error(
-            [Finding(("jobs", job, "engine"), engine, f"{on}, because of --on {on}")]
+            [Finding(("jobs", job, "engine"), engine, f"{on}, as --on names this engine")]
         )
     if not isinstance(environment.streams[query.source], KafkaTopic):
         raise environment.places.error(
@@ -218,25 +218,27 @@ def _on_engine(
                 Finding(
                     (*("jobs", job, "queries", reading), "source"),
                     query.source,
-                    "a Kafka topic: the benchmark on an engine reads no Kinesis stream",
+                    "a Kafka topic, because the benchmark on an engine cannot read a Kinesis stream",
                 )
             ]
         )
     has = plan(environment).streams[query.source].expected_partitions.value
     partitions = max(run.partitions for run in runs)
     if partitions > has:
-        raise typer.BadParameter(f"--partitions {partitions}: topic {query.source} has only {has} partitions")
+        raise typer.BadParameter(
+            f"--partitions {partitions} is too large: topic {query.source} has only {has} partitions"
+        )
     aws = connect_account(environment)
     names = aws.names  # with the account that AWS reported, if the file names none
     base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     confirm(f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes)
     bucket, prefix = split_url(base)
     store = aws.client("s3")
-    with translate_aws_errors(f"writing the schedule to {base}"):
+    with translate_aws_errors(f"cannot write the schedule to {base}"):
         store.put_object(
             Bucket=bucket,
             Key=f"{prefix}/schedule.json",
-            Body=json.dumps(document(runs, [reading], has, f"{base}/measured.json")).encode(),
+            Body=json.dumps(schedule_document(runs, [reading], has, f"{base}/measured.json")).encode(),
         )
     ended = run_once(
         aws,
@@ -245,18 +247,20 @@ def _on_engine(
         progress=lambda line: typer.echo(line, err=True),
     )
     if not ended.succeeded:
-        raise AwsError(f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}")
-    with translate_aws_errors(f"reading {base}/measured.json"):
+        raise AwsError(
+            f"run {ended.run} of the benchmark ended as {ended.state}: {ended.detail or 'see its log'}"
+        )
+    with translate_aws_errors(f"cannot read {base}/measured.json"):
         body = store.get_object(Bucket=bucket, Key=f"{prefix}/measured.json")["Body"].read()
     return Measurements.model_validate_json(body)
 
 
-def _file(job: str, line: str | None) -> str:
+def _result_file_name(job: str, line: str | None) -> str:
     """Return the name of the result file; each Spark line except the default has its own, as a job may change between lines."""
     return f"{job}.json" if line in (None, DEFAULT) else f"{job}-spark{line}.json"
 
 
-def _finish(
+def _report_outcome(
     environment: Environment,
     job: str,
     outcome: BenchmarkOutcome,
@@ -272,11 +276,12 @@ def _finish(
         for each in outcome.disturbances:
             typer.echo(f"disturbed: {each}", err=True)
         typer.echo(
-            "millrace bench: other work on the machine disturbed the measurement; no result was written",
+            "millrace bench: no result was written, because other work on the machine disturbed the "
+            "measurement; repeat it on an idle machine",
             err=True,
         )
         raise typer.Exit(1)
-    target = out or environment.places.root / "benchmarks" / _file(job, outcome.result.spark_line)
+    target = out or environment.places.root / "benchmarks" / _result_file_name(job, outcome.result.spark_line)
     target.parent.mkdir(parents=True, exist_ok=True)
     text = outcome.result.model_dump_json(indent=1)
     target.write_text(text + "\n", encoding="utf-8")
@@ -285,5 +290,6 @@ def _finish(
         return
     show(*summary(outcome))
     typer.echo(
-        f"{target} written; to size the job by it, set `rate: {{result: {environment.places.name(target.resolve())}}}`"
+        f"{target} is written; to size the job by it, write `rate: {{result: "
+        f"{environment.places.name(target.resolve())}}}` into the environment file"
     )

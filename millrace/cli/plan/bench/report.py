@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from millrace.cli.shared.console import figures, plain_table, words
+from millrace.cli.shared.console import figure_columns, plain_table, word_columns
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import Environment
 from millrace.sizing.text_format import count
@@ -22,9 +22,9 @@ _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "misse
 
 def summary(outcome: BenchmarkOutcome) -> Iterator[RenderableType]:
     """Yield the output of ``millrace bench``."""
-    table = plain_table(*words(*_HEAD[:1]), *figures(*_HEAD[1:]))
+    table = plain_table(*word_columns(*_HEAD[:1]), *figure_columns(*_HEAD[1:]))
     for query, fit in outcome.fits.items():
-        table.add_row(*_row(query, fit))
+        table.add_row(*_fit_row(query, fit))
     yield table
     yield (
         "[] 95 % interval; missed: median error when the smaller limits predict the largest; the plan uses "
@@ -48,16 +48,16 @@ def _slowdown(outcome: BenchmarkOutcome, cores: int) -> float:
     return 1 + alpha * (cores - 1) + beta * cores * (cores - 1)
 
 
-def _row(query: str, fit: Fit) -> tuple[str, ...]:
+def _fit_row(query: str, fit: Fit) -> tuple[str, ...]:
     per_record = fit.per_record
     rate = f"{1 / per_record.high:,.0f} to {1 / per_record.low:,.0f}" if per_record.low else "-"
     missed = "-" if fit.held_out_error is None else f"{fit.held_out_error:.1%}"
-    wave = "in a" if fit.wave is None else _between(fit.wave, 1, 3)
+    wave = "in a" if fit.wave is None else _interval_text(fit.wave, 1, 3)
     return (
         query,
-        _between(fit.overhead, 1, 3),
+        _interval_text(fit.overhead, 1, 3),
         wave,
-        _between(per_record, 1e6, 1),
+        _interval_text(per_record, 1e6, 1),
         rate,
         missed,
         f"{fit.batches} and {fit.warm_up} of warm-up{_excluded_runs(fit)}",
@@ -69,7 +69,7 @@ def _excluded_runs(fit: Fit) -> str:
     return f"; {fit.left_out} {runs} of too few left out" if fit.left_out else ""
 
 
-def _between(estimate: Interval, factor: float, digits: int) -> str:
+def _interval_text(estimate: Interval, factor: float, digits: int) -> str:
     value, low, high = (f"{x * factor:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high))
     return f"{value} [{low}, {high}]"
 
@@ -81,16 +81,16 @@ def page(environment: Environment, job: str, outcome: BenchmarkOutcome) -> str:
         f"{result.measured_at:%Y-%m-%d %H:%M} UTC on {result.where}, {result.worker}, Spark "
         f"{result.versions.get('spark', '?')}; records of {result.record_bytes:,.0f} bytes."
     )
-    rows = [_row(query, fit) for query, fit in outcome.fits.items()]
+    rows = [_fit_row(query, fit) for query, fit in outcome.fits.items()]
     document = {
         "texts": [ran, *(f"Disturbed: {each}" for each in outcome.disturbances)],
         "tables": [{"head": _HEAD, "rows": rows, "caption": f"Cost of each query of {job}"}],
-        "curves": [_curve(outcome)],
+        "curves": [_fit_curve(outcome)],
     }
     return html_page("report", f"{environment.project}-{environment.name}: benchmark of {job}", document)
 
 
-def _curve(outcome: BenchmarkOutcome) -> dict[str, Any]:
+def _fit_curve(outcome: BenchmarkOutcome) -> dict[str, Any]:
     """Return the batches of each number of partitions and cores as points, and the fit through them as a line."""
     fit = outcome.fits[outcome.costliest]
     batches = [each for each in outcome.result.batches if not each.warm_up]

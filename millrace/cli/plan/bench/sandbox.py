@@ -67,13 +67,14 @@ def subject_of(
         if missing:
             short = ", ".join(table.rpartition(".")[2] for table in missing)
             typer.echo(
-                f"{each['name']} is not measured: it joins {short}; give --reference TABLE=FILE",
+                f"query {each['name']} is not measured, because it joins {short}; give the table's rows "
+                "with --reference TABLE=FILE",
                 err=True,
             )
             continue
         if each["state"] is not None or not KINDS[each["sink"]["kind"]].in_catalog:
             why = "it keeps state" if each["state"] is not None else f"its sink is {each['sink']['kind']}"
-            typer.echo(f"{each['name']} is not measured: {why}", err=True)
+            typer.echo(f"query {each['name']} is not measured, because {why}", err=True)
             continue
         queries.append(each["name"])
         tables |= {table: _rows_of(table, files) for table in needed}
@@ -115,13 +116,13 @@ def measure_core_levels(
         schedule_again,
     )
     from millrace.sandbox import benchmark
-    from millrace.sandbox.programs import kafka
+    from millrace.sandbox.programs import kafka_broker
     from millrace.sandbox.programs.child_processes import only_one
 
-    with only_one(), kafka.running() as broker:
-        levels = benchmark.per_partition(runs)
+    with only_one(), kafka_broker.running_broker() as broker:
+        levels = benchmark.records_per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
-        benchmark.fill(broker.bootstrap, payloads, levels)
+        benchmark.fill_topic(broker.bootstrap, payloads, levels)
         moved = _progress(len(runs) * len(cores))
         measured = [
             benchmark.run_schedule(subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved())

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.plan.existing.import_plans import as_yaml, fitted_plans, planned, side_by_side, sizes
+from millrace.cli.plan.existing.import_plans import (
+    as_yaml,
+    fitted_plans,
+    planned,
+    side_by_side,
+    sizes_by_title,
+)
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError, find_root
 from millrace.config.base import SLUG, SLUG_SAID
@@ -137,8 +143,8 @@ def import_command(
 
       millrace import glue:orders --name orders --topic orders --brokers b-1.example.com:9098,b-2.example.com:9098
     """
-    from millrace.advisor.existing.import_cutover import cut_over, job_comment, loaded, stream_of
-    from millrace.advisor.existing.import_environment import environment, open_lines
+    from millrace.advisor.existing.import_cutover import cut_over_steps, job_comment, load_yaml, stream_of
+    from millrace.advisor.existing.import_environment import environment_document, open_lines
     from millrace.advisor.existing.import_log import read_log
     from millrace.advisor.existing.import_transforms import write_transforms
     from millrace.advisor.existing.job_program import Answers
@@ -147,17 +153,19 @@ def import_command(
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
         raise wrong_option("--name", name, SLUG_SAID)
     target = root / "environments" / f"{name}.yaml"
-    earlier = _earlier(target, source, name, root)
+    earlier = _earlier_file(target, source, name, root)
     if start is not None and start in ("earliest", "latest"):
         raise wrong_option("--start", start, "a time with its zone, such as 2026-01-31T00:00:00Z")
     if stream is not None and (topic is not None or brokers is not None):
-        raise wrong_option("--stream", stream, "a Kinesis stream, without --topic and --brokers")
-    moment = _moment(start)
-    running = _running(source, Answers(stream, topic, brokers))
+        raise wrong_option(
+            "--stream", stream, "a Kinesis stream alone, not together with --topic and --brokers"
+        )
+    moment = _parse_start(start)
+    running = _read_running_job(source, Answers(stream, topic, brokers))
     log = read_log(logs, running) if logs is not None else None
     offsets = None if log is None else log.offsets
     notes = [*running.notes, *(() if log is None else log.notes)]
-    made = environment(
+    made = environment_document(
         running,
         project=project,
         schema=schema,
@@ -172,7 +180,7 @@ def import_command(
         secret=secret,
         called=None if earlier is None else stream_of(earlier),
     )
-    steps = cut_over(running, made, name, exact=bool(offsets))
+    steps = cut_over_steps(running, made, name, exact=bool(offsets))
     shown = str(target.relative_to(root))
     if earlier is not None:
         _update_import(
@@ -211,10 +219,10 @@ def import_command(
         document = {
             "file": shown,
             "transforms": None if written is None else str(written.relative_to(root)),
-            "environment": loaded(text),
+            "environment": load_yaml(text),
             "notes": notes,
             "open": open_ones,
-            "plan": {which: sizes(each) for which, each in plans.items()},
+            "plan": {which: sizes_by_title(each) for which, each in plans.items()},
             "cut_over": steps,
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
@@ -222,7 +230,7 @@ def import_command(
         typer.echo(f"wrote {shown}")
         if written is not None:
             typer.echo(f"wrote {written.relative_to(root)}")
-        _tell(notes, plans, steps)
+        _print_steps(notes, plans, steps)
     _exit_if_open(open_ones, shown)
 
 
@@ -234,7 +242,7 @@ def _exit_if_open(open_ones: Mapping[str, str], file: str) -> None:
         raise typer.Exit(1)
 
 
-def _tell(notes: Sequence[str], plans: Mapping[str, Plan], steps: Sequence[str]) -> None:
+def _print_steps(notes: Sequence[str], plans: Mapping[str, Plan], steps: Sequence[str]) -> None:
     for each in notes:
         typer.echo(f"note: {each}")
     if plans:
@@ -244,7 +252,7 @@ def _tell(notes: Sequence[str], plans: Mapping[str, Plan], steps: Sequence[str])
         typer.echo(f"{number}. {step}")
 
 
-def _earlier(target: Path, source: str, name: str, root: Path) -> str | None:
+def _earlier_file(target: Path, source: str, name: str, root: Path) -> str | None:
     """Return the text of the file of an earlier import of the same job; None if there is no file.
 
     Raises
@@ -263,7 +271,7 @@ def _earlier(target: Path, source: str, name: str, root: Path) -> str | None:
     if not describes_job(text, source):
         shown = target.relative_to(root)
         raise wrong_option(
-            "--name", name, f"an unused name: {shown} exists and was not imported from {source}"
+            "--name", name, f"an unused name, because {shown} exists and was not imported from {source}"
         )
     return text
 
@@ -309,7 +317,7 @@ def _update_import(
         "filled": values,
         "notes": notes,
         "open": open_ones,
-        "plan": {which: sizes(each) for which, each in plans.items()},
+        "plan": {which: sizes_by_title(each) for which, each in plans.items()},
         "cut_over": steps,
     }
     printed = json.dumps(document, indent=2, ensure_ascii=False)
@@ -321,11 +329,11 @@ def _update_import(
         changes = [f"{path}: {value}" for path, value in values.items()]
         changes.append(f"{'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}")
         typer.echo(f"{file}: {'; '.join(changes)}{'' if fits else '; nothing else was changed'}")
-        _tell(notes, plans, steps)
+        _print_steps(notes, plans, steps)
     _exit_if_open(open_ones, file)
 
 
-def _moment(start: str | None) -> str:
+def _parse_start(start: str | None) -> str:
     if start is None:
         ahead = datetime.now(UTC) + _AHEAD
         return ahead.replace(second=0, microsecond=0).isoformat().replace("+00:00", "Z")
@@ -335,11 +343,11 @@ def _moment(start: str | None) -> str:
         raise wrong_option("--start", start, str(error)) from None
 
 
-def _running(source: str, answers: Answers) -> RunningJob:
+def _read_running_job(source: str, answers: Answers) -> RunningJob:
     import boto3
     from botocore.exceptions import BotoCoreError
 
-    from millrace.advisor.existing.job_import import emr, glue
+    from millrace.advisor.existing.job_import import import_emr_job, import_glue_job
 
     kind, _, rest = source.partition(":")
     application, _, run = rest.partition("/")
@@ -347,9 +355,11 @@ def _running(source: str, answers: Answers) -> RunningJob:
         session: Any = boto3.Session()
         region = session.region_name or ""
         if kind == "glue" and rest:
-            return glue(session.client, rest, region, answers)
+            return import_glue_job(session.client, rest, region, answers)
         if kind == "emr" and application and run:
-            return emr(session.client, application, run, region, answers)
+            return import_emr_job(session.client, application, run, region, answers)
     except BotoCoreError as error:
-        raise wrong_option("SOURCE", source, f"an account that can be reached ({error})") from error
+        raise wrong_option(
+            "SOURCE", source, f"a job in an AWS account that can be reached ({error})"
+        ) from error
     raise wrong_option("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")

@@ -11,12 +11,12 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from millrace.advisor.existing.import_cutover import loaded
-from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.advisor.existing.import_cutover import load_yaml
+from millrace.cli.shared.console import figure_columns, plain_table, show, word_columns
 from millrace.config import ConfigurationError, load
 from millrace.config.document.edit import EditError, remove, set_value
 from millrace.config.units import format_duration, parse_duration
-from millrace.sizing import Plan, total
+from millrace.sizing import Plan, total_cost
 
 _PINS = {"version", "worker", "max_workers", "min_executors", "architecture"}
 """Keys of a job that the plan would choose or compute itself."""
@@ -86,23 +86,25 @@ def fitted_plans(
         The environment is invalid for another reason, or whatever the SLA.
     """
     try:
-        return text, _both(name, text, planned(name, text, root), root), []
+        return text, _plans_with_and_without_pins(name, text, planned(name, text, root), root), []
     except ConfigurationError as error:
         first = error
     if not any(each.key.rpartition(".")[2] in _FITTED for each in first.problems):
         raise first
-    for fitted, note in _ways(text, first, latency_is_given=latency_is_given):
+    for fitted, note in _relaxed_texts(text, first, latency_is_given=latency_is_given):
         try:
             pinned = planned(name, fitted, root)
         except ConfigurationError:
             continue
-        return fitted, _both(name, fitted, pinned, root), [note]
+        return fitted, _plans_with_and_without_pins(name, fitted, pinned, root), [note]
     raise first
 
 
-def _ways(text: str, refused: ConfigurationError, *, latency_is_given: bool) -> Iterator[tuple[str, str]]:
+def _relaxed_texts(
+    text: str, refused: ConfigurationError, *, latency_is_given: bool
+) -> Iterator[tuple[str, str]]:
     """Yield texts with a longer SLA, and then without the limits and without the triggers, each with its note."""
-    [(job, settings)] = loaded(text)["jobs"].items()
+    [(job, settings)] = load_yaml(text)["jobs"].items()
     latency: timedelta = parse_duration(str(settings.get("latency", "60s")))
     try:
         while not latency_is_given and latency < _LONGEST_LATENCY:
@@ -124,9 +126,9 @@ def _ways(text: str, refused: ConfigurationError, *, latency_is_given: bool) -> 
         return
 
 
-def _both(name: str, text: str, pinned: Plan, root: Path) -> dict[str, Plan]:
+def _plans_with_and_without_pins(name: str, text: str, pinned: Plan, root: Path) -> dict[str, Plan]:
     """Return the plan of an environment with its pins, and the one without them."""
-    free = loaded(text)
+    free = load_yaml(text)
     for job in free["jobs"].values():
         for key in _PINS & set(job):
             del job[key]
@@ -136,7 +138,7 @@ def _both(name: str, text: str, pinned: Plan, root: Path) -> dict[str, Plan]:
     return {"today": pinned, "computed": planned(name, as_yaml(free), root)}
 
 
-def sizes(plan: Plan) -> dict[str, Any]:
+def sizes_by_title(plan: Plan) -> dict[str, Any]:
     """Return the sizes of a plan, by their titles."""
     [job] = plan.jobs.values()
     query = next(iter(job.queries.values()))
@@ -145,18 +147,18 @@ def sizes(plan: Plan) -> dict[str, Any]:
         "workers": job.max_workers.value,
         "trigger, s": query.trigger_seconds.value,
         "records of a batch": None if query.records_per_batch is None else query.records_per_batch.value,
-        "usd a month, all of it": round(total(plan).value, 2),
+        "usd a month, all of it": round(total_cost(plan).value, 2),
     }
 
 
 def side_by_side(plans: Mapping[str, Plan]) -> None:
     """Print the sizes of plans, each in a column."""
-    columns = {which: sizes(each) for which, each in plans.items()}
-    table = plain_table(*words(""), *figures(*columns))
+    columns = {which: sizes_by_title(each) for which, each in plans.items()}
+    table = plain_table(*word_columns(""), *figure_columns(*columns))
     for key in next(iter(columns.values())):
-        table.add_row(key, *(_cell(each[key]) for each in columns.values()))
+        table.add_row(key, *(_cell_text(each[key]) for each in columns.values()))
     show(table)
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value or "-")

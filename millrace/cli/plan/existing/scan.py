@@ -17,13 +17,13 @@ from rich.progress import Progress, TextColumn
 from rich.text import Text
 
 from millrace.cli.plan.existing.import_plans import as_yaml, fitted_plans
-from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.cli.shared.console import figure_columns, plain_table, show, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError
 from millrace.config.document.problems import wrong_option
-from millrace.sizing import total
+from millrace.sizing import total_cost
 from millrace.sizing.prices_and_limits import price_regions
 from millrace.sizing.text_format import count, dollars, duration_text
 
@@ -92,8 +92,8 @@ def scan(
     """
     if html is not None:
         check_page_is_writable(html)
-    tags = _tags(tag or ())
-    region, client = _account(region)
+    tags = _parse_tags(tag or ())
+    region, client = _account_and_client(region)
     from millrace.advisor.existing.account_scan import Window
 
     now = datetime.now(UTC)
@@ -110,7 +110,7 @@ def scan(
         typer.echo(json.dumps(to_json(rows, region, window, unread), indent=2, ensure_ascii=False))
     else:
         show(Text(heading, "bold"))
-        _show(rows, now)
+        _print_rows(rows, now)
         for each in unread:
             show(Text(f"note: {each}"))
     if html is not None:
@@ -120,7 +120,7 @@ def scan(
         raise typer.Exit(FAILED)
 
 
-def _tags(texts: Sequence[str]) -> dict[str, str]:
+def _parse_tags(texts: Sequence[str]) -> dict[str, str]:
     pairs = [each.partition("=") for each in texts]
     for key, equals, value in pairs:
         if not (key and equals):
@@ -128,7 +128,7 @@ def _tags(texts: Sequence[str]) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def _account(region: str | None) -> tuple[str, Callable[[str], Any]]:
+def _account_and_client(region: str | None) -> tuple[str, Callable[[str], Any]]:
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -138,7 +138,9 @@ def _account(region: str | None) -> tuple[str, Callable[[str], Any]]:
         known = session.get_available_regions("glue", session.get_partition_for_region(region_name))
     except BotoCoreError as error:
         raise wrong_option(
-            "--region", region or "(missing)", f"a region, here or in the AWS configuration ({error})"
+            "--region",
+            region or "(missing)",
+            f"a region, with --region or in the AWS configuration ({error})",
         ) from error
     if region_name not in known:
         raise wrong_option("--region", region_name, f"one of {', '.join(sorted(known))}")
@@ -175,22 +177,22 @@ def _own_plan(
     job: ScannedJob, client: Callable[[str], Any], region: str
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return the monthly cost of the job's own plan in USD, or a note that says why there is none."""
-    from millrace.advisor.existing.import_environment import environment, open_lines
+    from millrace.advisor.existing.import_environment import environment_document, open_lines
     from millrace.advisor.existing.import_log import figures_of
     from millrace.advisor.existing.import_transforms import write_transforms
-    from millrace.advisor.existing.job_import import emr, glue
+    from millrace.advisor.existing.job_import import import_emr_job, import_glue_job
     from millrace.config.document.open_values import question
 
     if job.history is None:
         return None, ()
     try:
         if job.engine == "glue":
-            running = glue(client, job.name, region)
+            running = import_glue_job(client, job.name, region)
         else:
             application, _, run = job.source.removeprefix("emr:").partition("/")
-            running = emr(client, application, run, region)
+            running = import_emr_job(client, application, run, region)
         log = figures_of(job.history, job.name, running)
-        made = environment(
+        made = environment_document(
             running,
             project="scan",
             schema=_SCHEMA,
@@ -211,7 +213,7 @@ def _own_plan(
             _, plans, _ = fitted_plans("scan", as_yaml(made), root, latency_is_given=False)
     except ConfigurationError as error:
         return None, (f"no plan: {'; '.join(each.allowed for each in error.problems)}",)
-    return total(plans["computed"]).value, ()
+    return total_cost(plans["computed"]).value, ()
 
 
 def _heading(rows: Sequence[Row], region: str, days: int) -> str:
@@ -254,11 +256,11 @@ def _finding_and_notes(row: Row) -> list[str]:
     return lines + list(row.notes)
 
 
-def _show(rows: Sequence[Row], now: datetime) -> None:
+def _print_rows(rows: Sequence[Row], now: datetime) -> None:
     if not rows:
         show("no streaming job was found")
         return
-    table = plain_table(*words(*_HEAD[:4]), *figures(*_HEAD[4:7]), *words(_HEAD[7]))
+    table = plain_table(*word_columns(*_HEAD[:4]), *figure_columns(*_HEAD[4:7]), *word_columns(_HEAD[7]))
     for each in rows:
         table.add_row(*map(Text, _cells(each, now)))
     show(table)

@@ -10,14 +10,14 @@ import typer
 
 from millrace.config import Environment
 from millrace.config.document.problems import wrong_option
-from millrace.sizing import total
+from millrace.sizing import total_cost
 from millrace.sizing.moves import Move
 
 
 def move_lines(moves: Sequence[Move]) -> Iterator[str]:
     """Yield a numbered line for each move."""
     for number, each in enumerate(moves, start=1):
-        change = f"{each.key}: {_shown(each.old)} to {_shown(each.new)}"
+        change = f"{each.key}: {_shown_value(each.old)} to {_shown_value(each.new)}"
         if each.with_it:
             gone = [key for key, _, new in each.with_it if new is None]
             came = [
@@ -25,7 +25,7 @@ def move_lines(moves: Sequence[Move]) -> Iterator[str]:
             ]
             change = f"{', '.join(gone)} removed, {', '.join(key for key, _ in came)} added"
             if not gone:
-                change = ", ".join(f"{key}: {_shown(new)}" for key, new in came)
+                change = ", ".join(f"{key}: {_shown_value(new)}" for key, new in came)
         yield f"{number}. ${each.saved:,.2f} less: {change}, ${each.usd:,.2f} a month; gives up {each.gives_up}"
 
 
@@ -63,9 +63,9 @@ def apply_moves(environment: Environment, moves: Sequence[Move], numbers: str) -
     tried.write()
     for edited in tried.files:
         typer.echo(f"wrote {edited.name}")
-    before, after = total(tried.before).value, total(tried.after).value
-    typer.echo(f"${before:,.2f} a month before, ${after:,.2f} now")
+    before, after = total_cost(tried.before).value, total_cost(tried.after).value
+    typer.echo(f"the plan: ${before:,.2f} a month before, ${after:,.2f} now")
 
 
-def _shown(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     return "not set" if value is None else value if isinstance(value, str) else json.dumps(value)

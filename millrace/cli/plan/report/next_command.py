@@ -45,7 +45,7 @@ def next_command(checked: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple
             first = next(each for each in checked.played if each.job == job)
             away = f"{first.outage.total_seconds():g}s"
             return f"millrace simulate {environment} --job {job} --outage 1h:{away}", "plays the outage"
-        if risk.kind == "assumed-rates" and (measured := _bench(checked, environment)) is not None:
+        if risk.kind == "assumed-rates" and (measured := _bench_command(checked, environment)) is not None:
             return measured, "measures the rate, for `rate: {result: FILE}` in the file"
         if risk.kind in ("full-shards", "no-peak"):
             stream = risk.concerns[0].split(".")[1]
@@ -61,7 +61,7 @@ def next_command(checked: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple
     return f"millrace deploy {environment}", "shows the difference to the account first"
 
 
-def _bench(checked: CheckedPlan, environment: str) -> str | None:
+def _bench_command(checked: CheckedPlan, environment: str) -> str | None:
     """Return the benchmark of the job with the highest cost, for a query that reads a stream and was not measured."""
     guessed = [
         demand

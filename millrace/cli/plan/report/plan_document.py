@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.plan.report.flow import flow
+from millrace.cli.plan.report.environment_flow import flow
 from millrace.cli.shared.verdict import Verdict
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import Environment
@@ -29,7 +29,7 @@ def plan_document(checked: CheckedPlan, verdict: Verdict, moves: Sequence[Move] 
     -------
     dict
         The keys of :func:`millrace.sizing.export.to_json`, and ``verdict``; ``moves``, changes of the file that cost less;
-        ``flow`` (:func:`millrace.cli.plan.report.flow.flow`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
+        ``flow`` (:func:`millrace.cli.plan.report.environment_flow.flow`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
         streams) the ``share`` of it that each subject uses; ``ours`` of each stream; ``way`` and ``worst_age_seconds`` of each
         choice of a job's workers.
     """
@@ -46,16 +46,20 @@ def plan_document(checked: CheckedPlan, verdict: Verdict, moves: Sequence[Move] 
         "moves": [asdict(each) for each in moves],
         **document,
         "flow": flow(checked, verdict.risks),
-        "room": {"capacity": [*_capacity(checked)], "age": _ages(checked), "shards": _shards(checked)},
+        "room": {
+            "capacity": [*_capacity_bars(checked)],
+            "age": _age_bars(checked),
+            "shards": _shard_bars(checked),
+        },
     }
 
 
-def _bar(name: str, share: float, words: str) -> dict[str, Any]:
+def _bar_item(name: str, share: float, words: str) -> dict[str, Any]:
     severity = "breach" if share > 1 else "warning" if share > FULL else None
     return {"name": name, "share": share, "words": words, "severity": severity}
 
 
-def _capacity(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
+def _capacity_bars(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
     """Yield the peak as a share of the capacity of full batches."""
     for name, job in checked.plan.jobs.items():
         own = [demand for demand in checked.demands if demand.job == name]
@@ -69,13 +73,13 @@ def _capacity(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
             each = (query.batch_seconds.value - fixed) / (demand.work.rate * trigger)
             capacity = limit / max(trigger, fixed + limit * each)
             words = f"{format_number(demand.work.rate)} of {format_number(capacity)} records/s"
-            yield _bar(f"{name}/{demand.query}", demand.work.rate / capacity, words)
+            yield _bar_item(f"{name}/{demand.query}", demand.work.rate / capacity, words)
 
 
-def _ages(checked: CheckedPlan) -> list[dict[str, Any]]:
+def _age_bars(checked: CheckedPlan) -> list[dict[str, Any]]:
     """Return the oldest record of the simulation as a share of the SLA."""
     return [
-        _bar(
+        _bar_item(
             f"{each.job}/{each.query}",
             each.oldest / each.sla,
             f"oldest {duration_text(each.oldest)} of {duration_text(each.sla)}",
@@ -85,9 +89,9 @@ def _ages(checked: CheckedPlan) -> list[dict[str, Any]]:
     ]
 
 
-def _shards(checked: CheckedPlan) -> list[dict[str, Any]]:
+def _shard_bars(checked: CheckedPlan) -> list[dict[str, Any]]:
     return [
-        _bar(name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}")
+        _bar_item(name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}")
         for name, stream in checked.environment.streams.items()
         for sized in [checked.plan.streams[name]]
         if (share := fullness(stream, sized))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from millrace.cli.plan.report.next_command import next_command
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
 from millrace.config import Environment
-from millrace.sizing import Plan, total
+from millrace.sizing import Plan, total_cost
 from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_loads, fullness
 from millrace.sizing.cost import HOURS
 from millrace.sizing.model import CostItem
 from millrace.sizing.planning import over_limit
-from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.environment_demands import query_demands
 from millrace.sizing.text_format import (
@@ -54,7 +54,7 @@ class CheckedPlan:
     ) -> None:
         self.environment, self.plan, self.played, self.old_prices = environment, plan, played, old_prices
         self.demands: list[QueryDemand] = query_demands(environment)[0]
-        self.total = total(plan).value
+        self.total = total_cost(plan).value
 
     def usd(self, *keys: str) -> float:
         """Return the monthly cost of jobs, streams and clusters, each once, by keys such as ``jobs.flights``."""
@@ -100,14 +100,14 @@ def plan_verdict(checked: CheckedPlan, env: str | None = None) -> Verdict:
         cost_words=words,
         usd_month=checked.total,
         assumed=assumed,
-        sla=_sla(checked),
+        sla=_sla_of_plan(checked),
         risks=risks,
         command=command,
         why=why,
     )
 
 
-def _sla(checked: CheckedPlan) -> Sla:
+def _sla_of_plan(checked: CheckedPlan) -> Sla:
     if not checked.played:
         return Sla("unknown", "no job")
     worst = min(checked.played, key=lambda each: each.within)
@@ -243,7 +243,7 @@ def _of_queries(
     )
 
 
-def _assumed(checked: CheckedPlan) -> Iterator[Risk]:
+def _assumed_rate_risks(checked: CheckedPlan) -> Iterator[Risk]:
     usd = sum(line.usd for line in checked.items() if line.assumed)
     read = {name for demand in checked.demands for name in demand.streams}
     streams = [
@@ -251,8 +251,8 @@ def _assumed(checked: CheckedPlan) -> Iterator[Risk]:
     ]
     jobs = list(dict.fromkeys(demand.job for demand in checked.demands if demand.speed.basis == "assumed"))
     if usd and (streams or jobs):
-        what = [f"{_nouns('stream', streams)} {join_names(streams)}"] * bool(streams)
-        what += [f"{_nouns('job', jobs)} {join_names(jobs)}"] * bool(jobs)
+        what = [f"{_joined_nouns('stream', streams)} {join_names(streams)}"] * bool(streams)
+        what += [f"{_joined_nouns('job', jobs)} {join_names(jobs)}"] * bool(jobs)
         yield Risk(
             "assumed-rates",
             "warning",
@@ -263,7 +263,7 @@ def _assumed(checked: CheckedPlan) -> Iterator[Risk]:
         )
 
 
-def _unpriced(checked: CheckedPlan) -> Iterator[Risk]:
+def _unpriced_sink_risks(checked: CheckedPlan) -> Iterator[Risk]:
     """Yield a risk for each sink that is billed by write, because the bill does not include it."""
     jobs = checked.environment.jobs
     for demand in checked.demands:
@@ -281,11 +281,11 @@ def _unpriced(checked: CheckedPlan) -> Iterator[Risk]:
             yield Risk("unpriced-writes", "warning", words, (key,), checked.usd(f"jobs.{demand.job}"))
 
 
-def _nouns(noun: str, several: Sequence[str]) -> str:
+def _joined_nouns(noun: str, several: Sequence[str]) -> str:
     return noun if len(several) == 1 else plural(noun)
 
 
-def _full(checked: CheckedPlan) -> Iterator[Risk]:
+def _full_stream_risks(checked: CheckedPlan) -> Iterator[Risk]:
     shares = {n: fullness(each, checked.plan.streams[n]) for n, each in checked.environment.streams.items()}
     full = sorted((name for name, share in shares.items() if share > FULL), key=lambda name: -shares[name])
     if full:
@@ -302,8 +302,8 @@ def _full(checked: CheckedPlan) -> Iterator[Risk]:
         )
 
 
-def _drivers(checked: CheckedPlan) -> Iterator[Risk]:
-    most = limits()["spark.driver.most_cores"]
+def _driver_risks(checked: CheckedPlan) -> Iterator[Risk]:
+    most = service_limits()["spark.driver.most_cores"]
     large_ones = [job for job in checked.plan.jobs.values() if job.cores.value > FULL * most]
     if large_ones:
         first = max(large_ones, key=lambda job: job.cores.value)
@@ -318,18 +318,18 @@ def _drivers(checked: CheckedPlan) -> Iterator[Risk]:
         )
 
 
-def _busy_drivers(checked: CheckedPlan) -> Iterator[Risk]:
+def _busy_driver_risks(checked: CheckedPlan) -> Iterator[Risk]:
     loads = driver_loads(checked.demands, checked.plan.jobs)
     busy = sorted((name for name, load in loads.items() if load > BUSY), key=lambda name: -loads[name])
     if busy:
-        keys, most = [f"jobs.{name}" for name in busy], limits()["spark.sharing.share"]
+        keys, most = [f"jobs.{name}" for name in busy], service_limits()["spark.sharing.share"]
         words = f"fixed costs of batches take {percent(loads[busy[0]])} of the time of {busy[0]}'s driver, of {percent(most)} at most"
         yield Risk("driver-limit", "warning", words + also_concerned(busy), tuple(keys), checked.usd(*keys))
 
 
-def _brokers(checked: CheckedPlan) -> Iterator[Risk]:
+def _broker_risks(checked: CheckedPlan) -> Iterator[Risk]:
     """Yield clusters that cannot carry the load with one broker less, as AWS restarts each broker for patches."""
-    known = limits().brokers
+    known = service_limits().brokers
     for name, cluster in checked.plan.clusters.items():
         if cluster.brokers is None or cluster.broker_type is None:
             continue
@@ -353,23 +353,23 @@ def _brokers(checked: CheckedPlan) -> Iterator[Risk]:
             yield Risk("broker-limit", "warning", words, (key,), checked.usd(key))
 
 
-def _without_tls(checked: CheckedPlan) -> Iterator[Risk]:
+def _without_tls_risks(checked: CheckedPlan) -> Iterator[Risk]:
     open_ones = [n for n, each in checked.environment.kafka.items() if each.authentication.kind == "none"]
     if open_ones:
         keys = [f"clusters.{each}" for each in open_ones if each in checked.plan.clusters]
         words = (
-            f"records of Kafka {_nouns('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
+            f"records of Kafka {_joined_nouns('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
             "brokers reads and writes them"
         )
         yield Risk("kafka-without-tls", "warning", words, tuple(keys), checked.usd(*keys))
 
 
-def _over_limit(checked: CheckedPlan) -> Iterator[Risk]:
+def _cost_limit_risks(checked: CheckedPlan) -> Iterator[Risk]:
     if (told := over_limit(checked.environment, checked.plan)) is not None:
         yield Risk("over-limit", "breach", told, ("total",), checked.total)
 
 
-def _no_peak(checked: CheckedPlan) -> Iterator[Risk]:
+def _no_peak_risks(checked: CheckedPlan) -> Iterator[Risk]:
     calm = [
         name
         for name, stream in checked.environment.streams.items()
@@ -381,14 +381,14 @@ def _no_peak(checked: CheckedPlan) -> Iterator[Risk]:
         yield Risk(
             "no-peak",
             "warning",
-            f"sized for the average alone: {_nouns('stream', calm)} {join_names(calm)} "
+            f"sized for the average alone: {_joined_nouns('stream', calm)} {join_names(calm)} "
             f"{'has' if len(calm) == 1 else 'have'} no `peak_factor`",
             tuple(dict.fromkeys(keys)),
             checked.usd(*keys),
         )
 
 
-def _prices(checked: CheckedPlan) -> Iterator[Risk]:
+def _old_price_risks(checked: CheckedPlan) -> Iterator[Risk]:
     if checked.plan.prices_of != checked.plan.region:
         words = (
             f"all prices are those of {checked.plan.prices_of}: there is no table of {checked.plan.region}"
@@ -404,28 +404,28 @@ def _prices(checked: CheckedPlan) -> Iterator[Risk]:
         yield Risk("old-prices", "note", checked.old_prices, ("total",), checked.total)
 
 
-def _unread(checked: CheckedPlan) -> Iterator[Risk]:
+def _unread_stream_risks(checked: CheckedPlan) -> Iterator[Risk]:
     read = {name for demand in checked.demands for name in demand.streams}
     idle = [name for name in checked.plan.streams if name not in read]
     if idle:
         keys = [f"streams.{each}" for each in idle]
-        words = f"no job reads {_nouns('stream', idle)} {join_names(idle)}"
+        words = f"no job reads {_joined_nouns('stream', idle)} {join_names(idle)}"
         yield Risk("unread-streams", "note", words, tuple(keys), checked.usd(*keys))
 
 
 _RISKS: tuple[Callable[[CheckedPlan], Iterator[Risk]], ...] = (
     *(_late_at_peak, _late_at_rise, _contradicted_catch_up, _slow_catch_up),
     *(
-        _over_limit,
-        _assumed,
-        _unpriced,
-        _full,
-        _drivers,
-        _busy_drivers,
-        _brokers,
-        _without_tls,
-        _no_peak,
-        _prices,
-        _unread,
+        _cost_limit_risks,
+        _assumed_rate_risks,
+        _unpriced_sink_risks,
+        _full_stream_risks,
+        _driver_risks,
+        _busy_driver_risks,
+        _broker_risks,
+        _without_tls_risks,
+        _no_peak_risks,
+        _old_price_risks,
+        _unread_stream_risks,
     ),
 )

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import show_with_texts, words
+from millrace.cli.shared.console import show_with_texts, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import Environment, load
@@ -48,7 +48,7 @@ def preflight(
     from millrace.lifecycle.changes.read_sizes import read_sizes
     from millrace.lifecycle.preflight import account as preflight_account
     from millrace.lifecycle.preflight import templates as preflight_templates
-    from millrace.lifecycle.preflight.questions import Account, Row, ask, failed
+    from millrace.lifecycle.preflight.questions import Account, Row, ask_all, failed_rows
     from millrace.lifecycle.problems import CredentialsError
 
     environment = load(env)
@@ -65,12 +65,12 @@ def preflight(
         checks = {**preflight_account.CHECKS, **(preflight_templates.CHECKS if templates is not None else {})}
         if drift:
             checks["drift"] = preflight_templates.drift
-        rows = (Row("credentials", "ok", f"account {aws.names.account}"), *ask(account, checks), *unknown)
+        rows = (Row("credentials", "ok", f"account {aws.names.account}"), *ask_all(account, checks), *unknown)
     if as_json:
         typer.echo(json.dumps({"version": 1, "rows": [asdict(each) for each in rows]}, ensure_ascii=False))
     else:
         show_rows(rows)
-    if failed(rows):
+    if failed_rows(rows):
         raise typer.Exit(FAILED)
 
 
@@ -90,7 +90,7 @@ def _templates(environment: Environment) -> tuple[Mapping[str, Template] | None,
 def show_rows(rows: Sequence[Row], *, err: bool = False) -> None:
     """Print a table, a line for each row, and below it the commands of those that are not in order."""
     cells = [[_SIGNS[e.verdict], *map(escape, (e.subject, e.found, e.remedy))] for e in rows]
-    show_with_texts(words("", ""), ("", "to do"), cells, stream=sys.stderr if err else None)
+    show_with_texts(word_columns("", ""), ("", "to do"), cells, stream=sys.stderr if err else None)
     for each in rows:
         if each.command:
             typer.echo(f"{each.subject}: {each.command}", err=err)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.shared.curves import POINTS, curve
 from millrace.cli.shared.html_pages import html_page
+from millrace.cli.shared.page_curves import POINTS, curve
 
 if TYPE_CHECKING:
     from millrace.sizing.simulation import JobResult

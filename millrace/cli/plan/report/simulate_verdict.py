@@ -29,7 +29,7 @@ def simulation_verdict(
     results: Mapping[str, JobResult],
     *,
     env: str,
-    again: str,
+    repeat_command: str,
     fixed: bool,
 ) -> Verdict:
     """Return the verdict of a simulation.
@@ -45,11 +45,16 @@ def simulation_verdict(
     fixed
         Whether all executors ran all the time.
     """
-    usd = sum(month(result) for result in results.values())
+    usd = sum(monthly_usd(result) for result in results.values())
     risks = largest_first(
-        (*_late(plan, results), *_silent(plan, results), *_outgrown(plan, results), *_assumed(plan, results))
+        (
+            *_late_query_risks(plan, results),
+            *_waiting_record_risks(plan, results),
+            *_full_job_risks(plan, results),
+            *_assumed_rate_risks(plan, results),
+        )
     )
-    sla = _sla(plan, results)
+    sla = _sla_of_simulation(plan, results)
     assumed = any(plan.jobs[name].max_workers.assumed for name in results)
     named = f"--env {shlex.quote(env)}"
     command, why = f"millrace plan {named}", "shows what these jobs cost with all that is around them"
@@ -58,7 +63,7 @@ def simulation_verdict(
         command = f"millrace plan {named} --explain jobs.{job}.cores"
         why = "shows what its cores rest on"
         if not fixed:
-            command, why = f"{again} --fixed", "plays the same with all executors held"
+            command, why = f"{repeat_command} --fixed", "plays the same with all executors held"
     seconds = max(result.seconds for result in results.values())
     return Verdict(
         subject=f"{environment.project}-{environment.name}  {duration_text(seconds)} simulated of {join_names(list(results))}",
@@ -73,7 +78,7 @@ def simulation_verdict(
     )
 
 
-def month(result: JobResult) -> float:
+def monthly_usd(result: JobResult) -> float:
     """Return the USD of a month that is like the simulated time."""
     return result.usd / result.seconds * MONTH
 
@@ -98,7 +103,7 @@ def waiting_for(query: QueryResult, end: float) -> float:
     return end - query.arrivals.moment(query.arrived - query.waiting + 1)
 
 
-def _sla(plan: Plan, results: Mapping[str, JobResult]) -> Sla:
+def _sla_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> Sla:
     from millrace.sizing.simulation.self_check import WITHIN
 
     _, query, sla, share, _ = min(_queries(plan, results), key=lambda each: each[3])
@@ -108,7 +113,7 @@ def _sla(plan: Plan, results: Mapping[str, JobResult]) -> Sla:
     return Sla("kept" if share >= WITHIN else "missed", words, share)
 
 
-def _late(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
+def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     from millrace.sizing.simulation.self_check import WITHIN
 
     late = [
@@ -116,7 +121,7 @@ def _late(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     ]
     if late:
         _, _, query, sla = min(late, key=lambda each: each[0])
-        spell, begin = longest_spell(query, sla)
+        spell, begin = longest_late_period(query, sla)
         description = (
             f"longest for {duration_text(spell)} from {duration_text(begin)} on, by {query.name}"
             if spell
@@ -129,11 +134,11 @@ def _late(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
             tuple(
                 f"jobs.{each[1]}.queries.{each[2].name}" for each in sorted(late, key=lambda each: each[0])
             ),
-            _usd(results, [each[1] for each in late]),
+            _usd_of_jobs(results, [each[1] for each in late]),
         )
 
 
-def longest_spell(query: QueryResult, sla: float) -> tuple[float, float]:
+def longest_late_period(query: QueryResult, sla: float) -> tuple[float, float]:
     """Return length and start of the longest time, in seconds, in which every batch committed a late record."""
     spell, begin, since = 0.0, 0.0, None
     for start, end, oldest in zip(
@@ -148,7 +153,7 @@ def longest_spell(query: QueryResult, sla: float) -> tuple[float, float]:
     return spell, begin
 
 
-def _silent(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
+def _waiting_record_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     old = [(age, job, query) for job, query, sla, _, age in _queries(plan, results) if age > sla]
     if old:
         age, _, query = max(old, key=lambda each: each[0])
@@ -158,11 +163,11 @@ def _silent(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
             f"{format_number(query.waiting)} records of {query.name} wait at the end, the oldest for {duration_text(age)}: no age of a "
             f"committed record shows it{also_concerned([each[2].name for each in old])}",
             tuple(f"jobs.{job}.queries.{each.name}" for _, job, each in old),
-            _usd(results, [job for _, job, _ in old]),
+            _usd_of_jobs(results, [job for _, job, _ in old]),
         )
 
 
-def _outgrown(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
+def _full_job_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     """Yield a risk for jobs that run all their executors for much of the time, if their number varies."""
     import numpy as np
 
@@ -181,11 +186,11 @@ def _outgrown(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
             f"{first} runs all of its executors for {percent(shares[first])} of the time: a larger peak finds no more"
             f"{also_concerned(used)}",
             tuple(f"jobs.{name}" for name in used),
-            _usd(results, used),
+            _usd_of_jobs(results, used),
         )
 
 
-def _assumed(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
+def _assumed_rate_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     guessed = [name for name in results if plan.jobs[name].cores.assumed]
     if guessed:
         words = f"rates that nobody measured decide how fast {join_names(guessed)} {'is' if len(guessed) == 1 else 'are'}"
@@ -194,9 +199,9 @@ def _assumed(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
             "warning",
             words,
             tuple(f"jobs.{each}" for each in guessed),
-            _usd(results, guessed),
+            _usd_of_jobs(results, guessed),
         )
 
 
-def _usd(results: Mapping[str, JobResult], jobs: list[str]) -> float:
-    return sum(month(results[name]) for name in dict.fromkeys(jobs))
+def _usd_of_jobs(results: Mapping[str, JobResult], jobs: list[str]) -> float:
+    return sum(monthly_usd(results[name]) for name in dict.fromkeys(jobs))

@@ -47,14 +47,14 @@ def templates(environment: Environment, root: Path) -> Templates:
     os.environ["PATH"] = os.pathsep.join((str(node_bin()), os.environ["PATH"]))
     from aws_cdk import App
 
-    from millrace.infra.deployment import build
+    from millrace.infra.environment_stacks import build_stacks
 
     settings = root / "cdk.json"
     context = json.loads((settings if settings.is_file() else _SETTINGS).read_text()).get("context", {})
     with tempfile.TemporaryDirectory() as folder:
         app = App(outdir=folder, context=context, analytics_reporting=False)
         names = Names(environment, environment.account or _NO_ACCOUNT)
-        build(app, names=names, plan=plan(environment), root=root)
+        build_stacks(app, names=names, plan=plan(environment), root=root)
         app.synth()
         ending = ".template.json"
         return {

@@ -44,7 +44,7 @@ def check(
     """
     environment = load_with_job(env, job)
     with Console(stderr=True).status("comparing"):
-        comparison = _compared(environment, [job] if job else list(environment.jobs))
+        comparison = _compare_with_tables(environment, [job] if job else list(environment.jobs))
     if as_json:
         typer.echo(json.dumps(asdict(comparison), indent=2, ensure_ascii=False))
     else:
@@ -64,7 +64,7 @@ def refused_queries(rehearsal: Rehearsal) -> list[str]:
     return [f"job {each.job}, query {each.query}: {each.why}" for each in rehearsal.refused]
 
 
-def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
+def _compare_with_tables(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     """Compare with the tables of the running sandbox, or with those that are deployed on AWS."""
     from millrace.etl.launch import typed_json
     from millrace.infra.launch.launch_settings import job_settings
@@ -76,14 +76,14 @@ def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     if place is None:
         aws = connect_account(environment)
         settings = [typed_json.write(job_settings(environment, sized.jobs[job], aws.names)) for job in jobs]
-        deployed = catalog_columns.columns(aws.client("glue"), _named(settings))
+        deployed = catalog_columns.columns(aws.client("glue"), _table_names(settings))
     else:
         settings = [typed_json.write(job_settings(environment, sized.jobs[job], place.names)) for job in jobs]
-        deployed = running_sandbox.columns(place.catalog(), _named(settings))
+        deployed = running_sandbox.table_columns(place.catalog(), _table_names(settings))
     return start_rehearsal.rehearse_starts(settings, deployed)
 
 
-def _named(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     from millrace.lifecycle.account import catalog_columns
 
     return sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.cli.plan.schema.check import check
-from millrace.cli.shared.console import figures, show
+from millrace.cli.shared.console import figure_columns, show
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_with_stream
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.completion import environments
@@ -149,31 +149,34 @@ def infer(
       millrace schema infer shop --env dev --format debezium --out pipelines/shop/schemas
     """
     from millrace.sandbox.schemas import ddl
-    from millrace.sandbox.schemas.changes import files, from_changes
+    from millrace.sandbox.schemas.change_schemas import from_changes, schema_file_names
 
     if (stream is None) == (file is None):
-        raise typer.BadParameter("give either STREAM and --env, or --file")
+        raise typer.BadParameter("give STREAM and --env, or --file, but not both")
     if stream is not None and env is None:
-        raise typer.BadParameter(f"--env is missing: give the environment of {stream}")
+        raise typer.BadParameter(f"--env is missing: name the environment that has stream {stream}")
     delimiter = _one_character(delimiter)
     form = form or _format_of(file)
     changes = form in ("debezium", "dms")
     if not changes:
         _check_out(out, force=force)
     if form == "avro":
-        text, result = _avro(file, out)
+        text, result = _write_avro_schema(file, out)
         found = {"": _Proposal(result, text, out)}
     else:
-        payloads, names, delimiter = _sampled(
+        payloads, names, delimiter = _sample_payloads(
             stream, env, file, sample, form, delimiter, columns, kafka=kafka, kinesis=kinesis, aws=aws
         )
         if form == "debezium" or form == "dms":
             tables = from_changes(payloads, form, required=required, narrow=narrow)
             places = {
-                table: None if out is None else out / name for table, name in files(list(tables)).items()
+                table: None if out is None else out / name
+                for table, name in schema_file_names(list(tables)).items()
             }
         else:
-            tables = {"": _inferred(payloads, form, names, delimiter, null, required=required, narrow=narrow)}
+            tables = {
+                "": _infer_schema(payloads, form, names, delimiter, null, required=required, narrow=narrow)
+            }
             places = {"": out}
         found = {
             table: _Proposal(each, ddl.write(each.schema), places[table]) for table, each in tables.items()
@@ -189,7 +192,7 @@ def infer(
     for table, each in found.items():
         if changes:
             show(Text(f"\n{table}", style="bold"))
-        _show(each.result)
+        _print_inferred(each.result)
         typer.echo(f"\n{each.text}" if each.out is None else f"\nwrote {each.out}", nl=each.out is not None)
     if out is not None and len(found) > 1:
         typer.echo(_routes(found, stream or "STREAM", form))
@@ -250,7 +253,8 @@ def _one_character(delimiter: str | None) -> str | None:
         return "\t"
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise typer.BadParameter(
-            f"--delimiter {delimiter!r}: must be one character, such as ';', or \\t for a tab; no quote and no line break"
+            f"--delimiter {delimiter!r}: must be one character that is not a quote or a line break, such "
+            "as ';', or \\t for a tab"
         )
     return delimiter
 
@@ -260,19 +264,19 @@ def _format_of(file: Path | None) -> Format:
     return "json" if file is None else suffixes.get(file.suffix, "json")
 
 
-def _avro(file: Path | None, out: Path | None) -> tuple[str, Inferred]:
+def _write_avro_schema(file: Path | None, out: Path | None) -> tuple[str, Inferred]:
     from millrace.sandbox.schemas import ddl
     from millrace.sandbox.schemas.infer import from_avro
 
     if file is None:
         raise typer.BadParameter(
-            "--format avro: an Avro record does not hold its schema; give an Avro file with --file"
+            "--format avro: an Avro record does not contain its schema; give an Avro file with --file"
         )
     text, result = from_avro(file.read_bytes())
     return (ddl.write(result.schema) if out is not None and out.suffix == ".ddl" else text), result
 
 
-def _sampled(
+def _sample_payloads(
     stream: str | None,
     env: str | None,
     file: Path | None,
@@ -287,26 +291,26 @@ def _sampled(
 ) -> tuple[list[bytes], list[str] | None, str]:
     """Return payloads, names of the columns, and delimiter."""
     from millrace.sandbox.records import traffic_targets
-    from millrace.sandbox.schemas import samples
+    from millrace.sandbox.schemas import sample_records
 
     names = columns.split(",") if columns else None
     if file is None:
         assert stream is not None, "neither stream nor file"
         assert env is not None, "no environment"
         environment = load_with_stream(env, stream)
-        payloads = samples.decompress_all(
+        payloads = sample_records.decompress_all(
             traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
         )
-        return payloads, names, delimiter or samples.delimiter_of(payloads[:20], names)
+        return payloads, names, delimiter or sample_records.delimiter_of(payloads[:20], names)
     headed = form == "csv" and names is None
-    payloads = samples.read_lines(file, count + headed)
-    delimiter = delimiter or samples.delimiter_of(payloads[:20], names)
+    payloads = sample_records.read_lines(file, count + headed)
+    delimiter = delimiter or sample_records.delimiter_of(payloads[:20], names)
     if headed:
-        return payloads[1:], samples.header(file, delimiter), delimiter
+        return payloads[1:], sample_records.csv_header(file, delimiter), delimiter
     return payloads, names, delimiter
 
 
-def _inferred(
+def _infer_schema(
     payloads: list[bytes],
     form: Format,
     names: list[str] | None,
@@ -343,13 +347,13 @@ def _as_json(inferred: Inferred) -> dict[str, Any]:
     }
 
 
-def _show(inferred: Inferred) -> None:
+def _print_inferred(inferred: Inferred) -> None:
     from millrace.sandbox.schemas.ddl import kind_text
 
     table = Table(
         "field",
         "type",
-        *figures("null", no_wrap=False),
+        *figure_columns("null", no_wrap=False),
         "examples",
         "look at",
         box=HEAVY_HEAD if sys.stdout.isatty() else None,

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
 from typing import Any
 
-from millrace.etl.services import aws
+from millrace.etl.services import aws_clients
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sources.kinesis.closed_shards import Shard
 
@@ -28,7 +28,7 @@ class KinesisService:
     @cached_property
     def client(self) -> Any:
         """boto3's client."""
-        return aws.client("kinesis", self.region, self.endpoint)
+        return aws_clients.client("kinesis", self.region, self.endpoint)
 
     def shards(self) -> list[Shard]:
         """Return all shards, open and closed."""
@@ -76,4 +76,4 @@ class KinesisService:
             request = {"NextToken": answer["NextToken"]}
 
     def _call(self, action: str, call: Callable[[], Any]) -> Any:
-        return aws.call_until_answered(call, Backoff(f"Kinesis stream {self.stream}, {action}"))
+        return aws_clients.call_until_answered(call, Backoff(f"Kinesis stream {self.stream}, {action}"))

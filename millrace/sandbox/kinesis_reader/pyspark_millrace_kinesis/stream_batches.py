@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from botocore.exceptions import ClientError
 
 from millrace.etl.record.errors import LossError
-from millrace.etl.services.aws import error_code
+from millrace.etl.services.aws_clients import error_code
 from millrace.etl.sources.kinesis.closed_shards import (
     AFTER,
     AGGREGATE,
@@ -141,7 +141,7 @@ class BatchPlanner:
     def resume(self, offset: Offset) -> None:
         """Continue from an offset of Spark's log, unless an offset was returned already."""
         if self._told is None:
-            self._take(offset)
+            self._take_offset(offset)
 
     def latest(self) -> Offset:
         """Read on and return the end of the next batch: the offset before, where nothing has arrived.
@@ -154,23 +154,23 @@ class BatchPlanner:
             The service stays busy or unreachable.
         """
         if self._told is None:
-            self._take(self.initial())
+            self._take_offset(self.initial())
         assert self._told is not None
-        listed, fresh = self._listed(), dict[str, tuple[str, int]]()
+        listed, fresh = self._list_shards(), dict[str, tuple[str, int]]()
         self._step_over_ends(listed, fresh)
         asked = self._readable(listed)
         deadline = self.clock() + self.limits.seconds
         while asked:
-            asked = {shard for shard in sorted(asked) if self._look(shard, fresh)}
+            asked = {shard for shard in sorted(asked) if self._ask_shard(shard, fresh)}
             if self.clock() >= deadline:
                 break
-            if not asked and self._ended() - fresh.keys():
-                asked = self._step_over_ends(self._listed(), fresh)
+            if not asked and self._ended_shards() - fresh.keys():
+                asked = self._step_over_ends(self._list_shards(), fresh)
         if fresh:
             self._told = self._offset(self._entries)
         return self._told
 
-    def _take(self, offset: Offset) -> None:
+    def _take_offset(self, offset: Offset) -> None:
         self._told = offset
         self._entries = {shard: entry for shard, entry in offset.items() if shard != METADATA}
         self._iterators = {}
@@ -181,15 +181,15 @@ class BatchPlanner:
             **{k: dict(entries[k]) for k in sorted(entries)},
         }
 
-    def _listed(self) -> dict[str, Shard]:
+    def _list_shards(self) -> dict[str, Shard]:
         return {shard.id: shard for shard in self.service.shards()}
 
-    def _ended(self) -> set[str]:
+    def _ended_shards(self) -> set[str]:
         return {shard for shard, entry in self._entries.items() if entry["iteratorType"] == ENDED}
 
     def _step_over_ends(self, listed: Mapping[str, Shard], fresh: Mapping[str, Any]) -> set[str]:
         """Replace shards that have ended and gave this batch nothing by their children; return the new ones."""
-        over = self._ended() - fresh.keys()
+        over = self._ended_shards() - fresh.keys()
         # A shard with descendants in the entries was read to its end.
         read_out = _ancestors(self._entries, listed)
         closed = over | (read_out - self._entries.keys())
@@ -210,10 +210,10 @@ class BatchPlanner:
 
     def _readable(self, listed: Mapping[str, Shard]) -> set[str]:
         """Return the shards that have not ended, and whose parents are read."""
-        reading = self._entries.keys() - self._ended()
+        reading = self._entries.keys() - self._ended_shards()
         return {s for s in reading if s not in listed or not reading & set(listed[s].parents)}
 
-    def _look(self, shard: str, fresh: dict[str, tuple[str, int]]) -> bool:
+    def _ask_shard(self, shard: str, fresh: dict[str, tuple[str, int]]) -> bool:
         """Ask a shard once; return whether the batch may take more of it."""
         entry = self._entries[shard]
         first, taken = fresh.get(shard, ("", 0))
@@ -241,12 +241,12 @@ class BatchPlanner:
             taken += len(records)
             fresh[shard] = (first, taken)
             last = str(records[-1]["SequenceNumber"])
-            self._entries[shard] = _entry(AFTER, last, first, taken)
+            self._entries[shard] = _offset_entry(AFTER, last, first, taken)
         following = answer.get("NextShardIterator")
         if following is None:
             self._iterators.pop(shard, None)
             last = self._entries[shard]["iteratorPosition"] if taken else ""
-            self._entries[shard] = _entry(ENDED, last, first, taken) if taken else _END
+            self._entries[shard] = _offset_entry(ENDED, last, first, taken) if taken else _END
             return False
         self._iterators[shard] = following
         if not records and answer.get("MillisBehindLatest"):
@@ -259,7 +259,7 @@ _BEGINNING: Entry = {"iteratorType": TRIM_HORIZON, "iteratorPosition": ""}
 _END: Entry = {"iteratorType": ENDED, "iteratorPosition": ""}
 
 
-def _entry(kind: str, last: str, first: str, records: int) -> Entry:
+def _offset_entry(kind: str, last: str, first: str, records: int) -> Entry:
     return {"iteratorType": kind, "iteratorPosition": last, "first": first, "records": str(records)}
 
 
@@ -308,7 +308,7 @@ def read_range(
         if records:
             if place == (AT, asked.first) and records[0]["SequenceNumber"] != asked.first:
                 break  # the stream silently returns its oldest record instead of an expired one
-            yield from _rows(records, service.stream)
+            yield from _rows_of_records(records, service.stream)
             left, empty, place = left - len(records), 0, (AFTER, str(records[-1]["SequenceNumber"]))
         else:
             empty += not answer.get("MillisBehindLatest")
@@ -324,7 +324,7 @@ def read_range(
         )
 
 
-def _rows(records: list[Any], stream: str) -> Iterator[Row]:
+def _rows_of_records(records: list[Any], stream: str) -> Iterator[Row]:
     for record in records:
         data, number, arrived = (
             record[key] for key in ("Data", "SequenceNumber", "ApproximateArrivalTimestamp")

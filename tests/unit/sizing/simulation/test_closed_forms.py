@@ -20,7 +20,7 @@ from millrace.sizing.simulation import (
     Scenario,
     simulate,
 )
-from millrace.sizing.simulation.tasks import Tasks, makespan, parts
+from millrace.sizing.simulation.task_schedule import Tasks, divide_stream, schedule_seconds
 
 HOUR = 3600.0
 
@@ -32,7 +32,7 @@ def land(arrivals: Arrivals, **changes: object) -> QueryLoad:
         "per_record": 1e-3,
         "trigger": 0.0,
         "source": arrivals,
-        "parts": parts(16),
+        "parts": divide_stream(16),
     }
     return QueryLoad(**{**asked, **changes})  # type: ignore[arg-type]
 
@@ -119,28 +119,30 @@ def test_outages_that_overlap_are_one() -> None:
 
 def test_waves() -> None:
     """Nine partitions on eight cores take two waves, nearly twice as long as eight."""
-    eight = makespan([Tasks(1.0 / 8, 8)], 8)
-    nine = makespan([Tasks(1.0 / 9, 9)], 8)
+    eight = schedule_seconds([Tasks(1.0 / 8, 8)], 8)
+    nine = schedule_seconds([Tasks(1.0 / 9, 9)], 8)
     assert (eight, nine) == (0.125, pytest.approx(2 / 9))
     for partitions in range(1, 40):
         for cores in range(1, 20):
-            assert makespan([Tasks(1.0, partitions)], cores) == math.ceil(partitions / cores)
+            assert schedule_seconds([Tasks(1.0, partitions)], cores) == math.ceil(partitions / cores)
 
 
 def test_a_wave_costs_its_share() -> None:
     arrivals = Arrivals.constant(8000, HOUR)
-    found = run(land(arrivals, trigger=30.0, wave=0.5, parts=parts(32)))
+    found = run(land(arrivals, trigger=30.0, wave=0.5, parts=divide_stream(32)))
     assert found.ends[-1] - found.starts[-1] == pytest.approx(2.0 + 2 * (0.5 + 240_000 / 32 * 1e-3))
 
 
 def test_a_hot_partition_is_the_batch() -> None:
     arrivals = Arrivals.constant(3000, HOUR)
-    found = run(land(arrivals, trigger=30.0, parts=parts(16, 4.0)))
+    found = run(land(arrivals, trigger=30.0, parts=divide_stream(16, 4.0)))
     assert found.ends[-1] - found.starts[-1] == pytest.approx(2.0 + 90_000 * 4 / 16 * 1e-3)
 
 
 def test_a_limit_for_each_shard_lets_the_hot_one_fall_behind() -> None:
-    load = land(Arrivals.constant(4000, HOUR), trigger=30.0, parts=parts(16, 4.0), limit_per_part=10_000.0)
+    load = land(
+        Arrivals.constant(4000, HOUR), trigger=30.0, parts=divide_stream(16, 4.0), limit_per_part=10_000.0
+    )
     found = run(load)
     # The hot shard gets 1,000 records/s and gives 10,000 in 30 s, the others keep up.
     assert found.waiting == pytest.approx(HOUR * (1000 - 10_000 / 30), abs=4000 * 31)
@@ -148,7 +150,7 @@ def test_a_limit_for_each_shard_lets_the_hot_one_fall_behind() -> None:
 
 
 def test_more_partitions_than_cores_after_a_repartition() -> None:
-    load = land(Arrivals.constant(2000, HOUR), trigger=30.0, parts=parts(1), repartition=16)
+    load = land(Arrivals.constant(2000, HOUR), trigger=30.0, parts=divide_stream(1), repartition=16)
     found = run(load)
     assert found.ends[-1] - found.starts[-1] == pytest.approx(2.0 + 60_000 * 1.1 / 16 * 1e-3)
 
@@ -172,8 +174,8 @@ def test_a_derived_record_passes_two_triggers() -> None:
 
 def test_a_reshard_is_followed_and_nothing_is_lost() -> None:
     arrivals = Arrivals.constant(2000, HOUR)
-    load = land(arrivals, trigger=10.0, parts=parts(4), limit_per_part=25_000.0)
-    found = run(load, seconds=HOUR, reshards=(("land", Reshard(1800.0, parts(16))),))
+    load = land(arrivals, trigger=10.0, parts=divide_stream(4), limit_per_part=25_000.0)
+    found = run(load, seconds=HOUR, reshards=(("land", Reshard(1800.0, divide_stream(16))),))
     assert found.committed + found.waiting == pytest.approx(found.arrived)
     before = found.ends[found.starts < 1790] - found.starts[found.starts < 1790]
     after = found.ends[found.starts > 1900] - found.starts[found.starts > 1900]
@@ -186,7 +188,7 @@ def spiky(scaling: object, seconds: float = 4 * HOUR, limit: float | None = 250_
         Arrivals.spikes(100, 10_000, 1800, seconds),
         trigger=20.0,
         per_record=2e-3,
-        parts=parts(64),
+        parts=divide_stream(64),
         overhead=1.0,
         limit=limit,
     )
@@ -219,7 +221,7 @@ def test_dynamic_allocation_keeps_executors_that_each_batch_uses() -> None:
 
 
 def test_idle_executors_go_after_their_timeout() -> None:
-    load = land(Arrivals.constant(10, HOUR), trigger=300.0, parts=parts(4))
+    load = land(Arrivals.constant(10, HOUR), trigger=300.0, parts=divide_stream(4))
     policy = DynamicAllocation(1, 8, 8, 0.7, 1, 1, 60, 300, worker_start=45)
     found = simulate(Scenario(HOUR, (load,), 4, policy, 1.0))
     assert found.executors_at(np.asarray([330.0, 370.0, 550.0])).tolist() == [8, 1, 1]

@@ -21,7 +21,7 @@ from millrace.sizing.simulation import (
 )
 from millrace.sizing.simulation.plan_scenario import scaling_of, scenario, streams_of
 from millrace.sizing.simulation.self_check import contradictions
-from millrace.sizing.simulation.tasks import parts
+from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.test_plan import built
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -112,7 +112,7 @@ def test_dynamic_allocation_brings_back_the_executors_that_a_batch_needs(
 
 def test_an_executor_that_joins_during_a_batch_stays_while_it_works() -> None:
     """Its work takes longer than the time-out of idle executors, which counts from the end of its tasks."""
-    load = QueryLoad("land", 1.0, 0.01, 600.0, Arrivals.constant(100.0, 3600.0), parts(16))
+    load = QueryLoad("land", 1.0, 0.01, 600.0, Arrivals.constant(100.0, 3600.0), divide_stream(16))
     scaling = DynamicAllocation(1, 4, 1, 1.0, 1.0, 1.0, 60.0, 60.0, 60.0)
     played = simulate(Scenario(3600.0, (load,), 1, scaling))
     ends = played.queries["land"].ends

@@ -19,7 +19,7 @@ from millrace.sizing.simulation import (
     Scenario,
     simulate,
 )
-from millrace.sizing.simulation.tasks import Tasks, makespan, parts
+from millrace.sizing.simulation.task_schedule import Tasks, divide_stream, schedule_seconds
 
 SECONDS = 300.0
 
@@ -52,7 +52,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         per_record=draw(st.floats(1e-5, 5e-3)),
         trigger=draw(st.sampled_from([0.0, 5.0, 20.0])),
         source=draw(arrivals()),
-        parts=parts(count, draw(st.floats(1, count))),
+        parts=divide_stream(count, draw(st.floats(1, count))),
         limit=draw(st.none() | st.floats(100, 1e5)),
         limit_per_part=draw(st.none() | st.floats(100, 1e5)),
         repartition=draw(st.none() | st.integers(1, 24)),
@@ -64,7 +64,9 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         4,
         draw(scalings()),
         1.0,
-        reshards=(("land", Reshard(100.0, parts(draw(st.integers(1, 24))))),) if draw(st.booleans()) else (),
+        reshards=(("land", Reshard(100.0, divide_stream(draw(st.integers(1, 24))))),)
+        if draw(st.booleans())
+        else (),
         outages=tuple(
             Outage(draw(st.floats(0, 290)), draw(st.floats(1, 100))) for _ in range(draw(st.integers(0, 3)))
         ),
@@ -105,7 +107,7 @@ def test_records_are_conserved_and_every_seed_reproduces(scenario: Scenario) -> 
 def test_more_cores_never_give_older_records(
     source: Arrivals, count: int, trigger: float, per_record: float, executors: int, more: int
 ) -> None:
-    load = QueryLoad("land", 1.0, per_record, trigger, source, parts(count))
+    load = QueryLoad("land", 1.0, per_record, trigger, source, divide_stream(count))
     # Long enough for both to take everything, even on one core: who is slower must not look younger by what it left.
     seconds = SECONDS + 2 * (source.records * per_record + 50)
     few, many = (
@@ -128,10 +130,10 @@ def test_a_schedule_is_within_its_bounds(sizes: list[tuple[float, int]], cores: 
     tasks = [Tasks(seconds, count) for seconds, count in sizes]
     work = sum(each.seconds * each.count for each in tasks)
     longest = max(each.seconds for each in tasks)
-    found = makespan(tasks, cores)
+    found = schedule_seconds(tasks, cores)
     assert found >= max(work / cores, longest) * (1 - 1e-9)
     assert found <= work / cores + longest * (1 + 1e-9), "list scheduling (Graham)"
-    assert makespan(tasks, cores + 1) <= found * (1 + 1e-9) + longest
+    assert schedule_seconds(tasks, cores + 1) <= found * (1 + 1e-9) + longest
 
 
 @given(source=arrivals(), count=st.floats(0, 1))

@@ -1,0 +1,156 @@
+"""Build of running queries from a job's settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from pyspark.sql.types import StructType
+
+from ..checkpoints import bounded_run_end
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
+from ..commits.batch_commits import source_digest
+from ..formats.decoding import data_rules, routes
+from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
+from ..queries import derive, spark_settings
+from ..queries import open_sources as sources
+from ..queries.derive import Deriver
+from ..queries.direct import DirectBatchWriter
+from ..queries.land import Lander, table_schema
+from ..queries.query_parts import (
+    await_landing_table,
+    batch_transform_and_schema,
+    direct_routes,
+    enrich_then_transform,
+    open_derived_stream,
+    prepare_sink,
+    source_table,
+)
+from ..record import batch_accounts, tables
+from ..record.errors import StartError
+from ..record.job_run import JobRun
+from ..record.ready_query import ReadyQuery
+from ..sinks.dead_letters import DeadLetters
+from ..sinks.iceberg import IcebergSink
+from ..sources.base import reader_of
+from .checkpoint_check import CheckpointManifests
+
+
+def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
+    """Make tables and queries, so that every error shows before the first record is read.
+
+    Raises
+    ------
+    StartError
+        Settings, tables, checkpoints or sources that do not fit.
+    """
+    spark_settings.prepare(run.spark, run.job)
+    manifests = CheckpointManifests(run)
+    run = replace(run, job=manifests.check_all())
+    # Landing tables first: a derive query of the same job reads one.
+    order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
+    queries = tuple(manifests.with_state_check(_with_handlers(run, q, _build_query(run, q))) for q in order)
+    lacking = [query.name for query in queries if query.determine_end is None]
+    if lacking and run.job.run_every_seconds is not None:
+        raise StartError(
+            f"query {', '.join(lacking)}: `run_every` needs sources that can tell where a bounded run ends, "
+            "and a source of this query cannot"
+        )
+    return queries
+
+
+def open_query(run: JobRun, name: str, most: int | None) -> ReadyQuery:
+    """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
+    spark_settings.prepare(run.spark, run.job)
+    return _build_query(run, next(q for q in run.job.queries if q.name == name), most)
+
+
+def _build_query(run: JobRun, query: QuerySettings, most: int | None = derive.ROWS_PER_BATCH) -> ReadyQuery:
+    if isinstance(query, DeriveSettings):
+        return _build_derive_query(run, query, most)
+    return _build_reading_query(run, query)
+
+
+def _with_handlers(run: JobRun, settings: QuerySettings, query: ReadyQuery) -> ReadyQuery:
+    """Add the batch handlers that the kinds of its sources need."""
+    for source in {source.kind: source for source in settings.sources}.values():
+        query = reader_of((source,)).with_batch_handlers(run, query, settings)
+    return query
+
+
+def _build_reading_query(run: JobRun, query: LandSettings | DirectSettings) -> ReadyQuery:
+    decoder = routes.query_decoder(run.spark, query.routes)
+    table = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
+    read = sources.open_sources(run, query, table)
+    tables.create_or_evolve(run.spark, table, table_schema(decoder.schema), report=run.report)
+    handler: Lander | DirectBatchWriter
+    if isinstance(query, LandSettings):
+        handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, run.report, read.guards)
+    else:
+        ends = direct_routes(run, query, table)
+        handler = DirectBatchWriter(
+            query.name,
+            decoder,
+            ends,
+            IcebergSink(table),
+            read.guards.replayed,
+            read.checkpoint,
+            run.report,
+            data_rules.counts(query.routes),
+        )
+    return ReadyQuery(
+        query.name,
+        read.rows,
+        handler,
+        read.checkpoint.location,
+        query.trigger_seconds,
+        read.reopen,
+        check=read.watch,
+        determine_end=read.determine_end,
+    )
+
+
+def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) -> ReadyQuery:
+    spark = run.spark
+    for table in query.landings:
+        await_landing_table(run, query.name, table)
+    landing = source_table(run, query.name, query.source_table)
+
+    def schemas() -> list[StructType]:
+        return [spark.table(str(run.table(name))).schema for name in query.landings]
+
+    before = schemas()
+    checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landings))
+    compose = enrich_then_transform(run, query.name, query)
+    rows = open_derived_stream(run, query, compose, landing, most)
+    for name in start_with_all_files(spark, rows, checkpoint, query.name):
+        run.report.emit(
+            "started_from_full_table",
+            query=query.name,
+            table=name,
+            at=batch_accounts.iso_text(batch_accounts.now()),
+        )
+    compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
+    sink = prepare_sink(run, query.sink, schema, query.key, history=query.history)
+    letters = None
+    if query.dead_letters is not None:
+        letters = DeadLetters(run.table(query.dead_letters), query.name)
+        letters.prepare(spark)
+    handler = Deriver(query, landing, compose, sink, letters, checkpoint, run.report)
+
+    def rebuild() -> ReadyQuery | None:
+        return None if schemas() == before else _build_derive_query(run, query, most)
+
+    built = ReadyQuery(
+        query.name,
+        rows,
+        handler,
+        checkpoint.location,
+        query.trigger_seconds,
+        rebuild=rebuild,
+        output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
+        determine_end=partial(bounded_run_end.determine_end, spark, rows, checkpoint),
+        derives=True,
+    )
+    return with_batch_ends(built, checkpoint, whole_commits=query.state is not None)

@@ -1,0 +1,165 @@
+"""Versions of rows with a key: each change of a row is one, with the time from which it was the row.
+
+A version's ``_id`` is its key as JSON, a blank, and the identity of its change, which all records of the change have. Versions depend
+on the set of records alone: not on batches, repetitions or their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType, TimestampType
+
+from ..base import DELETED, HASH, JSON_OPTIONS, ORDER, check_map_keys
+from .record_order import CHANGE_WIDTH, parts_of
+from .result_keys import result_identity, users_columns
+
+IS_DELETE, VALID_FROM, VALID_TO = "_is_delete", "_valid_from", "_valid_to"
+"""Columns of a table of versions: true if the row was deleted then, and the interval, whose end is null for the row of now."""
+
+SCHEMA = StructType(
+    [
+        StructField(IS_DELETE, BooleanType()),
+        StructField(HASH, LongType()),
+        StructField(VALID_FROM, TimestampType()),
+        StructField(VALID_TO, TimestampType()),
+    ]
+)
+"""Columns of versions beside those of results, which have ``_id`` and :data:`~etl.sinks.base.ORDER` too."""
+
+NEW = "_new"
+
+_OF, _POSITION, _LANE, _TIME, _SINCE, _OLD = (
+    f"_version_{name}" for name in ("of", "position", "lane", "time", "since", "old")
+)
+
+
+def versions(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
+    """Return a version for each change in rows, without its end.
+
+    Parameters
+    ----------
+    rows, key, name
+        As in :func:`etl.sinks.delivery.result_keys.newest_of_each_key`.
+
+    Returns
+    -------
+    DataFrame
+        ``_id``, the user's columns, :data:`~etl.sinks.base.ORDER` and :data:`SCHEMA`.
+
+    Raises
+    ------
+    StartError
+        As there, or a column has no form as JSON, by which versions are compared.
+    """
+    theirs = users_columns(rows, key, name)
+    check_map_keys(StructType(theirs), f"transform {name}: history")
+    place, columns = F.col("_position"), [F.col(f"`{f.name}`") for f in theirs]
+    deleted = F.coalesce(DELETED, F.lit(False))
+    # Of a delete a database may log no more than the key.
+    content = F.when(~deleted, F.xxhash64(F.to_json(F.struct(*columns), dict(JSON_OPTIONS))))
+    row = F.struct(*columns, deleted.alias(IS_DELETE), content.alias(HASH), place["at"].alias(VALID_FROM))
+    each = rows.select(
+        F.concat(result_identity(rows.schema, key), F.lit(" "), place["change"]).alias("_id"),
+        place.alias("_place"),
+        row.alias("_row"),
+    )
+    last = each.groupBy("_id").agg(
+        F.max_by("_row", "_place.position").alias("_row"),
+        F.concat(F.max("_place.time"), F.max("_place.lane"), F.max("_place.position")).alias(ORDER),
+    )
+    return last.select("_id", "_row.*", ORDER, F.lit(None).cast("timestamp").alias(VALID_TO))
+
+
+def of_every_key(truncates: DataFrame, schema: StructType) -> DataFrame:
+    """Return versions that delete the rows of every key: ``_id`` has no key.
+
+    Parameters
+    ----------
+    truncates
+        ``_position``.
+    schema
+        Columns of versions.
+    """
+    place = F.col("_position")
+    known: Mapping[str, Column] = {
+        "_id": F.concat(F.lit(" "), place["change"]),
+        ORDER: F.concat(place["time"], place["lane"], place["position"]),
+        IS_DELETE: F.lit(True),
+        VALID_FROM: place["at"],
+    }
+    columns = (known.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name) for f in schema)
+    return truncates.select(*columns).dropDuplicates(["_id"])
+
+
+def changed(new: DataFrame, stored: DataFrame, *, every: bool) -> DataFrame:
+    """Return the new versions, and the stored ones that end otherwise with them.
+
+    A version ends where the earliest later one begins, by the times of the database; which one is later, the order says, as clocks may go
+    back. So at each time there is one row of a key, or none. An empty interval, which ends where it begins, have
+
+    - a delete,
+    - a version that was followed within the resolution of the times, as in one transaction,
+    - a version that equals the one that is visible before it: a repeated record, a row of a snapshot, a change of other columns.
+
+    Parameters
+    ----------
+    new
+        Versions of a batch; read several times.
+    stored
+        Versions of the table.
+    every
+        Whether ``new`` has versions of :func:`of_every_key`.
+
+    Returns
+    -------
+    DataFrame
+        ``_id``, :data:`~etl.sinks.base.ORDER`, :data:`VALID_TO`, and :data:`NEW`: false if other columns stay as they are stored.
+    """
+    own = ("_id", ORDER, *SCHEMA.fieldNames())
+    key = F.expr(f"left(_id, length(_id) - {CHANGE_WIDTH + 1})")
+    new, stored = (each.select(*own, key.alias(_OF)) for each in (new, stored))
+    if not every:
+        touched = new.select(_OF).union(new.sparkSession.createDataFrame([("",)], f"{_OF} STRING"))
+        stored = stored.join(touched.distinct(), _OF, "left_semi")
+    both = stored.withColumn(NEW, F.lit(False)).unionByName(new.withColumn(NEW, F.lit(True)))
+    time, lane, position = parts_of(F.col(ORDER))
+    content = F.struct(IS_DELETE, HASH, VALID_FROM, NEW, position.alias(_POSITION))
+    one = both.groupBy(_OF, "_id").agg(
+        F.max_by(content, F.struct(position, NEW)).alias("_content"),
+        F.max(lane).alias(_LANE),
+        F.max(time).alias(_TIME),
+        F.max(F.when(~F.col(NEW), F.struct(F.lit(True).alias("is"), VALID_TO, ORDER))).alias(_OLD),
+    )
+    flat = one.select(_OF, "_id", "_content.*", _LANE, _TIME, _OLD)
+    keyed, marks = flat.where(f"{_OF} != ''"), flat.where(f"{_OF} = ''")
+    each = keyed.select(_OF).distinct().crossJoin(F.broadcast(marks.drop(_OF)))
+    line = _with_ends(keyed.unionByName(each)).where("NOT startswith(_id, ' ')")
+    order = F.concat(_TIME, _LANE, _POSITION)
+    result = line.unionByName(marks.withColumn(VALID_TO, F.col(VALID_FROM)))
+    same = F.col(_OLD)[VALID_TO].eqNullSafe(F.col(VALID_TO)) & F.col(_OLD)[ORDER].eqNullSafe(order)
+    return result.where(~(F.col(_OLD).isNotNull() & same & ~F.col(NEW))).select(
+        "_id", order.alias(ORDER), VALID_TO, NEW
+    )
+
+
+def _with_ends(versions: DataFrame) -> DataFrame:
+    # As with the last record of a key: inside a lane by position, between lanes by the latest arrival so far.
+    lane = Window.partitionBy(_OF, _LANE).orderBy(_POSITION, "_id")
+    places = (_SINCE, _LANE, _POSITION, "_id")
+    rows_before = (Window.unboundedPreceding, -1)
+    earlier = Window.partitionBy(_OF).orderBy(*places).rowsBetween(*rows_before)
+    # Backwards: Spark computes the frame of all following rows anew for each row.
+    later = Window.partitionBy(_OF).orderBy(*map(F.desc, places)).rowsBetween(*rows_before)
+    found = versions.withColumn(_SINCE, F.max(_TIME).over(lane))
+    begun, ends = F.col(VALID_FROM), F.min(VALID_FROM).over(later)
+    found = found.withColumn("_seen", ends.isNull() | (begun < ends))
+    before = F.last(F.when(F.col("_seen"), F.struct(HASH)), ignorenulls=True).over(earlier)[HASH]
+    found = found.withColumn("_begins", F.col("_seen") & ~F.col(HASH).eqNullSafe(before))
+    end = F.min(F.when(F.col("_begins"), begun)).over(later)
+    is_row = F.col("_begins") & ~F.col(IS_DELETE)
+    return found.withColumn(VALID_TO, F.when(is_row, end).otherwise(begun)).select(
+        *versions.columns, VALID_TO
+    )

@@ -1,0 +1,118 @@
+"""Offsets of a batch by partition, and the bound of its rows in a landing table."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ..record.envelope import POSITION_DIGITS
+
+MOST_PARTITIONS = 200
+"""Most partitions of a range in a commit: the table's metadata holds it for each of thousands of commits."""
+
+
+@dataclass(frozen=True)
+class BatchOffsets:
+    """Offsets of a batch, by partition: from ``start`` to ``end``, which is excluded.
+
+    A partition that only ``end`` names is new.
+    """
+
+    start: Mapping[str, int]
+    end: Mapping[str, int]
+
+    def of(self, prefix: str) -> BatchOffsets:
+        """Return the partitions whose names have a prefix."""
+        return BatchOffsets(
+            *({p: at for p, at in ends.items() if p.startswith(prefix)} for ends in (self.start, self.end))
+        )
+
+    def without_prefix(self, prefix: str) -> BatchOffsets:
+        """Return the same offsets with the prefix removed from the names of partitions."""
+        return BatchOffsets(
+            *({p.removeprefix(prefix): at for p, at in ends.items()} for ends in (self.start, self.end))
+        )
+
+
+MOST_RECORDS, MOST_READERS = 100, 8
+"""Most records, and most partitions, of a task that reads a batch of few records. A task costs what a thousand small
+records do; of the largest ones, of a MiB, a hundred take a second."""
+
+
+def in_few_tasks(batch: DataFrame, offsets: BatchOffsets | None) -> DataFrame:
+    """Read a batch of few records in few tasks, which write few files; Spark makes a task for each partition.
+
+    Parameters
+    ----------
+    batch
+        Rows of these offsets and of nothing else.
+    offsets
+        None if they are unknown; then the tasks stay as they are.
+    """
+    if offsets is None:
+        return batch
+    counts = [end - offsets.start.get(p, 0) for p, end in offsets.end.items()]
+    readers = sum(count > 0 for count in counts)
+    tasks = max(1, ceil(sum(counts) / MOST_RECORDS), ceil(readers / MOST_READERS))
+    return batch.coalesce(tasks) if tasks < readers else batch
+
+
+Range = tuple[int, int]
+"""Offsets: start, and end (excluded)."""
+
+MOST_CONDITIONS = 32
+"""Most conditions of one bound. Spark plans each of them for the batch, and Iceberg for each file: with thousands of
+partitions this takes longer than to read a few unnecessary files."""
+
+
+def any_of(conditions: Sequence[Column]) -> Column:
+    """Return the disjunction of conditions; as a balanced tree, since a chain of thousands overflows Spark's stack."""
+    if len(conditions) == 1:
+        return conditions[0]
+    half = len(conditions) // 2
+    return any_of(conditions[:half]) | any_of(conditions[half:])
+
+
+def offset_bound(source: str, ranges: Mapping[str, Range]) -> Column:
+    """Return a condition for the rows of a landing table with offsets in some ranges; it may match more rows.
+
+    Iceberg can evaluate every condition on a file's metadata. With more partitions
+    than ``MOST_CONDITIONS`` their ranges are merged, the nearest first, and partitions are ignored.
+
+    Parameters
+    ----------
+    source
+        Logical name of the stream.
+    ranges
+        By partition, as in the envelope's ``_shard``; at least one.
+    """
+    if len(ranges) <= MOST_CONDITIONS:
+        rows = [(F.col("_shard") == shard) & _is_in_range(range_) for shard, range_ in sorted(ranges.items())]
+    else:
+        rows = [_is_in_range(range_) for range_ in _merged_ranges(ranges.values())]
+    return (F.col("_source") == source) & any_of(rows)
+
+
+def _is_in_range(range_: Range) -> Column:
+    first, end = (str(offset).zfill(POSITION_DIGITS) for offset in range_)
+    return (F.col("_position") >= first) & (F.col("_position") < end)
+
+
+def _merged_ranges(ranges: Iterable[Range]) -> list[Range]:
+    """Cover ranges by at most ``MOST_CONDITIONS`` ones, so that the widest gaps remain."""
+    joined: list[Range] = []
+    for first, end in sorted(ranges):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((first, end))
+    gaps = sorted(
+        range(1, len(joined)), key=lambda place: joined[place][0] - joined[place - 1][1], reverse=True
+    )
+    cuts = [0, *sorted(gaps[: MOST_CONDITIONS - 1]), len(joined)]
+    return [(joined[begin][0], joined[end - 1][1]) for begin, end in itertools.pairwise(cuts)]

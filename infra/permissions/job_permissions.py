@@ -1,0 +1,365 @@
+"""Permissions of one job: named actions and resources, no managed policies of AWS, nothing for another job.
+
+Sources: the action lists of ``docs/design/permissions.md#roles-of-jobs``, which names the
+AWS page behind each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.config.aws.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, deny, list_prefixes
+from millrace.config.aws.names import VERSIONS, Names
+from millrace.config.aws.regions import domain
+from millrace.config.infrastructure_sections import ExistingTable
+from millrace.config.queries import StreamQuery
+from millrace.config.table_writers import maintained_tables, readers
+from millrace.sizing.alarms.metrics import namespace
+from millrace.sizing.model import JobPlan
+
+from ..launch.job_spark_settings import database_location
+from ..launch.launch_document import event_log_prefix
+from ..launch.launch_settings import sources
+from ..sink_permissions import sink_grants
+from .source_permissions import kafka_secrets, source_grants
+
+__all__ = ["Grant", "JobPermissions", "Keys", "glue_network_grants"]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """ARNs of the keys that a job's data is encrypted with; ``streams`` is ``None`` when the environment owns no stream."""
+
+    data: str
+    logs: str
+    streams: str | None
+
+
+@dataclass(frozen=True)
+class JobPermissions:
+    """The statements of one job's role.
+
+    Parameters
+    ----------
+    keys
+        Keys of the data that the job reads and writes.
+    assets
+        Bucket and prefix where CDK publishes the files of the job's stack only.
+    log_group
+        Name of the job's log group.
+    workspace
+        ARN of the Prometheus workspace that the job writes to, if it does.
+    """
+
+    names: Names
+    plan: JobPlan
+    keys: Keys
+    assets: str
+    log_group: str
+    workspace: str | None = None
+
+    def grants(self) -> list[Grant]:
+        """Return all statements, in a fixed order, without those that would be for no resource."""
+        statements = [
+            *source_grants(self.names, self.plan.name),
+            *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
+            *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
+            *self._table_grants(),
+            *self._object_grants(),
+            *self._keys(),
+            *self._telemetry_grants(),
+            allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace] if self.workspace else []),
+            *deny_versions(self.names),
+        ]
+        return [grant for grant in statements if grant.resources]
+
+    @property
+    def written_tables(self) -> tuple[str, ...]:
+        """Tables that the job makes and appends to."""
+        queries = self.names.environment.jobs[self.plan.name].queries.values()
+        return tuple(table for query in queries for table in query.writes.values())
+
+    @property
+    def measured_tables(self) -> tuple[str, ...]:
+        """Tables of a benchmark beside the tables that queries on topics write; each run creates and drops them."""
+        environment = self.names.environment
+        queries = environment.jobs[self.plan.name].queries.values()
+        on_topic = any(
+            isinstance(query, StreamQuery) and environment.streams[query.source].splits for query in queries
+        )
+        return tuple(f"{table}_benchmark" for table in self.written_tables) if on_topic else ()
+
+    @property
+    def read_tables(self) -> tuple[str, ...]:
+        """Tables that the job reads without writing them: references, and other jobs' landing tables.
+
+        Those of somebody else's databases are in :attr:`existing_tables_read`.
+        """
+        tables: list[str] = []
+        for query in self.names.environment.jobs[self.plan.name].queries.values():
+            tables += [table for table, _ in query.reads]
+            tables += [item.table for end in query.ends.values() for item in end.enrich]
+        others = self.names.environment.tables
+        return tuple(t for t in dict.fromkeys(tables) if t not in self.written_tables and t not in others)
+
+    @property
+    def existing_tables_read(self) -> tuple[ExistingTable, ...]:
+        """Tables that somebody else owns and the job reads."""
+        tables = self.names.environment.tables
+        queries = self.names.environment.jobs[self.plan.name].queries.values()
+        named = [e.table for query in queries for end in query.ends.values() for e in end.enrich]
+        return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
+
+    def _table_grants(self) -> list[Grant]:
+        database = self.names.database
+        catalog = [self.names.arn("glue", "catalog"), self.names.arn("glue", f"database/{database}")]
+
+        def tables(names: tuple[str, ...]) -> list[str]:
+            return [*catalog, *(self.names.arn("glue", f"table/{database}/{name}") for name in names)]
+
+        arns = dict.fromkeys(
+            arn
+            for table in self.existing_tables_read
+            for arn in (
+                catalog[0],
+                self.names.arn("glue", f"database/{table.database}"),
+                self.names.arn("glue", f"table/{table.database}/{table.table}"),
+            )
+        )
+        return [
+            allow(
+                "WriteTables",
+                ["glue:CreateTable", "glue:GetDatabase", "glue:GetTable", "glue:UpdateTable"],
+                tables(self.written_tables),
+            ),
+            allow(
+                "BenchmarkTables",
+                ["glue:CreateTable", "glue:DeleteTable", "glue:GetTable", "glue:UpdateTable"],
+                tables(self.measured_tables) if self.measured_tables else [],
+            ),
+            allow("ReadTables", ["glue:GetTable"], tables(self.read_tables) if self.read_tables else []),
+            # What EMR's extensions of Spark may ask of the catalog before its tables.
+            allow("ReadCatalog", ["glue:GetCatalog"], catalog[:1]),
+            allow("ReadGivenTables", ["glue:GetTable"], list(arns)),
+        ]
+
+    def _object_grants(self) -> list[Grant]:
+        lake, location = self._bucket("lake"), database_location(self.names).split("/", 3)[3]
+        checkpoints, logs = self._bucket("checkpoints"), self._bucket("event-logs")
+        written = [f"{location}/{table}" for table in (*self.written_tables, *self.measured_tables)]
+        read = [f"{location}/{table}" for table in self.read_tables]
+        folder = self.names.checkpoint_folder(self.plan.name)
+        log_prefix, erasures = event_log_prefix(self.plan), f"{location}/_erasures/{self.plan.name}"
+        return [
+            allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written], why=FILES),
+            list_prefixes("ListTableFiles", lake, [*written, *read, erasures]),
+            # The record of an erasure lies beside the tables; nobody changes it, but a run that was killed writes it again.
+            allow("Erasures", ["s3:GetObject", "s3:PutObject"], [f"{lake}/{erasures}/*"], why=FILES),
+            allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{folder}/*"], why=FILES),
+            list_prefixes("ListCheckpoints", checkpoints, [folder]),
+            *self._reader_checkpoint_grants(checkpoints),
+            allow("EventLogs", _READ_WRITE, [f"{logs}/{log_prefix}/*"], why=FILES),
+            list_prefixes("ListEventLogs", logs, [log_prefix]),
+            allow(
+                "LoadFiles",
+                ["s3:GetObject"],
+                [f"arn:{self.names.partition}:s3:::{self.assets}/*"],
+                why="Files are named by their content, and an executor that joins a run after the next deployment loads the files of the run's start",
+            ),
+            allow("ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=FILES),
+            *self._given_files(),
+        ]
+
+    def _reader_checkpoint_grants(self, checkpoints: str) -> list[Grant]:
+        """Return the grants with which upkeep finds how far other jobs' queries have read before it expires snapshots."""
+        environment, job = self.names.environment, self.plan.name
+        if environment.storage.upkeep is None:
+            return []
+        others = dict.fromkeys(
+            f"{self.names.checkpoint_folder(reader)}/{query}"
+            for table in maintained_tables(environment, job)
+            for reader, query in readers(environment, table)
+            if reader != job
+        )
+        if not others:
+            return []
+        return [
+            allow(
+                "ReadersCheckpoints",
+                ["s3:GetObject"],
+                [f"{checkpoints}/{other}/{log}/*" for other in others for log in ("commits", "offsets")],
+                why=FILES,
+            ),
+            list_prefixes("ListReadersCheckpoints", checkpoints, list(others)),
+        ]
+
+    def _given_files(self) -> list[Grant]:
+        places = [table.location.removeprefix("s3://").rstrip("/") for table in self.existing_tables_read]
+        files = [f"arn:{self.names.partition}:s3:::{place}/*" for place in places]
+        buckets: dict[str, list[str]] = {}
+        for place in places:
+            bucket, prefix = place.split("/", 1)
+            buckets.setdefault(bucket, []).append(prefix)
+        return [
+            allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES),
+            *(
+                list_prefixes(
+                    f"ListGivenFiles{number}", f"arn:{self.names.partition}:s3:::{bucket}", prefixes
+                )
+                for number, (bucket, prefixes) in enumerate(buckets.items(), start=1)
+            ),
+        ]
+
+    def _keys(self) -> list[Grant]:
+        environment = self.names.environment
+        read = sources(environment, environment.jobs[self.plan.name]).values()
+        owned = [self.keys.streams for stream in read if stream.is_created and self.keys.streams is not None]
+        keys = [stream.owner_key for stream in read] + [table.key for table in self.existing_tables_read]
+        assets = environment.governance.bootstrap_key
+        return [
+            allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs]),
+            # The bucket also holds other stacks' files: use the key through S3 only, for what the role may read there.
+            allow(
+                "DecryptFiles",
+                ["kms:Decrypt"],
+                [] if assets is None else [assets],
+                {"StringEquals": {"kms:ViaService": self._via_service("s3")}},
+            ),
+            allow("DecryptStreams", ["kms:Decrypt"], owned[:1]),
+            allow("DecryptGiven", ["kms:Decrypt"], [key for key in dict.fromkeys(keys) if key is not None]),
+            *(
+                allow(
+                    "DecryptExistingStreams",
+                    ["kms:Decrypt"],
+                    [self.names.arn("kms", "key/*")],
+                    {"StringEquals": {"kms:ViaService": self._via_service(service)}},
+                    why=f"The key of a stream that is not ours is not known; it is used through {service.title()} only",
+                )
+                for service in dict.fromkeys(stream.service_of_unknown_key for stream in read)
+                if service is not None
+            ),
+        ]
+
+    def _via_service(self, service: str) -> str | list[str]:
+        """Return the name of a service in the condition ``kms:ViaService``."""
+        region = self.names.environment.region
+        # No document says which of the two names is used in China.
+        via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
+        return via if len(via) > 1 else via[0]
+
+    def _telemetry_grants(self) -> list[Grant]:
+        # Not `GROUP*`: that also matches the group of a job whose name begins with this one's.
+        endings = ["", ":*"]
+        job, name = self.names.environment.jobs[self.plan.name], self.names.job(self.plan.name)
+        endings += [ending.format(job=name) for ending in job.log_group_endings]
+        groups = [self.names.arn("logs", f"log-group:{self.log_group}{ending}") for ending in endings]
+        return [
+            allow(
+                "WriteLogs",
+                [
+                    "logs:AssociateKmsKey",
+                    "logs:CreateLogGroup",
+                    "logs:CreateLogStream",
+                    "logs:DescribeLogStreams",
+                    "logs:PutLogEvents",
+                ],
+                groups,
+                why="Streams, and on Glue groups below the job's own, have names that are made at run time",
+            ),
+            allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
+            self._metric_grant(),
+        ]
+
+    def _metric_grant(self) -> Grant:
+        """Return the grant for metrics of this job only, as other jobs' alarms use theirs. Glue writes its own with this role."""
+        own = [namespace(self.names.job(self.plan.name))]
+        own += self.names.environment.jobs[self.plan.name].metric_namespaces
+        return allow(
+            "PutMetrics",
+            ["cloudwatch:PutMetricData"],
+            ["*"],
+            {"StringEquals": {"cloudwatch:namespace": own if len(own) > 1 else own[0]}},
+            why=NO_NARROWER,
+        )
+
+    def _bucket(self, kind: str) -> str:
+        return f"arn:{self.names.partition}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
+
+
+_READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+
+
+WRITES = ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:PutObjectAcl"]
+"""Actions that change an object."""
+
+
+def deny_versions(names: Names) -> list[Grant]:
+    """Return the statements that keep the deployed versions from everybody but deployers.
+
+    CloudFormation deploys a kept template with the rights of the bootstrap: whoever writes one is the account's administrator.
+    """
+    return [
+        deny(
+            "NeverVersions",
+            WRITES,
+            [f"arn:{names.partition}:s3:::{names.bucket('checkpoints')}/{VERSIONS}/*"],
+            why=FILES,
+        ),
+        deny(
+            "NeverDigests",
+            ["ssm:DeleteParameter", "ssm:DeleteParameters", "ssm:PutParameter"],
+            [names.arn("ssm", f"parameter{names.versions_parameter('*')}")],
+            why="The digests of all jobs' versions",
+        ),
+    ]
+
+
+def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_ids: list[str]) -> list[Grant]:
+    """Return the grants that Glue needs in a VPC with the job's role: to make network interfaces and to read the network.
+
+    Parameters
+    ----------
+    subnet_ids, security_group_ids
+        Targets of the job's connections.
+    """
+    interfaces = names.arn("ec2", "network-interface/*")
+    return [
+        allow(
+            "LookAround",
+            [
+                "ec2:DescribeNetworkInterfaces",
+                "ec2:DescribeRouteTables",
+                "ec2:DescribeSecurityGroups",
+                "ec2:DescribeSubnets",
+                "ec2:DescribeVpcAttribute",
+                "ec2:DescribeVpcEndpoints",
+            ],
+            ["*"],
+            why=NO_NARROWER,
+        ),
+        allow(
+            "MakeInterfaces",
+            ["ec2:CreateNetworkInterface"],
+            [
+                interfaces,
+                *(names.arn("ec2", f"security-group/{group}") for group in security_group_ids),
+                *(names.arn("ec2", f"subnet/{subnet}") for subnet in subnet_ids),
+            ],
+            why=INTERFACES,
+        ),
+        allow(
+            "TagInterfaces",
+            ["ec2:CreateTags", "ec2:DeleteTags"],
+            [interfaces],
+            {"ForAllValues:StringEquals": {"aws:TagKeys": ["aws-glue-service-resource"]}},
+            why=INTERFACES,
+        ),
+        allow(
+            "DropInterfaces",
+            ["ec2:DeleteNetworkInterface"],
+            [interfaces],
+            # Not by Glue's tag: one that a run left before it was tagged would keep the network's stack from going.
+            {"ArnEquals": {"ec2:Subnet": [names.arn("ec2", f"subnet/{subnet}") for subnet in subnet_ids]}},
+            why=INTERFACES,
+        ),
+    ]

@@ -1,0 +1,45 @@
+"""Read permissions of a job: streams of all kinds, in this account and in others, and secrets of Kafka clusters."""
+
+from __future__ import annotations
+
+from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.names import Names
+from millrace.config.kafka.login import secret_of
+from millrace.config.model import Job
+from millrace.config.queries import SourceQuery
+from millrace.config.sources import KINDS
+from millrace.config.sources.base import ReadingJob
+
+from ..launch.launch_settings import kafka_clusters, sources
+from ..sink_permissions import written_clusters
+
+
+def kafka_secrets(names: Names, job: Job) -> list[Grant]:
+    """Return the statements with which a job signs in to the Kafka clusters that it reads and writes."""
+    environment = names.environment
+    clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
+    pairs = [arn for c in clusters if (arn := secret_of(environment.kafka[c].authentication)) is not None]
+    secrets = dict.fromkeys(secret for secret, _ in pairs)
+    keys = dict.fromkeys(key for _, key in pairs if key is not None)
+    return [
+        allow("ReadKafkaSecrets", ["secretsmanager:GetSecretValue"], list(secrets)),
+        allow("DecryptKafkaSecrets", ["kms:Decrypt"], list(keys)),
+    ]
+
+
+def source_grants(names: Names, job: str) -> list[Grant]:
+    """Return the statements with which a job's role reads its sources, in the order of the kinds.
+
+    Parameters
+    ----------
+    job
+        The job's logical name.
+    """
+    settings = names.environment.jobs[job]
+    queries = {name: query for name, query in settings.queries.items() if isinstance(query, SourceQuery)}
+    context, grants = ReadingJob(names, job, queries), []
+    for kind in KINDS.values():
+        streams = sources(names.environment, settings).items()
+        mine = {name: stream for name, stream in streams if isinstance(stream, kind)}
+        grants += list(kind.grants(mine, context)) if mine else []
+    return grants

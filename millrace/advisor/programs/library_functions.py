@@ -1,0 +1,256 @@
+"""Functions of Python and Glue by which programs compute their settings, on values that are known."""
+
+from __future__ import annotations
+
+import argparse
+import getopt
+import itertools
+import json
+import os.path
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from millrace.advisor.programs.possible_values import (
+    MOST_ITEMS,
+    Items,
+    Library,
+    NotPlainError,
+    Table,
+    Values,
+    known_value,
+    to_program_value,
+    to_python_value,
+    unknown_value,
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Arguments and environment variables of a run.
+
+    Attributes
+    ----------
+    words
+        Its arguments, in order.
+    variables
+        Environment variables that its settings name.
+    ordered
+        Whether the order of the arguments is the job's own; Glue gives them in an order of its own, beside others.
+    """
+
+    words: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    ordered: bool = True
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Arguments ``--NAME VALUE`` and ``--NAME=VALUE`` by name."""
+        return {
+            word.lstrip("-").partition("=")[0]: word.partition("=")[2]
+            or ("" if following.startswith("--") else following)
+            for word, following in itertools.pairwise([*self.words, ""])
+            if word.startswith("--")
+        }
+
+
+TEXT_METHODS = frozenset(
+    [
+        "capitalize",
+        "count",
+        "endswith",
+        "find",
+        "format",
+        "index",
+        "isalnum",
+        "isalpha",
+        "isdigit",
+        "isnumeric",
+        "join",
+        "lower",
+        "lstrip",
+        "partition",
+        "removeprefix",
+        "removesuffix",
+        "replace",
+        "rfind",
+        "rpartition",
+        "rsplit",
+        "rstrip",
+        "split",
+        "splitlines",
+        "startswith",
+        "strip",
+        "title",
+        "upper",
+    ]
+)
+"""Methods of texts that are computed; none of them makes a long text of short ones."""
+
+_WIDE_FIELD = re.compile(r"\{[^}]*(\{|\d{4})|%[^a-zA-Z%]*(\d{4}|\*)")
+"""A width in a format that would make a text of any length."""
+
+_QUANTIFIER = re.compile(r"[*+]|\{\d")
+
+
+def format_text(template: str, *values: Any, **named: Any) -> str:
+    """Format as ``str.format``.
+
+    Raises
+    ------
+    ValueError
+        It asks for a wide field.
+    """
+    if _WIDE_FIELD.search(template.replace("{{", "").replace("}}", "").partition("%")[0]):
+        raise ValueError("a wide field")
+    return template.format(*values, **named)
+
+
+def percent(template: Any, values: Any) -> Any:
+    """Compute ``template % values``.
+
+    Raises
+    ------
+    ValueError
+        It asks for a wide field.
+    """
+    if isinstance(template, str):
+        if _WIDE_FIELD.search(template):
+            raise ValueError("a wide field")
+        return template % (tuple(values) if isinstance(values, list) else values)
+    return template % values
+
+
+def text_method(name: str) -> Callable[..., Any]:
+    """Return a method of texts as a function."""
+    return format_text if name == "format" else getattr(str, name)
+
+
+def _match_groups(match: re.Match[str] | None) -> Any:
+    """Return a match as a list of its groups, the complete match first."""
+    return None if match is None else [match[0], *match.groups()]
+
+
+def _safe_pattern(pattern: str, text: str) -> re.Pattern[str]:
+    """Compile a pattern that cannot take long on a short text."""
+    if len(_QUANTIFIER.findall(pattern)) > 6 or re.search(r"\)[*+{]", pattern) or len(text) > 256:
+        raise ValueError("a regular expression that may take very long is not evaluated")
+    return re.compile(pattern)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "str": lambda value="": value if isinstance(value, str) else str(value),
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "len": len,
+    "list": lambda value=(): list(value),
+    "tuple": lambda value=(): list(value),
+    "sorted": lambda value: sorted(value),
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "zip": lambda *of: [list(each) for each in zip(*of, strict=False)],
+    "enumerate": lambda value, start=0: [[n, each] for n, each in enumerate(value, start)],
+    "range": lambda *bounds: list(range(*bounds)[: MOST_ITEMS + 1]),
+    "json.loads": json.loads,
+    "json.dumps": lambda value, **_: json.dumps(value),
+    "os.path.join": posixpath.join,
+    "os.path.basename": os.path.basename,
+    "os.path.dirname": os.path.dirname,
+    "re.match": lambda pattern, text: _match_groups(_safe_pattern(pattern, text).match(text)),
+    "re.fullmatch": lambda pattern, text: _match_groups(_safe_pattern(pattern, text).fullmatch(text)),
+    "re.search": lambda pattern, text: _match_groups(_safe_pattern(pattern, text).search(text)),
+    "re.sub": lambda pattern, by, text: _safe_pattern(pattern, text).sub(by, text),
+    "re.split": lambda pattern, text: _safe_pattern(pattern, text).split(text),
+    "getopt.getopt": lambda words, short, long=(): getopt.getopt(words, short, list(long)),
+}
+"""Functions that are computed, by their place in Python's library."""
+
+
+def resolved_options(launch: Launch, asked: Iterable[str]) -> Table:
+    """Return what Glue's ``getResolvedOptions`` gives: an argument that is asked for is there, or Glue ends the run."""
+    options = {name: known_value(value, 0) for name, value in launch.named.items()}
+    missing = {name: missing_argument(name, 0) for name in asked if name not in options}
+    return Table(options | missing)
+
+
+def missing_argument(name: str, line: int) -> Values:
+    """Return the value of an argument that the job does not have."""
+    return unknown_value(f"the argument --{name}, which the job does not have", line)
+
+
+@dataclass(frozen=True)
+class _Default:
+    values: Values
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+_ACTIONS = ("store", "store_true", "store_false", "append")
+_TYPES = {"int": int, "float": float}
+
+
+def parse_arguments(declared: Sequence[tuple[list[Any], Mapping[str, Values]]], launch: Launch) -> Table:
+    """Return the arguments of a run as ``argparse`` gives them.
+
+    Parameters
+    ----------
+    declared
+        Arguments of each ``add_argument``: names, and keywords.
+    """
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    for names, keywords in declared:
+        keyword_values = {key: value[0].value for key, value in keywords.items() if len(value) == 1}
+        action = keyword_values.get("action", "store")
+        if not names or not all(isinstance(each, str) for each in names) or action not in _ACTIONS:
+            continue
+        more: dict[str, Any] = {"action": action}
+        option = names[0].startswith("-")
+        if isinstance(keyword_values.get("dest"), str):
+            more["dest"] = keyword_values["dest"]
+        name = str(keyword_values.get("dest") or max(names, key=len).lstrip("-"))
+        if action == "store":
+            kind = keyword_values.get("type")
+            more["type"] = _TYPES.get(kind.path if isinstance(kind, Library) else "", str)
+            if isinstance(keyword_values.get("nargs"), str | int):
+                more["nargs"] = keyword_values["nargs"]
+            elif not option:
+                more["nargs"] = "?"
+        if action in ("store", "append"):
+            has_default = "default" in keywords and keyword_values.get("default", ...) is not None
+            more["default"] = _Default(keywords["default"] if has_default else missing_argument(name, 0))
+        parser.add_argument(*names, **more)
+    namespace, _ = parser.parse_known_args(list(launch.words))
+    return Table(
+        {
+            name: value.values if isinstance(value, _Default) else known_value(to_program_value(value, 0), 0)
+            for name, value in vars(namespace).items()
+        }
+    )
+
+
+def environment_variable(launch: Launch, name: Values, default: Values | None, line: int) -> Values:
+    """Return an environment variable: as the job's settings name it, else the program's default."""
+    try:
+        [only] = name
+        wanted = to_python_value(only.value)
+    except (ValueError, NotPlainError):
+        return unknown_value("an environment variable", line)
+    if wanted in launch.variables:
+        return known_value(launch.variables[wanted], line)
+    return default or unknown_value(f"the environment variable {wanted}", line)
+
+
+def items_of(value: Any, line: int) -> list[Values] | None:
+    """Return the values over which a loop runs; None if they are unknown."""
+    if isinstance(value, Items):
+        return list(value.values)
+    if isinstance(value, Table) and not value.more:
+        return [known_value(key, line) for key in value.values]
+    return None

@@ -1,0 +1,429 @@
+"""Streaming queries of a Python program: the sources that it reads, and what it does with each until it is written."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millrace.advisor.programs.expressions import StepLimitError, find_member
+from millrace.advisor.programs.interpreter import Interpreter
+from millrace.advisor.programs.library_functions import Launch
+from millrace.advisor.programs.possible_values import (
+    Alternative,
+    Frame,
+    Function,
+    Instance,
+    Library,
+    Stream,
+    Table,
+    Unknown,
+    Values,
+    all_of,
+    as_table,
+    first_unknown,
+    in_text,
+    known_value,
+    one_of,
+    union,
+    unknown_value,
+)
+
+LONGEST = 1024 * 1024
+"""Characters of a program that is read; a longer one was not written by hand."""
+
+FORMAT, CATALOG, GLUE, TRIGGER, SINK = "format", "catalog", "glue", "trigger", "sink"
+"""Options under which a source keeps its format, and that it is a table of the Data Catalog or read by Glue, and a query its trigger and
+its sink.
+"""
+
+_TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
+_STARTS = ("start", "toTable", "table")
+_PLAIN = frozenset(
+    {
+        "alias",
+        "cache",
+        "checkpoint",
+        "coalesce",
+        "drop",
+        "persist",
+        "printSchema",
+        "repartition",
+        "select",
+        "selectExpr",
+        "toDF",
+    }
+    | {"withColumn", "withColumnRenamed", "withColumns", "withWatermark"}
+)
+"""Methods that give a row for each row."""
+_VIEWS = ("createOrReplaceTempView", "createTempView", "createOrReplaceGlobalTempView", "registerTempTable")
+_GLUE = {
+    "from_options": ("connection_type", "connection_options", "format", "format_options"),
+    "from_catalog": ("database", "table_name", "redshift_tmp_dir", "transformation_ctx"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A stream that a program reads.
+
+    Attributes
+    ----------
+    line
+        Of the call that reads it.
+    options
+        By their names in small letters, each with all its values.
+    more
+        Where further options come from that the text does not tell; empty if all are known.
+    """
+
+    line: int
+    options: Mapping[str, Values]
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A streaming query that a program starts.
+
+    Attributes
+    ----------
+    line
+        Of the call that starts it.
+    sources
+        The sources that it reads.
+    options
+        Of its writer, as for a source.
+    function
+        The function to which it gives each batch; None without one, or where the text does not tell.
+    """
+
+    line: int
+    sources: tuple[Source, ...]
+    options: Mapping[str, Values]
+    function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None = None
+    shaped: bool = False
+    """True if its rows are not the records as read: filtered, grouped, joined."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program's streams.
+
+    Attributes
+    ----------
+    sources
+        All sources, in the order of their lines.
+    queries
+        Queries that it starts.
+    why_not
+        Why the program, or the rest of it, was not read; empty where it was.
+    doubtful
+        Whether a query reads one of several sources, and the text does not tell which.
+    """
+
+    sources: tuple[Source, ...] = ()
+    queries: tuple[Query, ...] = ()
+    why_not: str = ""
+    doubtful: bool = False
+
+
+def read_program(text: str, launch: Launch) -> Program:
+    """Read a program.
+
+    Parameters
+    ----------
+    text
+        Its source.
+    launch
+        What its run is started with.
+    """
+    if len(text) > LONGEST:
+        return Program(why_not=f"a program of more than {LONGEST:,} characters")
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(text)
+    except SyntaxError as error:
+        python = f"no Python {sys.version_info.major}.{sys.version_info.minor}"
+        return Program(why_not=_other_language(text) or f"{python}: line {error.lineno}: {error.msg}")
+    except (ValueError, RecursionError, MemoryError):  # CPython's errors for code that is nested too deep
+        return Program(why_not="code that is nested too deep")
+    reader = _Reader(launch)
+    why_not = ""
+    try:
+        reader.run(tree.body, reader.module)
+        if not reader.sources:
+            reader.call_the_rest(tree)
+    except StepLimitError:
+        why_not = "a program with more branches than are followed"
+    except RecursionError:
+        why_not = "code that is nested too deep"
+    return reader.program(why_not)
+
+
+def _other_language(text: str) -> str:
+    """Return the other language that a text is written in."""
+    if re.search(r"^\s*(object|class)\s+\w+.*\{|^\s*import\s+[\w.]+\.(_|\{)", text, re.MULTILINE):
+        return "a program in Scala, and only Python is read"
+    return (
+        "a program in Java, and only Python is read"
+        if re.search(r"\bpublic\s+(final\s+)?class\b", text)
+        else ""
+    )
+
+
+@dataclass
+class _Started:
+    line: int
+    frame: Frame
+    options: Table
+
+
+class _Reader(Interpreter):
+    """Evaluation that keeps the streams of the program."""
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        self.sources: list[Source] = []
+        self._started: list[_Started] = []
+        self._views: dict[str, Frame] = {}
+        self._branched = False
+
+    def call_the_rest(self, tree: ast.Module) -> None:
+        """Call the functions that nothing in the program calls: something outside it may."""
+        for each in tree.body:
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each not in self.called:
+                self.call(Function(each, self.module), [], Table(), each.lineno)
+            elif isinstance(each, ast.ClassDef):
+                name = ast.Name(each.name, lineno=each.lineno)
+                made = self.value(ast.Call(name, [], [], lineno=each.lineno), self.module)[0].value
+                for inner in each.body:
+                    if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner not in self.called:
+                        self.call(Function(inner, self.module, made), [], Table(), inner.lineno)
+
+    def program(self, why_not: str) -> Program:
+        """Return what was found, each source and query once however often its line was evaluated."""
+        same = {_identity_of_call(each): each for each in reversed(self.sources)}
+        sources = [same[_identity_of_call(each)] for each in self.sources]
+        queries: list[Query] = []
+        for each in self._started:
+            sinks = each.options.values.get(SINK, ())
+            function = next((node for one in sinks if (node := _function_of(one.value)) is not None), None)
+            read = tuple(dict.fromkeys(sources[number] for number in sorted(each.frame.sources)))
+            options = {
+                key: value if key == SINK else in_text(value) for key, value in each.options.values.items()
+            }
+            made = Query(each.line, read, options, function, each.frame.shaped)
+            if made not in queries:
+                queries.append(made)
+        ordered = sorted(dict.fromkeys(sources), key=lambda one: one.line)
+        doubtful = self._branched or any(each.frame.doubtful for each in self._started)
+        return Program(tuple(ordered), tuple(queries), why_not, doubtful)
+
+    def _evaluate_alternatives(self, ways: Sequence[Callable[[], int]]) -> int:
+        reading: list[bool] = []
+
+        def counted(way: Callable[[], int]) -> int:
+            before = len(self.sources)
+            ended = way()
+            reading.append(len(self.sources) > before)
+            return ended
+
+        ended = super()._evaluate_alternatives([lambda way=way: counted(way) for way in ways])  # type: ignore[misc]
+        self._branched |= sum(reading) > 1
+        return ended
+
+    def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
+        if name == "readStream":
+            return known_value(Stream(line), line)
+        if name == "writeStream":
+            return known_value(Stream(line, frame=_frames_in(values) or Frame()), line)
+        if name == "create_data_frame":
+            return known_value(Library("create_data_frame"), line)
+        return None
+
+    def call_of_stream(
+        self, of: Values, name: str, arguments: Sequence[Values], named: Table, line: int
+    ) -> Values | None:
+        streams = [each.value for each in of if isinstance(each.value, Stream)]
+        if streams:
+            return self._of_stream(streams, name, arguments, named, line)
+        glue = name.removeprefix("create_data_frame_")
+        inside = any(each.value == Library("create_data_frame") for each in of)
+        if glue in _GLUE and (inside or glue != name):
+            return self._of_glue(glue, arguments, named, line)
+        if name == "forEachBatch":
+            return self._for_each_batch(arguments, named, line)
+        frame = _frames_in(of)
+        if frame is not None:
+            return self._of_frame(frame, name, arguments, named, line)
+        if name in ("sql", "table") and arguments:
+            return self._of_views(arguments[0], line)
+        return None
+
+    def _of_stream(
+        self, streams: Sequence[Stream], name: str, arguments: Sequence[Values], named: Table, line: int
+    ) -> Values | None:
+        first = streams[0]
+        if first.frame is None and name in ("load", "table", "json", "parquet", "csv", "text", "orc"):
+            options = _merge_options(streams).joined(_with_lower_case_names(named))
+            if name != "load":
+                options = options.joined(Table({FORMAT: known_value(name, line)}))
+            return known_value(Frame(frozenset([self._add_source(options, line)])), line)
+        if first.frame is not None and name in _STARTS:
+            options = _merge_options(streams).joined(_with_lower_case_names(named))
+            if name != "start":
+                options = options.joined(
+                    Table({"table": arguments[0] if arguments else unknown_value("a table", line)})
+                )
+            frames = [each.frame for each in streams if each.frame is not None]
+            self._started.append(_Started(line, one_of(frames), options))
+            return known_value(Library("streaming query"), line)
+        return tuple(
+            Alternative(_with_option(each, name, arguments, named, line), each.line) for each in streams
+        )
+
+    def _of_glue(self, call: str, arguments: Sequence[Values], named: Table, line: int) -> Values:
+        names = _GLUE[call]
+        options = Table(dict(zip(names, arguments, strict=False))).joined(named).values
+        if call == "from_catalog":
+            table = {each: options[each] for each in names[:2] if each in options}
+            inner = _with_lower_case_names(
+                as_table(options.get("additional_options", known_value(Table(), line)))
+            )
+            glue_options = inner.joined(Table({CATALOG: known_value(True, line), **table}))
+        else:
+            glue_options = _with_lower_case_names(
+                as_table(options.get("connection_options", known_value(Table(), line)))
+            )
+            glue_options = glue_options.joined(
+                Table({FORMAT: options.get("connection_type", unknown_value("no type", line))})
+            )
+        glue_options = glue_options.joined(Table({GLUE: known_value(True, line)}))
+        return known_value(Frame(frozenset([self._add_source(glue_options, line)])), line)
+
+    def _for_each_batch(self, arguments: Sequence[Values], named: Table, line: int) -> Values:
+        values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
+            named.values
+        )
+        options = _with_lower_case_names(as_table(values.get("options", known_value(Table(), line))))
+        more = {TRIGGER: options.values["windowsize"]} if "windowsize" in options.values else {}
+        if "batch_function" in values:
+            more[SINK] = values["batch_function"]
+        frame = _frames_in(values.get("frame", ())) or Frame()
+        self._started.append(_Started(line, frame, options.joined(Table(more))))
+        return known_value(None, line)
+
+    def _of_frame(
+        self, frame: Frame, name: str, arguments: Sequence[Values], named: Table, line: int
+    ) -> Values:
+        if name in _VIEWS and arguments:
+            self._views |= {
+                str(each.value).lower(): frame for each in arguments[0] if not isinstance(each.value, Unknown)
+            }
+            return known_value(None, line)
+        if (
+            name in ("transform", "pipe")
+            and arguments
+            and any(isinstance(each.value, Function) for each in arguments[0])
+        ):
+            return union(
+                *(
+                    self.call(each.value, [known_value(frame, line), *arguments[1:]], named, line)
+                    for each in arguments[0]
+                )
+            )
+        others = [_frames_in(each) for each in (*arguments, *named.values.values())]
+        joined = all_of([frame, *(each for each in others if each is not None)])
+        return known_value(joined if name in _PLAIN else replace(joined, shaped=True), line)
+
+    def _of_views(self, text: Values, line: int) -> Values | None:
+        words = {
+            word.lower()
+            for each in text
+            if isinstance(each.value, str)
+            for word in re.findall(r"[\w.]+", each.value)
+        }
+        frames = [
+            frame
+            for name, frame in self._views.items()
+            if name in words or any(word.endswith(f".{name}") for word in words)
+        ]
+        if not frames and first_unknown(text) is not None:  # a query that is not known may name any view
+            frames = list(self._views.values())
+        return known_value(replace(all_of(frames), shaped=True), line) if frames else None
+
+    def _add_source(self, options: Table, line: int) -> int:
+        self.sources.append(
+            Source(line, {key: in_text(value) for key, value in options.values.items()}, options.more)
+        )
+        return len(self.sources) - 1
+
+
+def _function_of(value: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
+    """Return the function that a sink is; of an object the one that a call of it runs."""
+    if isinstance(value, Instance):
+        return next((_function_of(each.value) for each in find_member(value.of, "__call__") or ()), None)
+    return value.node if isinstance(value, Function) else None
+
+
+def _frames_in(values: Values) -> Frame | None:
+    """Return the streaming frames among values as one."""
+    frames = [each.value for each in values if isinstance(each.value, Frame)]
+    return one_of(frames) if frames else None
+
+
+def _with_lower_case_names(options: Table) -> Table:
+    return Table(
+        {str(key).lower(): value for key, value in options.values.items()},
+        options.more,
+    )
+
+
+def _merge_options(streams: Sequence[Stream]) -> Table:
+    """Return the options that a reader or writer has after different branches."""
+    options = streams[0].options
+    for each in streams[1:]:
+        options = options.either(each.options)
+    return options
+
+
+def _with_option(of: Stream, name: str, arguments: Sequence[Values], named: Table, line: int) -> Stream:
+    options: Table | None = None
+    if name == "option":
+        key = arguments[0] if arguments else named.values.get("key", ())
+        value = arguments[1] if len(arguments) > 1 else named.values.get("value", ())
+        lost = first_unknown(key)
+        if lost is not None or len(key) != 1:
+            options = Table({}, lost.value.origin if lost is not None else "an option of several names")
+        else:
+            options = Table({str(key[0].value).lower(): value})
+    elif name == "options":
+        options = _with_lower_case_names(named.joined(as_table(arguments[0])) if arguments else named)
+    elif name == "format":
+        options = Table({FORMAT: arguments[0] if arguments else named.values.get("source", ())})
+    elif name == "trigger":
+        kind = next((each for each in _TRIGGERS if each in named.values), "")
+        value = (
+            named.values[kind]
+            if kind
+            else arguments[0]
+            if arguments
+            else unknown_value(named.more or "a trigger", line)
+        )
+        options = Table({TRIGGER if kind in ("processingTime", "") else kind.lower(): value})
+    elif name in ("foreachBatch", "foreach"):
+        options = Table({SINK: arguments[0] if arguments else named.values.get("func", ())})
+    if options is None:
+        return of
+    return Stream(of.line, of.options.joined(options), of.frame)
+
+
+def _identity_of_call(source: Source) -> Any:
+    """Return what two evaluations of the same call have in common."""
+    values = ((key, frozenset(str(one.value) for one in value)) for key, value in source.options.items())
+    return source.line, frozenset(values), source.more

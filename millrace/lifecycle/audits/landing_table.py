@@ -1,0 +1,163 @@
+"""Content of a landing table, read without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import pyarrow.compute as pc
+from pyiceberg import expressions
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
+
+where: Any = expressions  # pydantic's plugin for mypy misreads its constructors
+
+_REPLAYED = "#replay"
+"""Mark in the identity of a replayed dead letter (``docs/design/repair.md#replay-of-dead-letters``): its source sent it once."""
+
+_DIGITS = 20
+"""Digits of an offset in ``_position``."""
+
+_APART = timedelta(hours=1)
+"""Largest difference between a Kafka record's own time and its arrival before its offset is searched by itself."""
+
+_AT_ONCE = timedelta(hours=1)
+"""Window whose records' numbers are held in memory together."""
+
+
+@contextmanager
+def aws_errors(table: str) -> Iterator[None]:
+    """Raise errors of the catalog, and of the store of its files (which are OSErrors), as an :class:`AwsError`."""
+    failure = f"cannot read table {table}"
+    with translate_aws_errors(failure):
+        try:
+            yield
+        except OSError as error:
+            raise AwsError(f"{failure}: {error}") from error
+
+
+@dataclass(frozen=True)
+class LandedRecords:
+    """Records of one stream in a landing table.
+
+    Parameters
+    ----------
+    table
+        Refreshed before each read.
+    """
+
+    table: Table
+    source: str
+
+    @classmethod
+    def open(cls, catalog: Catalog, name: str, source: str) -> Self:
+        """Open a table.
+
+        Raises
+        ------
+        NotDeployedError
+            The catalog does not have it: nothing has landed yet.
+        AwsError
+            The catalog or its files refuse access; all other methods raise this, too.
+        """
+        try:
+            with aws_errors(name):
+                return cls(catalog.load_table(name), source)
+        except NoSuchTableError:
+            raise NotDeployedError(f"table {name} does not exist, because nothing was landed yet") from None
+
+    def offsets_by_time(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
+        """Return the offsets of Kafka records by topic and partition, of a window and an hour around it."""
+        return self._offsets(_time_window_condition(begin - _APART, end + _APART))
+
+    def _offsets(self, rows: expressions.BooleanExpression) -> dict[tuple[str, int], set[int]]:
+        offsets: dict[tuple[str, int], set[int]] = {}
+        for batch in self._scan(rows, "_id"):
+            for identity in batch["_id"].to_pylist():
+                # A topic's name has no slash; an ordinal of an explode may follow the offset.
+                parts = identity.split("/")
+                if _REPLAYED not in identity and len(parts) > 2 and parts[1].isdigit() and parts[2].isdigit():
+                    offsets.setdefault((parts[0], int(parts[1])), set()).add(int(parts[2]))
+        return offsets
+
+    def offsets_between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
+        """Return the offsets of a partition in a range, whatever the records' own time."""
+        place = where.And(
+            where.GreaterThanOrEqual("_position", str(first).zfill(_DIGITS)),
+            where.LessThanOrEqual("_position", str(last).zfill(_DIGITS)),
+        )
+        start = f"{topic}/{partition}/"
+        return {
+            int(identity.rsplit("/", 1)[1])
+            for batch in self._scan(place, "_id")
+            for identity in batch["_id"].to_pylist()
+            if identity.startswith(start) and _REPLAYED not in identity
+        }
+
+    def sequences(self, begin: datetime) -> frozenset[str]:
+        """Return the sequence numbers of Kinesis records that arrived since a time."""
+        return frozenset(
+            identity.split("/")[1]
+            for batch in self._scan(where.GreaterThanOrEqual("_arrived_at", begin.isoformat()), "_id")
+            for identity in batch["_id"].to_pylist()
+        )
+
+    def minutes(self, begin: datetime, end: datetime) -> Counter[datetime]:
+        """Return the Kinesis records by the minute of their arrival, UTC; an aggregate of a producer library is one record.
+
+        A record that is in the table twice counts once; otherwise it would hide a lost one.
+        """
+        counts: Counter[datetime] = Counter()
+        while begin < end:
+            # An hour at a time: the number of each of its records is held in memory.
+            upto = min(begin + _AT_ONCE, end)
+            by_minute: dict[str, datetime] = {}
+            for batch in self._scan(_time_window_condition(begin, upto), "_id", "_arrived_at"):
+                minutes = pc.floor_temporal(batch["_arrived_at"], unit="minute").to_pylist()
+                for identity, minute in zip(batch["_id"].to_pylist(), minutes, strict=True):
+                    if _REPLAYED not in identity:
+                        by_minute[identity.split("/")[1]] = minute.astimezone(UTC)
+            counts.update(by_minute.values())
+            begin = upto
+        return counts
+
+    def began_before(self, moment: datetime) -> bool:
+        """Check that any record arrived before a time."""
+        rows = where.And(
+            where.EqualTo("_source", self.source), where.LessThan("_arrived_at", moment.isoformat())
+        )
+        with aws_errors(self._name):
+            result = self.table.refresh().scan(row_filter=rows, selected_fields=("_arrived_at",), limit=1)
+            return bool(result.to_arrow().num_rows)
+
+    def rows(self, begin: datetime, end: datetime) -> int:
+        """Return the number of good records, of all streams in the table, that arrived in a window."""
+        good = where.And(_time_window_condition(begin, end), where.IsNull("_error"))
+        with aws_errors(self._name):
+            return int(self.table.refresh().scan(row_filter=good).count())
+
+    def _scan(self, rows: expressions.BooleanExpression, *columns: str) -> Iterator[Any]:
+        condition = where.And(where.EqualTo("_source", self.source), rows)
+        with aws_errors(self._name):
+            scan = self.table.refresh().scan(row_filter=condition, selected_fields=columns)
+            yield from scan.to_arrow_batch_reader()
+
+    @property
+    def _name(self) -> str:
+        return ".".join(self.table.name())
+
+
+def _time_window_condition(begin: datetime, end: datetime) -> expressions.BooleanExpression:
+    window: expressions.BooleanExpression = where.And(
+        where.GreaterThanOrEqual("_arrived_at", begin.isoformat()),
+        where.LessThan("_arrived_at", end.isoformat()),
+    )
+    return window

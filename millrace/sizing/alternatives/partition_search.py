@@ -1,0 +1,346 @@
+"""Search for the partitions of streams that are the cheapest together with the cores and workers that read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TypeVar
+
+from millrace.config.document.problems import Finding
+from millrace.config.model import Environment
+from millrace.sizing.cost import CENT, HOURS, stream_cost
+from millrace.sizing.jobs.core_spreads import shared_batches
+from millrace.sizing.jobs.job_plan import plan_job
+from millrace.sizing.jobs.shared_cores import Batch, divide_into_tasks, fewest_shared_cores
+from millrace.sizing.jobs.worker_choices import worker_usd_hour
+from millrace.sizing.model import Figure, JobPlan
+from millrace.sizing.prices_and_limits import PriceTable, service_limits
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.driver import by_driver
+from millrace.sizing.queries.query_plan import Source
+from millrace.sizing.streams import StreamWithReaders
+
+_PRICED = 12
+"""Candidates of a job that are planned and priced exactly, the cheapest by an estimate first; more if pins allow none of them."""
+
+
+_LOWERED = 3
+"""Cheapest candidates, and cheapest ones that pins refuse, whose streams are looked through for partitions that one of them alone could spare."""
+
+_CONTESTED = 5
+"""Streams of a job of which every choice between more partitions and a shuffle, or fewer waves, is tried."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Partitions of the streams of a job.
+
+    Attributes
+    ----------
+    cores
+        Cores of the queries that read them.
+    usd
+        Dollars a month of the streams.
+    partitions
+        By stream.
+    """
+
+    cores: int = 0
+    usd: float = 0.0
+    partitions: Mapping[str, int] = field(default_factory=dict)
+
+
+V = TypeVar("V")
+Planned = tuple[JobPlan | None, list[Finding]]
+
+
+class JobPlanner:
+    """Planning of jobs for given partitions; each case once.
+
+    Parameters
+    ----------
+    demands
+        Demands of all queries.
+    """
+
+    def __init__(self, environment: Environment, demands: Iterable[QueryDemand], prices: PriceTable) -> None:
+        self.environment, self.prices = environment, prices
+        self.demands: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
+        for demand in demands:
+            self.demands[demand.job].append(demand)
+        self.by_driver: dict[str, dict[int, list[QueryDemand]]] = {}
+        """Demands of each job by the cores of its driver."""
+        self.problems: list[Finding] = []
+        """Findings for jobs whose driver is too busy, whatever its size."""
+        for name, own in self.demands.items():
+            self.by_driver[name], wrong = by_driver(environment, name, own)
+            self.problems += wrong
+        self.least: Mapping[str, float] = {}
+        """Partitions that the traffic needs, as real numbers, by stream."""
+        self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
+
+    def sources(self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]) -> dict[str, Source]:
+        """Return the streams of queries as these find them, by stream."""
+        found = {}
+        for name in dict.fromkeys(name for demand in demands for name in demand.streams):
+            stream, number, least = self.environment.streams[name], partitions[name], self.least[name]
+            evenly = least if number - 1 < least <= number else float(number)
+            steady = stream.elastic_limits is None
+            found[name] = Source(number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly)
+        return found
+
+    def plan(self, job: str, partitions: Mapping[str, int]) -> Planned:
+        """Plan a job that finds these partitions, with the driver that costs the least; of equal ones the smallest."""
+        sources = self.sources(self.demands[job], partitions)
+        key = (job, tuple(each.partitions for each in sources.values()))
+        if key not in self._planned:
+            planned = [
+                plan_job(self.environment, job, demands, sources, self.prices, cores)
+                for cores, demands in self.by_driver[job].items()
+            ]
+            possible = [each for each in planned if each[0] is not None]
+            self._planned[key] = min(possible, key=_job_usd) if possible else planned[-1]
+        return self._planned[key]
+
+    def usd(
+        self,
+        job: str,
+        readings: Mapping[str, StreamWithReaders],
+        streams: Iterable[str],
+        partitions: Mapping[str, int],
+    ) -> float:
+        """Return the dollars a month of a job and of streams; infinity if pins do not allow it."""
+        sized, _ = self.plan(job, partitions)
+        if sized is None:
+            return math.inf
+        own = (_stream_usd(self, readings[name], partitions[name]) for name in streams)
+        return sum(own) + sum(line.usd for line in sized.cost)
+
+
+def _job_usd(planned: Planned) -> float:
+    assert planned[0] is not None
+    return round(sum(line.usd for line in planned[0].cost), 6)
+
+
+def cheapest_partitions(
+    planner: JobPlanner, readings: Mapping[str, StreamWithReaders], given: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the partitions of all streams, those that are free so that streams and jobs cost the least together.
+
+    Parameters
+    ----------
+    readings
+        By stream.
+    given
+        Partitions of the streams that are not free.
+    """
+    options = {name: each.options() for name, each in readings.items() if each.is_free}
+    # Where nothing else decides, the fewest cores.
+    chosen = {**given, **{name: each[min(each)] for name, each in options.items() if each}}
+    chosen |= {name: readings[name].fewest(one_wave=True) for name, each in options.items() if not each}
+    by_job: dict[str, dict[str, dict[int, int]]] = {}
+    for name, numbers in options.items():
+        job = readings[name].main.job
+        if len(numbers) > 1 or len(planner.demands[job]) > 1:
+            by_job.setdefault(job, {})[name] = numbers
+    for job, own in by_job.items():
+        if len(planner.demands[job]) > 1:
+            streams = [readings[name] for name in own]
+            shared = [
+                one
+                for demands in planner.by_driver[job].values()
+                for one in _shared_candidates(planner, job, demands, streams, chosen)
+            ]
+            # The same partitions are planned once, and judged by their fewest cores.
+            shared.sort(key=lambda one: -one.cores)
+            different = {tuple(one.partitions.values()): one for one in shared}
+            lowered: list[tuple[float, int, dict[str, int]]] = []
+            for candidate in _cheapest_candidates(planner, job, chosen, [*different.values()]):
+                fewer = {**chosen, **candidate.partitions}
+                for stream in streams:
+                    fewer[stream.name] = _fewest_partitions(planner, job, stream, fewer, candidate.cores)
+                usd = planner.usd(job, readings, [*own], fewer)
+                lowered.append((round(usd, 6), len(lowered), fewer))
+            chosen |= min(lowered)[-1]
+            continue
+        costs = {
+            (name, number): _stream_usd(planner, readings[name], number)
+            for name, numbers in own.items()
+            for number in numbers.values()
+        }
+        chosen |= _cheapest_candidates(planner, job, chosen, _combined_candidates(own, costs))[0].partitions
+    return chosen
+
+
+def _stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
+    """Return the dollars a month of a stream with so many partitions."""
+    stream, prices = reading.stream, planner.prices
+    shared = sum(not demand.fan_out for demand in reading.readers)
+    consumers = len(reading.readers) - shared + len(stream.consumers)
+    advantage = planner.environment.governance.on_demand_advantage
+    figure = Figure(number, stream.parts, "")
+    lines = stream_cost(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
+    usd = sum(line.usd for line in lines)
+    if stream.has_shard_metrics:
+        usd += number * service_limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")
+    return usd
+
+
+def _shared_candidates(
+    planner: JobPlanner,
+    job: str,
+    demands: Sequence[QueryDemand],
+    readings: Sequence[StreamWithReaders],
+    chosen: Mapping[str, int],
+) -> Iterator[Candidate]:
+    """Yield the partitions of the streams of a job whose queries share cores, from its fewest cores on.
+
+    Each stream gets what its traffic needs, or so many that no batch is shuffled.
+    """
+    streams = {each.name: each for each in readings}
+    best = math.inf
+    for least in _read_in_waves(planner, demands, readings, chosen):
+        batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
+        free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
+        lowest = sum(_stream_usd(planner, streams[name], number) for name, number in least.items())
+        most = fewest_shared_cores(batches)
+        yield Candidate(most, lowest, least)
+        for cores in range(fewest_shared_cores(batches, free=free), most + 1):
+            workers = _workers_usd(planner, job, cores)
+            if lowest + workers > best + CENT:  # more cores never cost less
+                break
+            for may in _partition_choices(batches, cores, free):
+                tasks = divide_into_tasks(batches, cores, free=may)
+                if tasks is None:
+                    continue
+                number = dict(least)
+                for demand, own, more in zip(demands, tasks, may, strict=True):
+                    for name, part in demand.streams.items() if more else ():
+                        number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
+                usd = sum(_stream_usd(planner, streams[name], each) for name, each in number.items())
+                best = min(best, usd + workers)
+                yield Candidate(cores, usd, number)
+
+
+def _read_in_waves(
+    planner: JobPlanner,
+    demands: Sequence[QueryDemand],
+    readings: Sequence[StreamWithReaders],
+    chosen: Mapping[str, int],
+) -> Iterator[dict[str, int]]:
+    """Yield partitions for each stream: those that its traffic needs, then so many more that fewer cores read them in waves."""
+    least = {each.name: each.fewest(one_wave=True) for each in readings}
+    batches, raised = shared_batches(demands, planner.sources(demands, {**chosen, **least})), []
+    for demand, batch in zip(demands, batches, strict=True):
+        each_wave = batch.reading / (batch.room + batch.unread)
+        if 1 <= each_wave < batch.partitions and set(demand.streams) <= set(least):
+            number = math.floor(math.ceil(batch.partitions / each_wave) * each_wave) + 1
+            raised.append({name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()})
+    for more in _subsets(raised):
+        yield {name: max(number, *(each.get(name, 0) for each in more), 0) for name, number in least.items()}
+
+
+def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
+    """Yield each subset of some members, or, of many, the first ones."""
+    if len(members) <= _CONTESTED:
+        yield from (each for size in range(len(members) + 1) for each in combinations(members, size))
+    else:
+        yield from (members[:size] for size in range(len(members) + 1))
+
+
+def _partition_choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iterator[list[bool]]:
+    """Yield which batches may get more partitions: each choice among those that would take some, or, of many, the largest ones."""
+    tasks = divide_into_tasks(batches, cores, free=free)
+    assert tasks is not None
+    contested = [
+        place
+        for place, (batch, own, may) in enumerate(zip(batches, tasks, free, strict=True))
+        if may and own.number > batch.partitions
+    ]
+    contested.sort(key=lambda place: batches[place].work)
+    for gone in _subsets(contested):
+        yield [may and place not in gone for place, may in enumerate(free)]
+
+
+def _combined_candidates(
+    options: Mapping[str, Mapping[int, int]], usd: Mapping[tuple[str, int], float]
+) -> list[Candidate]:
+    """Return the cheapest partitions of several streams for each number of cores of all together."""
+    found = {0: Candidate()}
+    for name, each in options.items():
+        more: dict[int, Candidate] = {}
+        for before in found.values():
+            for cores, number in each.items():
+                total, cost = before.cores + cores, before.usd + usd[name, number]
+                if total not in more or cost < more[total].usd:
+                    more[total] = Candidate(total, cost, {**before.partitions, name: number})
+        found = more
+    return [*found.values()]
+
+
+def _cheapest_candidates(
+    planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[Candidate]
+) -> list[Candidate]:
+    """Return the candidates with which streams and job cost the least, the best first, then those that pins refuse."""
+    workers = {cores: _workers_usd(planner, job, cores) for cores in {each.cores for each in candidates}}
+    estimated = sorted((each.usd + workers[each.cores], place) for place, each in enumerate(candidates))
+    # Continuous workers cost no less than the estimate.
+    bounds = planner.environment.jobs[job].run_every is None
+    found: list[tuple[float, int, int, Candidate]] = []
+    refused = []
+    for tried, (least, place) in enumerate(estimated):
+        if found and (tried >= _PRICED or (bounds and least > min(found)[0] + CENT)):
+            break
+        each = candidates[place]
+        sized, _ = planner.plan(job, {**chosen, **each.partitions})
+        if sized is not None:
+            usd = each.usd + sum(line.usd for line in sized.cost)
+            found.append((round(usd, 6), sized.cores.value, len(found), each))
+        else:
+            refused.append(each)
+    cheapest = [each for *_, each in sorted(found)] or [candidates[0]]
+    return [*cheapest[:_LOWERED], *refused[:_LOWERED]]
+
+
+def _fewest_partitions(
+    planner: JobPlanner, job: str, reading: StreamWithReaders, chosen: Mapping[str, int], cores: int
+) -> int:
+    """Return the fewest partitions of a stream with which it and the job cost less, while other streams keep theirs.
+
+    The search divides the batches of all streams together, which gives some of them more than they need beside the others.
+    """
+    least, most = reading.fewest(one_wave=False), chosen[reading.name]
+    if _stream_usd(planner, reading, least) == _stream_usd(planner, reading, most):
+        return most
+    now, _ = planner.plan(job, chosen)
+    usd = math.inf
+    if now is not None:
+        usd = _stream_usd(planner, reading, most) + sum(line.usd for line in now.cost)
+        cores = now.executors.value * now.vcpu
+    paid, demands = planner.environment.jobs[job].cores or cores, planner.demands[job]
+    for number in range(least, most):
+        fewer = {**chosen, reading.name: number}
+        if divide_into_tasks(shared_batches(demands, planner.sources(demands, fewer)), paid) is not None:
+            sized, _ = planner.plan(job, fewer)
+            if (
+                sized
+                and _stream_usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - CENT
+            ):
+                return number
+    return most
+
+
+def _workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
+    """Return the least dollars of a job's workers, whatever memory they need; infinity where its pins do not allow the cores."""
+    settings = planner.environment.jobs[job]
+    if cores > (settings.cores or math.inf):
+        return math.inf
+    costs = [math.inf]
+    for each in type(settings).possible_workers(settings, lambda _: 0.0):
+        workers = math.ceil((settings.cores or cores) / each.tasks) + 1
+        if each.own and workers <= (settings.max_workers or math.inf):
+            paid = settings.max_workers or workers
+            costs.append(paid * HOURS * worker_usd_hour(each.bills, planner.prices))
+    return min(costs)

@@ -1,0 +1,304 @@
+"""Cores, executors, workers, triggers and limits of one job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from millrace.config.document.problems import Finding
+from millrace.config.job_networks import vpc_reason
+from millrace.config.model import Environment, Job
+from millrace.sizing.cost import job_cost
+from millrace.sizing.jobs.core_spreads import cores_why, job_spreads, source_of
+from millrace.sizing.jobs.job_hints import job_advice
+from millrace.sizing.jobs.memory import Memory, memory_of_job, records_that_fit
+from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
+from millrace.sizing.jobs.usage_costs import usage_cost
+from millrace.sizing.jobs.worker_choices import worker_choices, worker_usd_hour
+from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
+from millrace.sizing.prices_and_limits import PriceTable, service_limits
+from millrace.sizing.queries.capacity import (
+    CoreSpread,
+)
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query_plan import Source, plan_query, plan_run
+from millrace.sizing.text_format import count
+
+
+def workers_for(cores: int, tasks_per_worker: int) -> int:
+    """Return the workers for a number of cores: the executors and one driver.
+
+    Examples
+    --------
+    >>> workers_for(32, 4), workers_for(64, 4), workers_for(8, 4)
+    (9, 17, 3)
+    """
+    return math.ceil(cores / tasks_per_worker) + 1
+
+
+def plan_job(
+    environment: Environment,
+    name: str,
+    demands: Sequence[QueryDemand],
+    sources: Mapping[str, Source],
+    prices: PriceTable,
+    driver_cores: int = 1,
+) -> tuple[JobPlan | None, list[Finding]]:
+    """Size one job.
+
+    Parameters
+    ----------
+    demands
+        Demands of its queries, in their order.
+    sources
+        Partitions by stream.
+    driver_cores
+        Fewest cores of its driver with which the queries have these demands.
+
+    Returns
+    -------
+    tuple
+        The plan, or ``None`` with the findings that prevent one.
+    """
+    job = environment.jobs[name]
+    spreads, number, problems = job_spreads(environment, name, demands, sources)
+    if problems:
+        return None, problems
+    made = _with_workers(environment, name, demands, sources, prices, spreads, number, driver_cores)
+    each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
+    paid = each * (math.ceil(number / each) if job.max_workers is None else paid)
+    # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
+    least = made.ways[0].usd
+    while made.run is not None or (len(demands) > 1 and paid > number):
+        more = job_spreads(environment, name, demands, sources, paid)[0]
+        asked = number if paid - number < each or job.max_workers is not None else paid
+        larger = _with_workers(environment, name, demands, sources, prices, more, asked, driver_cores)
+        cheaper = larger.ways[0].worker == made.ways[0].worker and larger.ways[0].usd <= made.ways[0].usd
+        if (cheaper and (made.problems or not larger.problems)) or (made.problems and not larger.problems):
+            spreads, made, number = more, larger, asked
+        paid, least = paid + each, min(least, larger.ways[0].usd)
+        # More executors share the driver's cost, but each is billed for the start.
+        if made.run is None or job.max_workers or job.cores or _least_usd(demands, made, paid) > least:
+            break
+    cores = _core_figure(name, job, demands, number)
+    problems, queries, memory, run, ways, sized = made
+
+    def worker() -> Input:
+        value = f"{ways[0].worker}: {ways[0].vcpu} cores, {int(ways[0].memory_gib)} GiB"
+        why = "the cheapest that holds what it must, at the known rate"
+        return (
+            Input("worker", value, path=("jobs", name, "worker"))
+            if job.worker_is_given
+            else Input("worker", value, why, f"worker types of {job.title}")
+        )
+
+    executors, workers, wrong = _executors_and_workers(name, sized, cores, worker)
+    problems += wrong
+    ratio = allocation_ratio(
+        demands, spreads, [source_of(each, sources).partitions for each in demands], cores.value
+    )
+    scaling, wrong = scaling_range(name, job, demands, executors, sized.tasks_per_worker, ratio, worker)
+    problems += wrong
+    if problems:
+        return None, problems
+    cost = (
+        *job_cost(name, sized, workers, prices, run),
+        *usage_cost(environment, job, demands, queries, spreads, prices),
+    )
+    plan = JobPlan(
+        name=name,
+        engine=job.engine,
+        version=job.version,
+        worker=ways[0].worker,
+        cores=cores,
+        executors=executors,
+        max_workers=workers,
+        queries=queries,
+        cost=cost,
+        architecture=ways[0].architecture,
+        vcpu=ways[0].vcpu,
+        memory_gib=int(ways[0].memory_gib),
+        disk_gib=sized.disk_gib,
+        memory=Figure(
+            round(ways[0].memory_needed_gib, 2),
+            "GiB",
+            f"an executor holds {memory.why}, and its own",
+            assumed=True,
+            formula="(base + tasks · (fetched + file) + tables + (state + held) / executors) / heap's share",
+            inputs=lambda: (
+                *(f"{demand.key}.cores" for demand in demands),
+                worker(),
+                *service_limits().as_inputs("memory."),
+            ),
+        ),
+        scaling=scaling,
+        network=_network_figure(environment, name),
+        worker_usd_hour=worker_usd_hour(sized.bills, prices),
+        choices=ways,
+        run=run,
+    )
+    if job.scaling == "fixed":
+        plan = with_all_workers(plan, "scaling: fixed holds all of them")
+    return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
+
+
+def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -> float:
+    """Return the dollars a month below which no bounded run of a job stays on so many cores."""
+    known, way = service_limits(), made.ways[0]
+    assert made.run is not None
+    stages = [[each.work for each in demands if each.lands is lands] for lands in (True, False)]
+    seconds = sum(
+        max(each.overhead for each in stage)
+        + sum(each.most_arrivals * each.rate * each.per_record for each in stage) / cores
+        for stage in stages
+        if stage
+    )
+    least = max(known["bounded.least_billed_seconds"], known["bounded.billed_start_seconds"] + seconds)
+    workers = (cores / made.sized.tasks_per_worker + 1) / (way.executors + 1)
+    return way.usd * workers * least / made.run.seconds.value
+
+
+class _WithWorkers(NamedTuple):
+    """Queries of a job and the workers that hold their batches."""
+
+    problems: list[Finding]
+    queries: dict[str, QueryPlan]
+    memory: Memory
+    run: RunPlan | None
+    ways: tuple[WorkerChoice, ...]
+    sized: Job
+
+
+def _with_workers(
+    environment: Environment,
+    name: str,
+    demands: Sequence[QueryDemand],
+    sources: Mapping[str, Source],
+    prices: PriceTable,
+    spreads: Sequence[CoreSpread],
+    cores: int,
+    driver_cores: int,
+) -> _WithWorkers:
+    job, queries, problems = environment.jobs[name], {}, []
+    for demand, spread_ in zip(demands, spreads, strict=True):
+        source = source_of(demand, sources)
+        held = records_that_fit(environment, demand, source.partitions)
+        query, wrong = plan_query(demand, job, spread_, source, held)
+        problems += wrong
+        queries[demand.query] = query
+    memory = _memory_of_job(environment, job, demands, spreads, sources, queries)
+    partitions = [source_of(demand, sources).partitions for demand in demands]
+    run = plan_run(name, job, demands, spreads, partitions)
+    ways, sized = worker_choices(job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores)
+    problems += _too_small_worker(name, job, ways[0], memory)
+    return _WithWorkers(problems, queries, memory, run, ways, sized)
+
+
+def _network_figure(environment: Environment, name: str) -> Figure[str]:
+    why = vpc_reason(environment, name)
+    given = getattr(environment.jobs[name], "network", None)
+    if given is not None:
+        return pinned(given, "network", why or "pinned", ("jobs", name, "network"))
+    public = "it reaches AWS by public endpoints, with TLS and IAM; nothing it reads or writes needs a VPC"
+    return Figure("vpc" if why else "none", "network", why or public)
+
+
+def with_all_workers(plan: JobPlan, why: str) -> JobPlan:
+    """Return the plan of a job with all executors all the time."""
+    every = replace(plan.executors, why=why, origin="computed")
+    return replace(
+        plan, scaling=replace(plan.scaling, min_executors=every, initial_executors=every, fixed=True)
+    )
+
+
+def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: int) -> Figure[int]:
+    needed = sum(demand.least_cores for demand in demands)
+    if job.cores is not None:
+        why = f"pinned; the queries need {needed:.2f}"
+        return pinned(job.cores, "cores", why, ("jobs", name, "cores"))
+    whose = f"{number} for {demands[0].query}"
+    if len(demands) > 1:
+        whose = f"shared by {len(demands)} queries that need {needed:.2f}"
+    return Figure(
+        number,
+        "cores",
+        f"{whose}: {cores_why(job, demands)}",
+        assumed=any(demand.assumed for demand in demands),
+        formula="fewest on which the batches of all queries end in time when they fire together"
+        + (", or so many that runs cost the least" if job.run_every is not None else ""),
+        inputs=lambda: tuple(f"{demand.key}.cores" for demand in demands),
+    )
+
+
+def _executors_and_workers(
+    name: str, job: Job, cores: Figure[int], worker: Callable[[], Input]
+) -> tuple[Figure[int], Figure[int], list[Finding]]:
+    """Return executors and workers of a job whose worker is chosen."""
+    each = job.tasks_per_worker
+    executors = math.ceil(cores.value / each)
+    if job.max_workers is None:
+        why = f"{count(cores.value, 'core')}, {each} on each"
+        workers_why = f"{count(executors, 'executor')} of {each} cores, and the driver"
+        return (
+            Figure(
+                executors,
+                "executors",
+                why,
+                assumed=cores.assumed,
+                formula="ceil(cores / cores of one executor)",
+                inputs=lambda: (f"jobs.{name}.cores", worker()),
+            ),
+            Figure(
+                workers_for(cores.value, each),
+                "workers",
+                workers_why,
+                assumed=cores.assumed,
+                formula="executors + 1 driver",
+                inputs=lambda: (f"jobs.{name}.executors",),
+            ),
+            [],
+        )
+    problems, path = [], ("jobs", name, "max_workers")
+    if job.max_workers - 1 < executors:
+        allowed = f"at least {executors + 1}: {cores.value} cores take {count(executors, 'executor')}, and the driver"
+        problems = [Finding(path, str(job.max_workers), allowed)]
+    why = f"{job.max_workers} workers are pinned, one is the driver; {executors} would do"
+    return (
+        replace(pinned(job.max_workers, "executors", why, path), value=job.max_workers - 1),
+        pinned(job.max_workers, "workers", "pinned", path),
+        problems,
+    )
+
+
+def _memory_of_job(
+    environment: Environment,
+    job: Job,
+    demands: Sequence[QueryDemand],
+    spreads: Sequence[CoreSpread],
+    sources: Mapping[str, Source],
+    queries: Mapping[str, QueryPlan],
+) -> Memory:
+    batches = {}
+    for demand, spread_ in zip(demands, spreads, strict=True):
+        limit = queries[demand.query].records_per_batch
+        records = (
+            float(limit.value)
+            if limit is not None
+            else demand.work.rate * queries[demand.query].trigger_seconds.value
+        )
+        # A task reads one partition of the source, before any repartition.
+        batches[demand.query] = (
+            records,
+            max(1, source_of(demand, sources).partitions if demand.lands else spread_.cores),
+        )
+    return memory_of_job(environment, job, list(demands), batches)
+
+
+def _too_small_worker(name: str, job: Job, choice: WorkerChoice, memory: Memory) -> list[Finding]:
+    if choice.refused is None:
+        return []
+    path: tuple[str, ...] = ("jobs", name, "worker")
+    allowed = f"a larger one: {choice.refused}; it holds {memory.why}"
+    return [Finding(path, choice.worker if job.worker_is_given else "left to the plan", allowed)]

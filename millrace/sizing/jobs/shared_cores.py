@@ -1,0 +1,246 @@
+"""Cores that the queries of one job share: each has a pool of Spark's FAIR scheduler, and the tasks of all run on the same cores."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millrace.sizing.prices_and_limits import service_limits
+from millrace.sizing.queries.capacity import CoreSpread, whole_cores
+from millrace.sizing.queries.demand import QueryDemand
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Tasks into which a batch is divided.
+
+    Attributes
+    ----------
+    number, seconds
+        How many, and the time of each at most.
+    work
+        Core-seconds of all of them.
+    shuffled
+        Whether they begin behind a shuffle: the partitions of the source would be too few and too long.
+    """
+
+    number: int
+    seconds: float
+    work: float
+    shuffled: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The largest batch of a query, at the peak.
+
+    Attributes
+    ----------
+    work
+        Core-seconds of its records.
+    room
+        M − a: seconds within which all its tasks must end.
+    trigger
+        T in seconds.
+    partitions
+        Those that it reads; 0 for a table, whose records are divided as the plan likes.
+    evenly
+        The same as a real number that follows the traffic: of two streams, the one with less traffic never has longer tasks.
+    reading
+        Core-seconds for which its tasks hold cores while partitions deliver their records.
+    unread
+        Seconds before its first task in which others leave its partitions unread.
+    """
+
+    work: float
+    room: float
+    trigger: float
+    partitions: int = 0
+    evenly: float = 0.0
+    reading: float = 0.0
+    unread: float = 0.0
+
+    def in_tasks(self, number: int, *, shuffled: bool = False) -> Tasks:
+        """Divide it into tasks."""
+        if not self.partitions:
+            return Tasks(number, self.work / number, self.work)
+        extra = 1 + service_limits()["spark.repartition.overhead"] if shuffled else 1.0
+        even = self.evenly if number == self.partitions and not shuffled else float(number)
+        # Those of the source are read before a shuffle, in waves over as many cores.
+        read = self.evenly / math.ceil(self.evenly / number) if shuffled else even
+        seconds = max(self.work * extra / even, self.reading / read - self.unread)
+        return Tasks(
+            number, seconds, number * seconds if shuffled else max(self.work, self.reading), shuffled
+        )
+
+    @property
+    def _seconds_until_end(self) -> float:
+        # Shards that are as full as AWS takes them are read in a whole part of the time: rounding must not decide.
+        return self.room * (1 + 1e-9)
+
+    def on_own_cores(self, *, free: bool) -> Tasks:
+        """Return the fewest tasks that end in time with a core for each."""
+        least = whole_cores(self.work / self.room)
+        if not self.partitions:
+            return self.in_tasks(least)
+        plain = self.in_tasks(max(self.partitions, least) if free else self.partitions)
+        shuffled = self.in_tasks(
+            whole_cores(self.work * (1 + service_limits()["spark.repartition.overhead"]) / self.room),
+            shuffled=True,
+        )
+        while shuffled.seconds >= self._seconds_until_end and shuffled.number <= self.partitions:
+            shuffled = self.in_tasks(shuffled.number + 1, shuffled=True)
+        possible = [each for each in (plain, shuffled) if each.seconds < self._seconds_until_end]
+        return min(possible, key=lambda each: each.number, default=plain)
+
+
+def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Batch:
+    """Return the largest batch of a query.
+
+    Parameters
+    ----------
+    partitions, evenly
+        As :class:`Batch` has them.
+    """
+    work = demand.work
+    room = work.longest_batch - work.overhead
+    if not demand.lands:
+        return Batch(demand.needed * room, room, work.planned_trigger)
+    # Where others read the shards too, they deliver during the fixed cost what they take afterwards.
+    reading = demand.read_at_once * work.overhead_factor * room
+    unread = 0.0 if work.alone or not work.hand_over else work.overhead
+    return Batch(demand.needed * room, room, work.planned_trigger, partitions, evenly, reading, unread)
+
+
+def fewest_shared_cores(batches: Sequence[Batch], *, free: Sequence[bool] = ()) -> int:
+    """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
+    most = sum(
+        each.on_own_cores(free=own).number
+        for each, own in zip(batches, _choice_per_batch(free, batches), strict=True)
+    )
+    return bisect_left(
+        range(most), True, lo=1, key=lambda cores: divide_into_tasks(batches, cores, free=free) is not None
+    )
+
+
+def divide_into_tasks(
+    batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()
+) -> list[Tasks] | None:
+    """Divide all batches into tasks that end in time on a number of cores; None if they do not.
+
+    Either there is a core for each task, or the work of all bounds when each task begins (:func:`_max_task_seconds`). Less traffic or a
+    longer trigger only makes tasks shorter in their share of the time, so neither takes more cores.
+
+    Parameters
+    ----------
+    free
+        For each batch, whether its source may get more partitions.
+    """
+    may = _choice_per_batch(free, batches)
+    own = [each.on_own_cores(free=more) for each, more in zip(batches, may, strict=True)]
+    if sum(each.number for each in own) <= cores:
+        return own
+    plain = [each.in_tasks(each.partitions or 1) for each in batches]
+    while True:
+        found = []
+        for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
+            most = _max_task_seconds(batch, _waiting_core_seconds(batches, plain, place), cores)
+            if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
+                tasks = batch.in_tasks(max(batch.partitions, math.floor(batch.work / max(most, 1e-9)) + 1))
+            elif not batch.partitions:
+                tasks = batch.in_tasks(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))
+            if tasks.seconds < most:
+                found.append(tasks)
+            elif batch.partitions and not tasks.shuffled and not may[place]:
+                # All others wait for its larger work from now on, so they are divided again.
+                number = min(cores, batch.partitions) if batch.reading else cores
+                plain[place] = batch.in_tasks(number, shuffled=True)
+                break
+            else:
+                return None
+        else:
+            return found
+
+
+def divide_run(batches: Sequence[Batch], cores: int) -> tuple[list[Tasks], list[Tasks]]:
+    """Divide all batches of a bounded run into tasks with a core for each, and into those that end soonest one batch after the other."""
+    used = service_limits()["spark.sharing.share"] * cores
+    tables = sum(not each.partitions for each in batches)
+    rest = max(1, (cores - sum(each.partitions for each in batches)) // max(1, tables))
+    one_each, all_cores = [], []
+    for each in batches:
+        one_each.append(each.in_tasks(each.partitions or rest))
+        ways = [each.in_tasks(each.partitions or cores)]
+        if each.partitions:
+            ways.append(each.in_tasks(cores, shuffled=True))
+        all_cores.append(min(ways, key=lambda way: way.work / used + way.seconds * max(0.0, 1 - 1 / used)))
+    return one_each, all_cores
+
+
+def load_headroom(batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int) -> float:
+    """Return how many times larger all batches could be at once on so many cores."""
+    found = []
+    if sum(each.number for each in tasks) <= cores:
+        found.append(min(each.room / own.seconds for each, own in zip(batches, tasks, strict=True)))
+    used = service_limits()["spark.sharing.share"] * cores
+    ends = [
+        (waiting - own.seconds) / used + own.seconds if used > 1 else waiting / used
+        for place, own in enumerate(tasks)
+        for waiting in (_waiting_core_seconds(batches, tasks, place),)
+    ]
+    return max(*found, min(each.room / end for each, end in zip(batches, ends, strict=True)), 0.0)
+
+
+def _choice_per_batch(free: Sequence[bool], batches: Sequence[Batch]) -> Sequence[bool]:
+    return free or [False] * len(batches)
+
+
+def _waiting_core_seconds(batches: Sequence[Batch], tasks: Sequence[Tasks], place: int) -> float:
+    """Return the core-seconds that can be waiting when the tasks of a batch do."""
+    works = [each.work for each in tasks]
+    own = batches[place]
+    if len({each.trigger for each in batches}) == 1:
+        return sum(works)
+    # Between two triggers of this query others may have fired several times, and the first of theirs before.
+    return works[place] + sum(
+        work * (1 + math.ceil(own.room / each.trigger - 1e-9))
+        for number, (work, each) in enumerate(zip(works, batches, strict=True))
+        if number != place
+    )
+
+
+def _max_task_seconds(batch: Batch, waiting: float, cores: int) -> float:
+    """Return the seconds that a task of a batch may take; at most 0 if none can end in time.
+
+    Cores are never idle while a task waits. So the last task of a batch begins when all other work that can be waiting has been
+    done, on all cores: ``(Σ work − t)/(U·c) + t`` (Graham, *Bounds on multiprocessing timing anomalies*, 1969, for one batch), where
+    a stated share U of the cores is used.
+    """
+    used = service_limits()["spark.sharing.share"] * cores
+    if used <= 1:
+        return math.inf if waiting < used * batch.room else 0.0
+    return (batch.room - waiting / used) / (1 - 1 / used)
+
+
+def shared_spreads(
+    demands: Sequence[QueryDemand], batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int
+) -> list[CoreSpread]:
+    """Return the queries' shares of a number of cores: at the peak they use the same part of their times.
+
+    A query's share is what it needs times the headroom of all, so limits and capacity follow as on cores of its own, also when all
+    of them catch up together.
+    """
+    more = load_headroom(batches, tasks, cores)
+    return [
+        CoreSpread(
+            cores=min(own.number, cores),
+            effective=demand.needed * more,
+            repartition=own.number if own.shuffled else None,
+            read_at_once=min(float(own.number), float(batch.partitions), demand.read_in_one_wave * more)
+            if demand.work.hand_over
+            else math.inf,
+        )
+        for demand, batch, own in zip(demands, batches, tasks, strict=True)
+    ]

@@ -1,0 +1,377 @@
+"""Trigger, limits and repartition of one query; bounded runs of a job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from millrace.config.document.problems import Finding
+from millrace.config.model import Environment, Job
+from millrace.config.queries import SourceQuery, StreamQuery
+from millrace.config.units import format_duration
+from millrace.sizing.model import Figure, Input, QueryPlan, RunPlan, T, pinned
+from millrace.sizing.prices_and_limits import service_limits
+from millrace.sizing.queries.benchmark_figures import cores_with_contention
+from millrace.sizing.queries.capacity import CoreSpread, batch_range, cores_needed, per_partition
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.triggers import SPARE
+from millrace.sizing.text_format import count
+
+_OUTAGE = timedelta(minutes=10)
+"""Outage for the plan's catch-up time if the file names none."""
+
+_WITHIN = timedelta(hours=20)
+"""Longest time to catch up for which a job is sized: a day, without what arrives while its driver starts."""
+
+
+_BILLED = ("bounded.billed_start_seconds", "bounded.least_billed_seconds")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The partitions that a reader finds.
+
+    Attributes
+    ----------
+    partitions
+        P.
+    steady
+        Whether their number is constant.
+    limits_parts
+        Whether each has a limit in a batch.
+    evenly
+        P as a real number that follows the traffic, where the traffic decides it.
+    """
+
+    partitions: int
+    steady: bool
+    limits_parts: bool
+    evenly: float
+
+
+def plan_query(
+    demand: QueryDemand, job: Job, spread_: CoreSpread, source: Source, fits_in_memory: float
+) -> tuple[QueryPlan, list[Finding]]:
+    """Return a query's numbers, and a finding for each pinned one that breaks a limit.
+
+    Parameters
+    ----------
+    spread_
+        Distribution of its partitions over its cores.
+    source
+        Partitions that it reads.
+    held
+        Records of a batch that its tasks can hold.
+    """
+    query = job.queries[demand.query]
+    span = batch_range(demand.work, spread_)
+    above = max(span.above, _keeps_up(demand, span.trigger, spread_))
+    problems: list[Finding] = []
+    if job.run_every is not None:
+        trigger = _run_period(demand.job, job, span.trigger, f"from one run to the next; {demand.share}")
+    elif query.trigger is not None:
+        trigger = pinned(
+            span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
+        )
+    else:
+        why = f"waiting and working share this query's {demand.share}"
+        if demand.work.most_trigger < demand.work.sla / 2:
+            reason = (
+                "more would not fit beside a task" if demand.lands else "as often as its table gets records"
+            )
+            why = f"{reason}; this query has {demand.share}"
+        trigger = Figure(
+            span.trigger,
+            "s",
+            why,
+            assumed=demand.assumed,
+            formula="min(S/2, what memory holds, whole triggers of the table that is read)",
+            inputs=demand.inputs,
+        )
+    batch = shard = None
+    read = [f"streams.{name}.expected_partitions" for name in demand.streams]
+    if isinstance(query, SourceQuery):
+        batch, problems = _batch_limit(demand, query, above, _largest_limit(span.most, above, fits_in_memory))
+        if source.limits_parts:
+            value = per_partition(batch.value, source.partitions, above)
+            why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
+            shard = Figure(
+                value,
+                "records",
+                why,
+                assumed=batch.assumed or demand.assumed,
+                formula="L / shards",
+                inputs=lambda: (f"{demand.key}.records_per_batch", *read),
+            )
+    repartition = None
+    if spread_.repartition is not None:
+        why = f"the source has {count(source.partitions, 'partition')} for {spread_.cores} cores"
+        if not source.steady:
+            why = f"an on-demand stream changes its shards; {spread_.cores} cores stay busy"
+        elif source.partitions >= spread_.cores:
+            why += ", which would leave cores idle in the last wave"
+        repartition = Figure(
+            spread_.repartition,
+            "partitions",
+            why,
+            assumed=demand.assumed,
+            inputs=lambda: (f"{demand.key}.cores", *read),
+        )
+    if isinstance(query, StreamQuery) and query.kafka is not None:
+        least, path = query.kafka.min_partitions, (*demand.path, "kafka", "min_partitions")
+        if least is not None:
+            why = f"pinned; the source has {count(source.partitions, 'partition')}"
+            repartition = pinned(least, "partitions", why, path)
+    latency = Figure(
+        demand.latency,
+        "s",
+        f"from arrival to commit: {demand.share}" if demand.lands else "the job's SLA",
+        inputs=lambda: demand.inputs()[3:],
+    )
+    cores = Figure(
+        spread_.cores,
+        "cores",
+        f"{demand.least_cores:.2f} are needed",
+        "computed" if job.cores is None else "pinned",
+        assumed=demand.assumed,
+        formula="the fewest in whole waves, above λb·M/(M − a), M = min(S − T, S/2), and above the shards read at a time",
+        inputs=lambda: (
+            (*demand.inputs(), *demand.spares()) if job.cores is None else (f"jobs.{demand.job}.cores",)
+        ),
+    )
+    work = demand.work
+    taken = work.rate * work.most_arrivals
+    took = Figure(
+        round(spread_.seconds(work, taken), 3),
+        "s",
+        f"{work.overhead:g} s and {taken:,.0f} records on {spread_.effective:.3g} cores",
+        assumed=demand.assumed,
+        formula="a + λT·b/c",
+        inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
+    )
+    again = None if batch is None else _catch_up(demand, job, trigger.value, batch.value, spread_)
+    return QueryPlan(demand.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
+
+
+def outage_of(job: Job) -> timedelta:
+    """Return the outage for the plan's catch-up time."""
+    return job.catch_up.outage if job.catch_up is not None else _OUTAGE
+
+
+def rate_to_catch_up(job: Job, *, asked: bool = False) -> float:
+    """Return the rate that a job is sized for, as a multiple of the peak: ``1 + R/C`` to catch up with R within C.
+
+    Parameters
+    ----------
+    asked
+        Whether only `catch_up` of the file counts; otherwise C is less than a day in any case.
+    """
+    within = math.inf if job.catch_up is None else job.catch_up.within.total_seconds()
+    return 1 + outage_of(job).total_seconds() / (within if asked else min(within, _WITHIN.total_seconds()))
+
+
+def cores_for(environment: Environment, job: Job, demand: QueryDemand) -> float:
+    """Return the cores, as a real number, that a query needs.
+
+    Raises
+    ------
+    InfeasibleError
+        No number of cores meets its SLA.
+    """
+    # Spare partitions come with their cores: one without a core would need a second wave.
+    spare = environment.partition_buffer if job.cores is None else 0.0
+    more = (1 + spare) * (1 + job.buffer * (job.goal == "throughput"))
+    # What is spare also catches up, but not with an outage that the file names.
+    needed = cores_needed(demand.work) * max(demand.again, rate_to_catch_up(job, asked=True) * more)
+    return cores_with_contention(needed, demand.speed.scaling)
+
+
+def _catch_up(
+    demand: QueryDemand, job: Job, trigger: float, limit: int, spread_: CoreSpread
+) -> Figure[float]:
+    """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches."""
+    outage = outage_of(job)
+    work = demand.work
+    full = spread_.seconds(work, limit)
+    by_cores = work.overhead + limit * work.per_record / spread_.effective
+    bound = ", as much as its shards hand over," if full > max(by_cores, trigger * (1 - 1 / limit)) else ""
+    capacity = limit / max(trigger, full)
+    waiting = demand.work.rate * outage.total_seconds()
+    rate = capacity - demand.work.rate
+    why = (
+        f"after {format_duration(outage)} at the peak: {waiting:,.0f} records wait, "
+        f"{capacity:,.0f} records/s{bound} are taken while {demand.work.rate:,.0f} arrive"
+    )
+    seconds = waiting / rate if rate > 0 else math.inf
+    numbers = ("trigger_seconds", "records_per_batch", "cores")
+    return Figure(
+        round(seconds, 1),
+        "s",
+        why,
+        assumed=demand.assumed,
+        formula="λR / (μ − λ), μ = L / max(T, D(L))",
+        inputs=lambda: (*demand.inputs(), *(f"{demand.key}.{each}" for each in numbers)),
+    )
+
+
+def _keeps_up(demand: QueryDemand, trigger: float, spread_: CoreSpread) -> float:
+    """Return the limit above which full batches process new records and the backlog at the required rate.
+
+    The range of the limit with ``λ(1 + R/C)`` instead of ``λ``.
+    """
+    rate = demand.work.rate * demand.again
+    return rate * max(trigger, spread_.steady_batch_seconds(demand.work, rate))
+
+
+def _largest_limit(most: float, above: float, fits_in_memory: float) -> tuple[float, bool]:
+    """Return the largest limit, and whether memory determines it instead of the SLA.
+
+    A limit that memory determines is never below the limit that keeps up, or that catches up if ``catch_up`` is given.
+    """
+    if fits_in_memory >= most:
+        return most, False
+    return min(most, max(fits_in_memory, SPARE * above)), True
+
+
+def _check_minimum(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[Finding]:
+    """Refuse a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
+    reading = query.kafka if isinstance(query, StreamQuery) else None
+    least = None if reading is None else reading.min_records_per_batch
+    if least is None or least <= most.value:
+        return []
+    allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
+    return [Finding((*demand.path, "kafka", "min_records_per_batch"), str(least), allowed)]
+
+
+def _batch_limit(
+    demand: QueryDemand, query: SourceQuery, above: float, room: tuple[float, bool]
+) -> tuple[Figure[int], list[Finding]]:
+    most, held = round(room[0], 6), room[1]
+    given, path = query.records_per_batch, (*demand.path, "records_per_batch")
+    longest = f"{demand.work.longest_batch:g} s"
+    if given is None:
+        why = f"as many as a batch of {longest} can process; more than {above:,.0f} keep up with the peak"
+        if held:
+            why = (
+                f"as many of one shard as a task's memory holds; more than {above:,.0f} keep up with the peak"
+            )
+        figure = Figure(
+            max(math.floor(above) + 1, math.floor(most)),
+            "records",
+            why,
+            assumed=demand.assumed,
+            formula="L ≤ (M − a)·c/b, above λ·max(T, a/(1 − ρ))",
+            inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
+        )
+        return figure, _check_minimum(demand, query, figure)
+    figure = pinned(given, "records", f"pinned, between {above:,.0f} and {most:,.0f}", path)
+    if above < given <= max(most, math.floor(above) + 1):
+        return figure, []
+    reason = (
+        (
+            f"fewer and the backlog grows, as {above:,.0f} arrive in the time of a batch"
+            if demand.again == 1
+            else f"fewer and it does not catch up: full batches must take {demand.again:.2f} times the peak"
+        )
+        if given <= above
+        else f"more and a full batch takes longer than {longest} of this query's {demand.share}"
+    )
+    allowed = f"{math.floor(above) + 1} to {math.floor(most)}: {reason}"
+    return figure, [Finding(path, str(given), allowed)]
+
+
+def _run_period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
+    if "run_every" in job.model_fields_set:
+        return pinned(seconds, "s", why, ("jobs", name, "run_every"))
+    return Figure(
+        seconds,
+        "s",
+        f"{why}: the period of the least cost that keeps the SLA",
+        assumed=True,
+        inputs=lambda: (Input("run", str(job.run), path=("jobs", name, "run")),),
+    )
+
+
+def run_seconds(
+    demands: Sequence[QueryDemand],
+    spreads: Sequence[CoreSpread],
+    partitions: Sequence[int],
+    *,
+    peak: bool = False,
+) -> list[float]:
+    """Return the seconds in which a run lands, and then derives, what arrived at the average rate or at the peak.
+
+    Of each, all queries work together, or in turn if that is less.
+    """
+    found = []
+    for lands in (True, False):
+        shared, alone, fixed = 0.0, 0.0, 0.0
+        for demand, spread, number in zip(demands, spreads, partitions, strict=True):
+            if demand.lands == lands:
+                work = demand.work
+                records = work.rate * (work.most_arrivals if peak else demand.average * work.planned_trigger)
+                shared = max(shared, spread.seconds(work, records))
+                whole = spread.alone(
+                    number if lands else spread.cores, service_limits()["spark.repartition.overhead"]
+                )
+                alone += whole.seconds(work, records) - work.overhead
+                fixed = max(fixed, work.overhead)
+        found.append(min(shared, fixed + alone))
+    return found
+
+
+def plan_run(
+    name: str,
+    job: Job,
+    demands: Sequence[QueryDemand],
+    spreads: Sequence[CoreSpread],
+    partitions: Sequence[int],
+) -> RunPlan | None:
+    """Return the runs of a job; None if it runs all the time.
+
+    Parameters
+    ----------
+    demands, spreads, partitions
+        Of its queries.
+    """
+    if job.run_every is None:
+        return None
+    known = service_limits()
+    begin, least = (known[limit] for limit in _BILLED)
+    # A batch takes a time in proportion to its records, so runs of any traffic with this average take as long together.
+    to_land, to_derive = run_seconds(demands, spreads, partitions)
+    at_peak, derived_at_peak = run_seconds(demands, spreads, partitions, peak=True)
+    batches = tuple(f"{demand.key}.batch_seconds" for demand in demands)
+    return RunPlan(
+        every_seconds=_run_period(
+            name,
+            job,
+            int(job.run_every.total_seconds()),
+            "from the start of one run to the start of the next",
+        ),
+        start_seconds=Figure(
+            known["bounded.start_seconds"],
+            "s",
+            "the slowest start, which the SLA must leave",
+            assumed=True,
+            inputs=lambda: (known.as_input("bounded.start_seconds"),),
+        ),
+        seconds=Figure(
+            max(least, round(begin + to_land + to_derive, 1)),
+            "s",
+            f"billed for a run at the average rate: {begin:g} s to start and end, {to_land:,.1f} s to land, {to_derive:,.1f} s to derive",
+            assumed=True,
+            formula="max(least billed, billed start + slowest landing batch + slowest deriving batch)",
+            inputs=lambda: (*batches, *(known.as_input(limit) for limit in _BILLED)),
+        ),
+        longest_seconds=Figure(
+            round(begin + at_peak + derived_at_peak, 1),
+            "s",
+            f"a run at the peak: {begin:g} s to start and end, {at_peak:,.1f} s to land, {derived_at_peak:,.1f} s to derive",
+            assumed=True,
+            formula="billed start + slowest landing batch + slowest deriving batch",
+            inputs=lambda: (*batches, known.as_input(_BILLED[0])),
+        ),
+    )

@@ -1,0 +1,388 @@
+"""Copy of an environment for a verification: small, short-lived, and like the verified one."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from ruamel.yaml import YAML
+
+from millrace.config import load
+from millrace.config.aws.names import Names
+from millrace.config.document.problems import ConfigurationError, Finding
+from millrace.config.infrastructure_sections import Bucket, Disposable
+from millrace.config.job_networks import network_reasons, vpc_reason
+from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
+from millrace.config.queries import Payload
+from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
+from millrace.sandbox import payloads as making
+from millrace.sandbox.payloads import Payloads
+from millrace.sandbox.programs.child_processes import SandboxError
+
+TAG = "millrace:verify"
+"""Tag of everything that a verification creates; its value is :func:`environment_mark` of the verified environment."""
+
+CLUSTER_TAG = "millrace:verify-cluster"
+"""Tag of a verification with a topic on a cluster that none of its stacks knows; its value is the cluster's name."""
+
+NAME = re.compile(r"verify-[0-9a-f]{4}")
+"""Names of environments that verifications create."""
+
+SHARDS = 2
+PARTITIONS = 2
+TRIGGER_SECONDS = 2
+ZONES = 2
+"""Minimum number of zones of a VPC by Millrace: each has the cost of its own endpoints."""
+
+_BUCKET_LIMIT = 63
+"""Maximum number of characters of a bucket's name (S3 user guide, "General purpose bucket naming rules")."""
+
+_RESTARTS_PER_HOUR = 20
+"""More than the kills of a verification, at most 15, so that the limit on restarts stops none."""
+
+_RECORD_BYTES = 1024
+_RATE = {"records_per_second_per_core": 5000, "batch_overhead": "1s"}
+
+
+@dataclass(frozen=True)
+class VerificationSettings:
+    """Settings of a verification.
+
+    Attributes
+    ----------
+    records
+        Minimum number of records for each stream; more are sent where kills and reshards take longer.
+    per_second
+        Records a second for each stream.
+    kills, reshards
+        Number of kills of each job, and of splits or merges of the Kinesis stream.
+    dirty
+        Share of records that no query can decode.
+    seed
+        The same seed gives the same records, and the same times of kills in a batch.
+    """
+
+    records: int = 5000
+    per_second: float = 50.0
+    kills: int = 3
+    reshards: int = 2
+    dirty: float = 0.02
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class CopiedStream:
+    """A stream of the copy, which its kind names, and the writers of its records."""
+
+    kind: str
+    payloads: Payloads
+
+
+@dataclass(frozen=True)
+class StreamPath:
+    """Path of a stream through one job: one query lands it, the other derives from it."""
+
+    job: str
+    stream: str
+    landed: str
+    derived: str
+
+
+@dataclass(frozen=True)
+class VerificationCopy:
+    """The environment that a verification creates.
+
+    Attributes
+    ----------
+    file
+        Its file for the deployment.
+    names
+        Names of everything in it.
+    """
+
+    file: Path
+    environment: Environment
+    names: Names
+    sources: tuple[CopiedStream, ...]
+    legs: tuple[StreamPath, ...]
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of everything that is created, the stacks included."""
+        own = {key: self.environment.tags[key] for key in (TAG, CLUSTER_TAG) if key in self.environment.tags}
+        return {**own, ENVIRONMENT: self.environment.name, PROJECT: self.environment.project}
+
+    @property
+    def kafka_cluster(self) -> str | None:
+        """The cluster with the copy's topic; None without one."""
+        return next((s.cluster for s in self.environment.streams.values() if isinstance(s, KafkaTopic)), None)
+
+
+def environment_mark(environment: Environment) -> str:
+    """Return a mark that identifies an environment in an account and region: another project may use its name."""
+    return f"{environment.project}/{environment.name}"
+
+
+def new_name() -> str:
+    """Return a name that no environment has."""
+    return f"verify-{secrets.token_hex(2)}"
+
+
+def write_verification_environment(
+    environment: Environment,
+    name: str,
+    *,
+    account: str,
+    settings: VerificationSettings,
+    root: Path,
+    folder: Path,
+    clusters: Mapping[str, Mapping[str, Any]],
+    without_kafka: bool = False,
+) -> VerificationCopy:
+    """Write the environment that verifies another one.
+
+    It has the other's account, region, governance, network, keys, and version and worker of each engine in use. Its data is
+    its own, and disposable. Existing resources of the other (buckets, database, roles of jobs, streams) are not used, as a
+    verification writes into everything that it uses.
+
+    Parameters
+    ----------
+    environment
+        The environment to verify.
+    name
+        Name of the new one, from :func:`new_name`.
+    account
+        Account of the new one.
+    settings
+        Settings of the verification.
+    root
+        The project, whose schemas the records have.
+    folder
+        Folder of the new file.
+    clusters
+        Sections ``kafka`` of clusters on which a topic can be created from here, by logical name.
+    without_kafka
+        Read only Kinesis, also in jobs with Kafka.
+
+    Raises
+    ------
+    ConfigurationError
+        It is not possible: no schema for generated records, a cluster that cannot be used, or a name that is too long.
+    """
+    streams = _first_streams(environment, root)
+    kinds = _stream_kinds_by_engine(environment, streams, without_kafka=without_kafka)
+    used = tuple(dict.fromkeys(kind for own in kinds.values() for kind in own))
+    document: dict[str, Any] = {
+        "project": _short_project_name(environment, name, account),
+        "account": account,
+        "region": environment.region,
+        "removal": "destroy",
+        "tags": {**environment.tags, TAG: environment_mark(environment)},
+        "network": _network_section(environment),
+        "storage": {"disposable": list(get_args(Disposable))},
+        "governance": environment.governance.model_dump(mode="json", exclude_none=True),
+        "streams": {},
+        "jobs": {},
+    }
+    keys = environment.storage.keys.model_dump(mode="json", exclude_none=True)
+    if keys:
+        document["storage"]["keys"] = keys
+    traffic = {"records_per_second": settings.per_second, "record_size": f"{_RECORD_BYTES}B"}
+    if "kinesis" in used:
+        document["streams"]["kinesis"] = {
+            "kind": "kinesis",
+            "shards": SHARDS,
+            "disposable": True,
+            "traffic": traffic,
+        }
+    if "kafka" in used:
+        cluster = _reachable_cluster(environment, clusters)
+        document["kafka"] = {cluster: dict(clusters[cluster])}
+        if clusters[cluster]["kind"] == "external":
+            document["tags"][CLUSTER_TAG] = cluster
+        prefix = "-".join(
+            part for part in (environment.governance.name_prefix, document["project"], name) if part
+        )
+        document["streams"]["kafka"] = {
+            "kind": "kafka",
+            "cluster": cluster,
+            "topic": f"{prefix}-records",
+            "partitions": PARTITIONS,
+            "retention": "1d",
+            "disposable": True,
+            "traffic": traffic,
+        }
+    legs = []
+    for engine, own in kinds.items():
+        first, job = next((key, each) for key, each in environment.jobs.items() if each.engine == engine)
+        outside = vpc_reason(environment, first) is None and "kafka" not in own
+        queries: dict[str, Any] = {}
+        for kind in own:
+            leg = StreamPath(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
+            legs.append(leg)
+            queries |= _query_sections(leg, _payload_of(streams, kind)[0])
+        document["jobs"][engine] = {
+            **_job_section(job),
+            **({"network": "none"} if outside else {}),
+            "queries": queries,
+        }
+    file = folder / f"{name}.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as out:
+        YAML(typ="safe").dump(document, out)
+    try:
+        copy = load(file, root=root)
+    except ConfigurationError as error:
+        file.unlink()
+        raise _of_users_file(error, environment, file) from None
+    sources = tuple(CopiedStream(kind, _payload_of(streams, kind)[1]) for kind in used)
+    return VerificationCopy(file, copy, Names(copy, account), sources, tuple(legs))
+
+
+def _of_users_file(
+    error: ConfigurationError, environment: Environment, generated: Path
+) -> ConfigurationError:
+    """Name the user's file instead of the generated one."""
+    file = environment.places.of(())[0]
+    where = "in the small environment that `millrace verify` makes of this one"
+    return ConfigurationError(
+        replace(each, file=file, line=0, hint=f"{each.hint}; {where}" if each.hint else where)
+        if Path(each.file).name == generated.name
+        else each
+        for each in error.problems
+    )
+
+
+_Streams = Mapping[str, tuple[Payload, Payloads]]
+
+
+def _payload_of(streams: _Streams, kind: str) -> tuple[Payload, Payloads]:
+    """Return the writers of records of a kind of stream; those of another kind where the environment has no such stream."""
+    return streams[kind] if kind in streams else next(iter(streams.values()))
+
+
+def _formats_read(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
+    """Yield the engine, the kind of the stream, and the format there, of all that queries of the environment read."""
+    for job in environment.jobs.values():
+        for query in job.queries.values():
+            for reading in query.readings.values():
+                yield job.engine, environment.streams[reading.source].kind, reading
+
+
+def _first_streams(environment: Environment, root: Path) -> _Streams:
+    """Return, for each kind of stream, the first payloads for which records can be generated."""
+    streams: dict[str, tuple[Payload, Payloads]] = {}
+    refused: list[str] = []
+    for _, kind, payload in _formats_read(environment):
+        if kind in streams:
+            continue
+        try:
+            streams[kind] = (payload, making.payloads_of_query(payload, root))
+        except SandboxError as error:
+            refused.append(str(error))
+    if not streams:
+        why = "; ".join(dict.fromkeys(refused)) or "no query reads a stream"
+        allowed = "a query of whose schema records can be made (docs/verify.md)"
+        raise environment.places.error([Finding(("jobs",), why, allowed)])
+    return streams
+
+
+def _stream_kinds_by_engine(
+    environment: Environment, streams: _Streams, *, without_kafka: bool
+) -> dict[str, tuple[str, ...]]:
+    """Return the kinds of streams that each engine in use reads."""
+    engines: dict[str, list[str]] = {job.engine: [] for job in environment.jobs.values()}
+    for engine, kind, _ in _formats_read(environment):
+        if kind in streams and kind not in engines[engine] and not (without_kafka and kind == "kafka"):
+            engines[engine].append(kind)
+    return {engine: tuple(sorted(kinds)) or ("kinesis",) for engine, kinds in engines.items()}
+
+
+def _short_project_name(environment: Environment, name: str, account: str) -> str:
+    """Return the project's name, cut where buckets with it would have too long names."""
+    longest = max(map(len, get_args(Bucket)))
+    company = environment.governance.name_prefix
+    length = len(f"-{name}--{account}-{environment.region}") + longest + (len(company) + 1 if company else 0)
+    return environment.project[: max(2, _BUCKET_LIMIT - length)].rstrip("-")
+
+
+def _network_section(environment: Environment) -> dict[str, Any]:
+    if not network_reasons(environment):
+        return {}
+    section: dict[str, Any] = environment.network.model_dump(mode="json", exclude_none=True)
+    if environment.network.vpc is None:
+        section["availability_zones"] = ZONES
+    return {key: value for key, value in section.items() if value not in ([], {})}
+
+
+def _reachable_cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
+    """Return the first cluster with a topic that can be used from here."""
+    cluster_names = [s.cluster for s in environment.streams.values() if isinstance(s, KafkaTopic)]
+    for cluster in cluster_names:
+        if cluster in clusters:
+            return cluster
+    raise environment.places.error(
+        [
+            Finding(
+                ("kafka", cluster_names[0]),
+                "made by this environment, in a VPC that cannot be reached from here",
+                "a cluster that exists already or is external, with brokers that can be reached from here",
+                "with --no-kafka, the engines are verified on a Kinesis stream",
+            )
+        ]
+    )
+
+
+def cluster_section(environment: Environment, name: str) -> dict[str, Any]:
+    """Return a cluster's section of the environment file; a cluster that the verification creates is disposable."""
+    cluster = environment.kafka[name]
+    section: dict[str, Any] = cluster.model_dump(mode="json", exclude_none=True)
+    if isinstance(cluster, MskCluster) and cluster.existing is None:
+        section["disposable"] = True
+    return section
+
+
+def _query_sections(leg: StreamPath, payload: Payload) -> dict[str, Any]:
+    section = payload.format.model_dump(mode="json", exclude_none=True)
+    trigger = f"{TRIGGER_SECONDS}s"
+    land: dict[str, Any] = {
+        "kind": "land",
+        "source": leg.stream,
+        "table": leg.landed,
+        "format": section,
+        "schema": payload.schema_,
+        "trigger": trigger,
+    }
+    derive = {
+        "kind": "derive",
+        "source": leg.landed,
+        "sink": {"kind": "iceberg", "table": leg.derived},
+        "trigger": trigger,
+    }
+    return {f"land-{leg.stream}": land, f"derive-{leg.stream}": derive}
+
+
+def _job_section(job: Job) -> dict[str, Any]:
+    section: dict[str, Any] = {
+        "engine": job.engine,
+        "version": job.version,
+        "latency": "60s",
+        "rate": _RATE,
+        "restarts_per_hour": _RESTARTS_PER_HOUR,
+        "spark": json.loads(json.dumps(job.spark)),
+    }
+    if isinstance(job, GlueJob):
+        return {**section, "worker": job.worker, "maintenance_window": job.maintenance_window}
+    assert isinstance(job, EmrJob), "an engine of Millrace"
+    mib = 1024**2
+    worker = {
+        "vcpu": job.worker.vcpu,
+        "memory": f"{job.worker.memory // mib}MiB",
+        "disk": f"{job.worker.disk // mib}MiB",
+    }
+    return {**section, "worker": worker, "architecture": job.architecture}
