@@ -257,11 +257,11 @@ def measure(
 
 def _bursts(spark: SparkSession, job: dict[str, Any], endpoint: str, cell: Cell) -> Burst:
     both, took = Processes(spark), dict[tuple[str, int], float]()
-    wanted = cell.queries * (cell.bursts + cell.warm_up)
+    last = cell.warm_up + cell.bursts
     with (HOME / f"{cell.name}.jsonl").open("w") as log, _running(spark, job, endpoint, log):
         used, tasks, counted = 0.0, 0.0, 0
-        until = time.monotonic() + 90 + 2 * cell.trigger * (cell.bursts + cell.warm_up)
-        while len(took) < wanted and time.monotonic() < until:
+        until = time.monotonic() + 90 + 2 * cell.trigger * last
+        while sum(number < last for _, number in took) < cell.queries * last and time.monotonic() < until:
             # Seldom: each question takes the driver's time.
             time.sleep(max(0.5, cell.trigger / 4))
             for query in spark.streams.active:
@@ -283,8 +283,10 @@ def _bursts(spark: SparkSession, job: dict[str, Any], endpoint: str, cell: Cell)
     kept = [
         seconds
         for number, seconds in sorted(by_burst.items())
-        if cell.warm_up <= number < cell.warm_up + cell.bursts and len(seconds) == cell.queries
+        if cell.warm_up <= number < last and len(seconds) == cell.queries
     ]
+    if not kept:
+        raise SystemExit(f"no burst of {cell} ended in time")
     every = [each for seconds in kept for each in seconds]
     return Burst(
         cell,

@@ -77,7 +77,9 @@ def test_the_table_is_that_of_the_database(
     assert all(ledger.done[each] for each in happened), ledger.done
 
 
-def differences(spark: SparkSession, connector: str, key: str, arrival: str = "microsecond") -> dict[Any, Any]:
+def differences(
+    spark: SparkSession, connector: str, key: str, arrival: str = "microsecond"
+) -> dict[Any, Any]:
     """What a batch with the shuffled records of twelve databases leaves, where it is not what they hold."""
     ledgers = [Ledger(seed, connector, truncates=False).play(120) for seed in range(12)]
     records = [each for ledger in ledgers for each in ledger.records]
