@@ -59,8 +59,17 @@ def cpu_since_now(spark: SparkSession) -> Callable[[], float]:
 
 def task_seconds(spark: SparkSession) -> float:
     """CPU that tasks have used so far, as Spark has it for each stage."""
+    return _sum_of_stages(spark, "executorCpuTime") / 1e9
+
+
+def core_seconds(spark: SparkSession) -> float:
+    """Seconds for which tasks have held a core so far, whether they used it or waited."""
+    return sum(_sum_of_stages(spark, each) for each in ("executorRunTime", "executorDeserializeTime")) / 1e3
+
+
+def _sum_of_stages(spark: SparkSession, figure: str) -> float:
     context = spark._jsc.sc()
     gateway = spark.sparkContext._gateway
     quantiles = gateway.new_array(gateway.jvm.double, 0)
     stages = context.statusStore().stageList(None, False, False, quantiles, None)
-    return sum(stages.apply(i).executorCpuTime() for i in range(stages.size())) / 1e9
+    return float(sum(getattr(stages.apply(i), figure)() for i in range(stages.size())))

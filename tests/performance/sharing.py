@@ -2,7 +2,7 @@
 
 Each query lands a Kinesis stream of its own (kinesalite), or a Kafka topic, with the core's supervisor, in a pool of its own, on the
 cores of one local session. A line for each number of records: seconds of a batch (median of the queries' slowest batch of a burst, and of
-all), CPU seconds of JVM and Python for a batch and of its tasks, heap of the JVM after a collection, memory of both, and threads.
+all), CPU seconds of JVM and Python for a batch and of its tasks, seconds for which these hold a core, heap of the JVM after a collection, memory of both, and threads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.launch_documents import with_route
-from tests.performance.cpu import task_seconds
+from tests.performance.cpu import core_seconds, task_seconds
 from tests.performance.hand_written_baselines import HOME, SCHEMA
 from tests.performance.preloaded import PARTITIONS, TOPIC, clean, preload
 from tests.performance.session import spark_session
@@ -87,6 +87,8 @@ class Burst:
         Median seconds of a batch, and of the slowest batch of a burst.
     cpu, tasks
         CPU seconds of JVM and Python for a batch, and those of its tasks among them: the rest is the driver's.
+    held
+        Seconds for which the tasks of a batch hold a core, waiting included.
     heap_mib, memory_mib, threads
         Heap of the JVM, memory of JVM and Python, and threads of the JVM, at the end.
     idle
@@ -100,6 +102,7 @@ class Burst:
     slowest: float
     cpu: float
     tasks: float
+    held: float
     heap_mib: float
     memory_mib: float
     threads: int
@@ -108,7 +111,13 @@ class Burst:
 
     def line(self) -> str:
         """A row of the table."""
-        numbers = (f"{self.batch:.2f}", f"{self.slowest:.2f}", f"{self.cpu:.2f}", f"{self.tasks:.2f}")
+        numbers = (
+            f"{self.batch:.2f}",
+            f"{self.slowest:.2f}",
+            f"{self.cpu:.2f}",
+            f"{self.tasks:.2f}",
+            f"{self.held:.2f}",
+        )
         queries = f"{self.cell.all_queries}" + (f", {self.cell.idle} of them idle" * (self.cell.idle > 0))
         rest = (
             f"{self.heap_mib:.0f}",
@@ -259,7 +268,7 @@ def _bursts(spark: SparkSession, job: dict[str, Any], endpoint: str, cell: Cell)
     both, took = Processes(spark), dict[tuple[str, int], float]()
     last = cell.warm_up + cell.bursts
     with (HOME / f"{cell.name}.jsonl").open("w") as log, _running(spark, job, endpoint, log):
-        used, tasks, counted = 0.0, 0.0, 0
+        used, tasks, held, counted = 0.0, 0.0, 0.0, 0
         until = time.monotonic() + 90 + 2 * cell.trigger * last
         while sum(number < last for _, number in took) < cell.queries * last and time.monotonic() < until:
             # Seldom: each question takes the driver's time.
@@ -269,8 +278,9 @@ def _bursts(spark: SparkSession, job: dict[str, Any], endpoint: str, cell: Cell)
                     if batch["numInputRows"]:
                         took[str(query.id), batch["batchId"]] = batch["durationMs"]["triggerExecution"] / 1000
             if not used and len(took) >= cell.queries * cell.warm_up:
-                tasks, used, counted = task_seconds(spark), both.cpu, len(took)
-        used, tasks, counted = both.cpu - used, task_seconds(spark) - tasks, len(took) - counted
+                tasks, held, used, counted = task_seconds(spark), core_seconds(spark), both.cpu, len(took)
+        used, tasks, held = both.cpu - used, task_seconds(spark) - tasks, core_seconds(spark) - held
+        counted = len(took) - counted
         idle, memory = 0.0, both.memory_mib
         if cell.queries * cell.records and job["connections"] == {}:
             begun, before = time.monotonic(), both.cpu
@@ -294,6 +304,7 @@ def _bursts(spark: SparkSession, job: dict[str, Any], endpoint: str, cell: Cell)
         statistics.median(map(max, kept)),
         used / max(1, counted),
         tasks / max(1, counted),
+        held / max(1, counted),
         heap,
         memory,
         threads,
@@ -327,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     out = sys.stdout
     out.write(
-        "| queries | records | batch s | slowest s | CPU s a batch | of tasks | heap MiB | memory MiB | threads | idle CPU | batches |\n"
+        "| queries | records | batch s | slowest s | CPU s a batch | of tasks | cores held s | heap MiB | memory MiB | threads | idle CPU | batches |\n"
     )
     cells = [
         Cell(given.queries, records, given.trigger, given.bursts, given.warm_up, given.idle)

@@ -201,11 +201,11 @@ def _sharing(file: Path) -> str:
         f"{_SHARING}\n\n"
         f"Landing queries of one job read a topic of {PARTITIONS} partitions on {sharing.CORES} cores and fire together. The simulator predicts "
         "the slowest batch of each burst, which decides whether records are in time, from those of one query alone in the same Java process: "
-        "its fixed time, its time for a record, and the cores that its smallest batch keeps busy, as batches that begin together share the "
-        f"driver. Target: median error at most 15 %. Measured on {day:%Y-%m-%d}: "
+        "the driver's time, with the cores that it keeps busy, which batches that begin together share, and the time of a task and of a "
+        f"record. Target: median error at most 15 %. Measured on {day:%Y-%m-%d}: "
         f"{statistics.median(one.error for one in shared):.0%}; {said}.\n\n"
         + _table(["queries", "records of each batch", "predicted", "measured", "error"], rows)
-        + f"\n\nThe query alone: a = {alone.overhead:.3f} s, b = {alone.per_record * 1e6:.1f} µs, {alone.cores_per_batch:.2f} cores.\n"
+        + f"\n\nThe query alone: a = {alone.overhead:.3f} s, κ = {alone.wave:.3f} s, b = {alone.per_record * 1e6:.1f} µs, {alone.cores_per_batch:.2f} cores.\n"
     )
 
 

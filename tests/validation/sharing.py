@@ -34,13 +34,14 @@ class Alone:
 
     Attributes
     ----------
-    overhead, per_record
-        a in seconds, and b in core-seconds, of a line through the medians.
+    overhead, wave, per_record
+        a in seconds, κ in seconds of a task, and b in core-seconds, of lines through the figures of its batches.
     cores_per_batch
-        Cores that the smallest batch keeps busy.
+        Cores that the driver's part of the smallest batch keeps busy.
     """
 
     overhead: float
+    wave: float
     per_record: float
     cores_per_batch: float
 
@@ -72,11 +73,15 @@ def read(path: Path) -> list[Burst]:
 
 
 def fit_alone(bursts: Sequence[Burst]) -> Alone:
-    """Fit the batches of one query, whose tasks share the cores."""
+    """Fit the batches of one query: a task for each partition, which share the cores, and what is left is the driver's."""
     own = [each for each in bursts if each.cell.queries == 1]
-    slope, overhead = np.polyfit([each.cell.records for each in own], [each.batch for each in own], 1)
-    smallest = min(own, key=lambda each: each.cell.records)
-    return Alone(float(overhead), float(slope) * CORES, smallest.cpu / smallest.batch)
+    records = [each.cell.records for each in own]
+    per_record, held = np.polyfit(records, [each.held for each in own], 1)
+    wave = float(held) / PARTITIONS
+    driver = [each.batch - each.held / CORES for each in own]
+    smallest = own[int(np.argmin(records))]
+    busy = (smallest.cpu - smallest.tasks) / min(driver)
+    return Alone(float(np.median(driver)), wave, float(per_record), busy)
 
 
 def predict(alone: Alone, cell: Cell) -> float:
@@ -87,6 +92,7 @@ def predict(alone: Alone, cell: Cell) -> float:
             name=f"query-{number}",
             overhead=alone.overhead * times_longer(cell.queries, CORES / alone.cores_per_batch),
             per_record=alone.per_record,
+            wave=alone.wave,
             trigger=cell.trigger,
             source=Arrivals.constant(cell.records / cell.trigger, seconds),
             parts=divide_stream(PARTITIONS),
