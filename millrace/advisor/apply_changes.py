@@ -151,7 +151,8 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
             texts[target] = remove(text, path) if removed else set_value(text, path, change.new)
         except EditError as error:
             name, old = environment.places.name(target), _shown_value(change.old)
-            raise _problem(name, old, f"{error}; change the value by hand", change.key) from None
+            allowed = f"an edit by hand, as {error}"
+            raise _problem(name, old, allowed, change.key) from None
     found = [
         EditedFile(each, environment.places.name(each), _read_text(each), text)
         for each, text in texts.items()

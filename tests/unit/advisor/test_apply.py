@@ -104,7 +104,7 @@ def test_a_value_may_be_written_in_another_unit(project, old):
         ([change("jobs.departures.queries", None, 2)], "jobs.departures.queries is"),
         (
             [change("jobs.departures.latency.more", None, 2)],
-            "jobs.departures.latency.more is not set; allowed: the value above more is not a mapping of keys to values",
+            "jobs.departures.latency.more is not set; allowed: an edit by hand, as the value above more is not a mapping of keys to values",
         ),
     ],
 )

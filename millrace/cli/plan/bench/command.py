@@ -20,6 +20,7 @@ from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.html_pages import write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
 from millrace.config import Environment, Finding
+from millrace.config.document.problems import wrong_option
 from millrace.config.engines.versions import DEFAULT
 from millrace.config.model import KafkaTopic
 from millrace.config.queries import StreamQuery
@@ -209,9 +210,7 @@ def _on_engine(
 
     engine = environment.jobs[job].engine
     if engine != on:
-        raise environment.places.error(
-            [Finding(("jobs", job, "engine"), engine, f"{on}, as --on names this engine")]
-        )
+        raise wrong_option("--on", on, f"{engine}, which is jobs.{job}.engine, or sandbox")
     if not isinstance(environment.streams[query.source], KafkaTopic):
         raise environment.places.error(
             [
