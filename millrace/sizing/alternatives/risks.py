@@ -10,7 +10,7 @@ from millrace.config.model import Environment, Stream
 from millrace.config.units import format_duration
 from millrace.sizing.model import JobPlan, StreamPlan
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.driver import driver_load, route_hint
+from millrace.sizing.queries.driver import driver_load
 from millrace.sizing.queries.query_plan import outage_of
 from millrace.sizing.streams import demands_at_peak
 from millrace.sizing.text_format import count
@@ -79,10 +79,9 @@ def risks(
     for name, share in driver_loads(demands, jobs).items():
         if share > BUSY:
             number = sum(demand.job == name for demand in demands)
-            hint = route_hint(environment.jobs[name])
             yield (
                 f"jobs.{name}: the fixed costs of {count(number, 'batches')} take {share:.0%} of the driver's time; longer triggers, or "
-                "another job for a part of the queries, take less" + ("" if hint is None else f"; {hint}")
+                "another job for a part of the queries, take less"
             )
 
 

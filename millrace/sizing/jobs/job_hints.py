@@ -9,6 +9,7 @@ from millrace.config.model import Environment
 from millrace.sizing.model import JobPlan
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.driver import route_hint
 from millrace.sizing.queries.query_plan import Source
 from millrace.sizing.text_format import count
 
@@ -18,6 +19,8 @@ def job_advice(
 ) -> Iterator[str]:
     """Yield one line for each recommendation."""
     yield from _unmeasured_rate_advice(environment, plan, demands)
+    if (hint := route_hint(environment.jobs[plan.name])) is not None:
+        yield hint
     most = int(service_limits()["spark.driver.most_cores"])
     if plan.cores.value > most:
         jobs = math.ceil(plan.cores.value / most)

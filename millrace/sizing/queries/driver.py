@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -47,9 +46,15 @@ def driver_load(demands: Sequence[QueryDemand]) -> float:
 
 def route_hint(job: Job) -> str | None:
     """Return the advice to land streams of the same schema together, if there are any."""
-    alike = Counter(each.schema for each in job.queries.values() if isinstance(each, LandQuery))
-    route = "one `route` query lands streams of the same schema in a single batch"
-    return route if max(alike.values(), default=0) > 1 else None
+    alike: dict[tuple[str, object], list[str]] = {}
+    for name, each in job.queries.items():
+        if isinstance(each, LandQuery):
+            alike.setdefault((each.schema_, each.format), []).append(name)
+    first, *others = max(alike.values(), key=len, default=[""])
+    if not others:
+        return None
+    names = f"{first} and {others[0]}" if len(others) == 1 else f"{first} and {len(others)} others"
+    return f"{names} decode one schema: one `route` query lands their streams in a single batch"
 
 
 def driver_sizes(job: Job) -> list[int]:

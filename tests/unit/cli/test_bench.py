@@ -13,7 +13,10 @@ from tests.unit.cli.test_commands import millrace
         (("flights", "--env", "local", "--partitions", "0,2"), "whole numbers, 1 or more"),
         (("flights", "--env", "local", "--largest", "900"), "more than --smallest 1000"),
         (("flights", "--env", "local", "--query", "flights-weather"), "land-flights"),
-        (("flights", "--env", "local", "--on", "glue", "--yes"), "emr, which is jobs.flights.engine, or sandbox"),
+        (
+            ("flights", "--env", "local", "--on", "glue", "--yes"),
+            "emr, which is jobs.flights.engine, or sandbox",
+        ),
     ],
 )
 def test_a_mistake_is_status_2_and_says_what_is_allowed(arguments: tuple[str, ...], said: str) -> None:
