@@ -57,8 +57,8 @@ def test_the_last_record_of_a_key_stays_until_it_is_deleted(spark: SparkSession)
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        (("depot", "_position", "note"), "its result lacks _deleted"),
-        (("depot", "_deleted", "note"), "its result lacks _position"),
+        (("depot", "_position", "note"), "its result lacks the columns _deleted"),
+        (("depot", "_deleted", "note"), "its result lacks the columns _position"),
         (("_position", "_deleted", "note"), "its result lacks the columns depot, which latest_by names"),
         (("_position", "_deleted", "depot", "note AS _written_at"), "_written_at is reserved"),
     ],
