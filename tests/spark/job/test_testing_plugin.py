@@ -81,7 +81,7 @@ def test_an_order_of_its_own_says_which_record_is_the_last(spark: SparkSession) 
 
 
 def test_a_record_that_the_schema_does_not_take_is_named(spark: SparkSession) -> None:
-    with pytest.raises(SampleError, match="record 1: no value for depot"):
+    with pytest.raises(SampleError, match="record 1: the required field depot has no value"):
         Bench(spark).transform(lambda rows: rows, [*scans(8), {"at": str(datetime.now(UTC))}], SCHEMA)
 
 
