@@ -288,7 +288,7 @@ def test_replay_while_the_job_lands(spark: SparkSession, table: Names, tmp_path:
         ('{"id":"a","payload":"\\ud800"}', "half of a surrogate pair"),
         (
             '{"id":"a","payload":"x"}\n\n{"id":"a#replay2","payload":"y"}',
-            "line 3: a#replay2 occurs a second time",
+            "line 3: identity a#replay2 occurs a second time",
         ),
     ],
 )
