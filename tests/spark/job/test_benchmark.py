@@ -55,7 +55,11 @@ def schedule(tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("l
     ("queries", "kind", "said"),
     [
         (("land",), "kafka", "the job has no query of this name; it has: land-flights"),
-        (("land-flights",), "kinesis", "land-flights cannot be measured; the benchmark measures only a query that reads one Kafka topic"),
+        (
+            ("land-flights",),
+            "kinesis",
+            "land-flights cannot be measured; the benchmark measures only a query that reads one Kafka topic",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

@@ -219,7 +219,10 @@ def test_records_landed_before_the_bound_are_looked_up_wider(
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        (lambda rows: rows.select("flight"), "its result lacks the columns _id, _source, _arrived_at, _landed_at"),
+        (
+            lambda rows: rows.select("flight"),
+            "its result lacks the columns _id, _source, _arrived_at, _landed_at",
+        ),
         (lambda rows: rows.drop("_id"), "its result lacks the columns _id;"),
         (lambda rows: rows.count(), "must return a DataFrame, but returned int"),
         (

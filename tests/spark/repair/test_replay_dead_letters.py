@@ -329,7 +329,8 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
     landing, events = table("landing"), Events()
     settings = settings_of(landing, tmp_path / "test.ddl")
     with pytest.raises(
-        StartError, match="--replay other: the job has no query with dead letters of this name; it has: land-flights"
+        StartError,
+        match="--replay other: the job has no query with dead letters of this name; it has: land-flights",
     ):
         one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "other")
     with pytest.raises(StartError, match=f"--replay land-flights: table {landing} does not exist"):

@@ -226,7 +226,9 @@ def test_a_batch_begins_where_the_one_before_was_landed(
     # Again at the next start, before anything is landed.
     again = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     held = len(ids(spark, landing))
-    with pytest.raises(LossError, match=r"continues at flights/shardId-0 after 16.*Give the query a new checkpoint"):
+    with pytest.raises(
+        LossError, match=r"continues at flights/shardId-0 after 16.*Give the query a new checkpoint"
+    ):
         again(frame(spark, kinesis_rows([18], now)), 3)
     assert len(ids(spark, landing)) == held
 

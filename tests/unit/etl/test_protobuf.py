@@ -74,7 +74,11 @@ BAD = {
     "a number in place of a message": (pb.number(8, 1), SchemaError, "wrong type: customer"),
     "garbage in a message": (pb.block(8, b"\xff"), WireError, "truncated inside"),
     "a packed number cut off": (pb.block(9, b"\x80"), WireError, "truncated inside"),
-    "the year 10000": (pb.block(12, pb.number(1, 253_402_300_800)), SchemaError, "outside the years 1 to 9999"),
+    "the year 10000": (
+        pb.block(12, pb.number(1, 253_402_300_800)),
+        SchemaError,
+        "outside the years 1 to 9999",
+    ),
 }
 
 
