@@ -125,6 +125,10 @@ def read_landing_table(
     return good_records(reader.table(str(table)), deletes=deletes)
 
 
+INPUT_COLUMNS = "; the columns of its input are "
+"""Before the columns of a failed transform's input, which differ by query."""
+
+
 @contextmanager
 def naming_failed_transform(name: str, rows: DataFrame) -> Iterator[None]:
     """Name the failed transform, its line and its input columns: at a start, before a batch could fail.
@@ -153,7 +157,7 @@ def naming_failed_transform(name: str, rows: DataFrame) -> Iterator[None]:
         where = f", {file}:{lines[-1]}" if lines else ""
         reason = describe(error).partition("\n")[0]
         raise StartError(
-            f"transform {name}{where}: {reason}; the columns of its input are {', '.join(rows.columns)}"
+            f"transform {name}{where}: {reason}{INPUT_COLUMNS}{', '.join(rows.columns)}"
         ) from error
 
 

@@ -44,11 +44,11 @@ def read_secret(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mappin
         raise SinkError(f"secret {arn}: {_describe_error(error, region)}") from error
     except (ValueError, KeyError, AttributeError):
         # Without its cause, whose text might contain the secret.
-        raise SinkError(f"the value of secret {arn} must be a JSON object with {_key_list(needed)}") from None
+        raise SinkError(f"secret {arn}: its value must be a JSON object with {_key_list(needed)}") from None
     missing = [key for key in needed if key not in values]
     if missing:
         raise SinkError(
-            f"secret {arn} lacks {_key_list(missing)}; its value must be a JSON object with {_key_list(needed)}"
+            f"secret {arn}: its value lacks {_key_list(missing)}; it must be a JSON object with {_key_list(needed)}"
         )
     return values
 

@@ -72,9 +72,9 @@ def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
 
 SERVERS = """
 import time
-from millrace.sandbox.programs import child_processes, kafka, localstack
+from millrace.sandbox.programs import child_processes, kafka_broker, localstack
 from tests import postgres
-with child_processes.only_one(), localstack.running() as cloud, kafka.running(), postgres.running():
+with child_processes.only_one(), localstack.running_localstack() as cloud, kafka_broker.running_broker(), postgres.running():
     cloud.client("kinesis").create_stream(StreamName="s", ShardCount=1)
     print("all is there", flush=True)
     time.sleep(600)

@@ -26,7 +26,7 @@ import json, sys
 from pathlib import Path
 from pkgutil import resolve_name
 from aws_cdk import App
-from millrace.infra.environment_stacks import build
+from millrace.infra.environment_stacks import build_stacks
 from millrace.config import Names, load
 from millrace.sizing import plan
 
@@ -35,7 +35,7 @@ context = json.loads((Path(sys.argv[2]) / "cdk.json").read_text())["context"]
 app = App(outdir=sys.argv[1], context=context, analytics_reporting=False)
 names = Names(environment, environment.account)
 numbers = plan(environment)
-build(app, names=names, plan=numbers, root=Path(sys.argv[2]))
+build_stacks(app, names=names, plan=numbers, root=Path(sys.argv[2]))
 app.synth()
 print(json.dumps({"services": numbers.network.services}))
 """

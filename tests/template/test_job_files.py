@@ -160,7 +160,10 @@ def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
         "_files_of_package",
         lambda name: real(name) | ({"carried/boto3/session.py": changed} if name == "boto3" else {}),
     )
-    with pytest.raises(InfrastructureError, match=r"boto3 .* is not the one .* pip install --require-hashes"):
+    with pytest.raises(
+        InfrastructureError,
+        match=r"boto3 .* is installed, but this version of Millrace packs .* pip install --require-hashes",
+    ):
         carried_boto3.boto3_files()
 
 

@@ -37,6 +37,7 @@ def check_on_spark(environment: Environment, sized: Plan) -> list[str]:
     if find_spec("pyspark") is None:
         return [f"{_UNCHECKED}: PySpark is not installed"]
     from millrace.etl.launch import typed_json
+    from millrace.etl.queries.derive import INPUT_COLUMNS
     from millrace.infra.launch.launch_settings import job_settings
     from millrace.sandbox.programs.child_processes import SandboxError
     from millrace.sandbox.start_rehearsal import rehearse_starts
@@ -59,8 +60,8 @@ def check_on_spark(environment: Environment, sized: Plan) -> list[str]:
         return [f"{_UNCHECKED}: {reason}"]
     findings: dict[str, Finding] = {}
     for each in rehearsal.refused:
-        # The columns that it is given differ by query.
-        why = each.why.partition("; it is given")[0]
+        # The columns of its input differ by query.
+        why = each.why.partition(INPUT_COLUMNS)[0]
         own = transforms[each.job, each.query]
         value = next((name for name in own if f"transform {name}" in why), each.query)
         path = ("jobs", each.job, "queries", each.query, *own.get(value, ()))

@@ -113,7 +113,7 @@ def _root_node(text: str) -> MappingNode:
 def _child_node(node: Node, step: str | int) -> Node | None:
     if isinstance(node, SequenceNode) and isinstance(step, int):
         if step >= len(node.value):
-            raise EditError(f"the list has {len(node.value)} items, so it has no item {step}")
+            raise EditError(f"there is no item {step}: the list has {len(node.value)}, counted from 0")
         child: Node = node.value[step]
         return child
     if isinstance(node, MappingNode):

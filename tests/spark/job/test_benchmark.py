@@ -54,8 +54,12 @@ def schedule(tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("l
 @pytest.mark.parametrize(
     ("queries", "kind", "said"),
     [
-        (("land",), "kafka", "no query land; the job has land-flights"),
-        (("land-flights",), "kinesis", "only a query that reads one Kafka topic can"),
+        (("land",), "kafka", "the job has no query of this name; it has: land-flights"),
+        (
+            ("land-flights",),
+            "kinesis",
+            "land-flights cannot be measured; the benchmark measures only a query that reads one Kafka topic",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

@@ -86,8 +86,8 @@ held = lease.lease_of("s3://bare/checkpoints", "run", (), print)
 held.acquire()
 print("held", held.lost())
 held.release()
-from millrace.etl.services import aws
-print(sorted(aws.client(name, "us-east-1", None).meta.service_model.service_name for name in sys.argv[1:]))
+from millrace.etl.services import aws_clients
+print(sorted(aws_clients.client(name, "us-east-1", None).meta.service_model.service_name for name in sys.argv[1:]))
 """
 
 

@@ -204,7 +204,7 @@ def test_a_source_that_is_away_when_limits_change_is_asked_again_within_the_retr
     def handle(_batch: DataFrame, batch_id: int) -> None:
         seen.append(batch_id)
         if len(seen) == 1:
-            raise RestartQueryError("stream flights now has 2 shards, before 1")
+            raise RestartQueryError("stream flights now has 2 shards (before: 1)")
         supervisor.stop()
 
     def opened() -> DataFrame:

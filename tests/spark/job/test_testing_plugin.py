@@ -57,8 +57,8 @@ def test_the_last_record_of_a_key_stays_until_it_is_deleted(spark: SparkSession)
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        (("depot", "_position", "note"), "its result lacks _deleted"),
-        (("depot", "_deleted", "note"), "its result lacks _position"),
+        (("depot", "_position", "note"), "its result lacks the columns _deleted"),
+        (("depot", "_deleted", "note"), "its result lacks the columns _position"),
         (("_position", "_deleted", "note"), "its result lacks the columns depot, which latest_by names"),
         (("_position", "_deleted", "depot", "note AS _written_at"), "_written_at is reserved"),
     ],
@@ -81,7 +81,7 @@ def test_an_order_of_its_own_says_which_record_is_the_last(spark: SparkSession) 
 
 
 def test_a_record_that_the_schema_does_not_take_is_named(spark: SparkSession) -> None:
-    with pytest.raises(SampleError, match="record 1: no value for depot"):
+    with pytest.raises(SampleError, match="record 1: the required field depot has no value"):
         Bench(spark).transform(lambda rows: rows, [*scans(8), {"at": str(datetime.now(UTC))}], SCHEMA)
 
 

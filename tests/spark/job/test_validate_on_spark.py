@@ -67,7 +67,7 @@ def test_each_mistake_of_a_transform_is_told_once_with_its_key(
     found = {each.key.removeprefix("jobs.clicks.queries."): each for each in caught.value.problems}
     assert found.keys() == {"one.transform", "three.transform"}
     assert "pgae" in found["one.transform"].allowed
-    assert "lacks _id, _source, _arrived_at" in found["three.transform"].allowed
+    assert "lacks the columns _id, _source, _arrived_at" in found["three.transform"].allowed
     assert all(each.line for each in found.values())
 
 

@@ -219,8 +219,11 @@ def test_records_landed_before_the_bound_are_looked_up_wider(
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        (lambda rows: rows.select("flight"), "its result lacks _id, _source, _arrived_at, _landed_at"),
-        (lambda rows: rows.drop("_id"), "its result lacks _id;"),
+        (
+            lambda rows: rows.select("flight"),
+            "its result lacks the columns _id, _source, _arrived_at, _landed_at",
+        ),
+        (lambda rows: rows.drop("_id"), "its result lacks the columns _id;"),
         (lambda rows: rows.count(), "must return a DataFrame, but returned int"),
         (
             lambda rows: rows.withColumn("_written_at", F.lit(1)),
@@ -262,7 +265,7 @@ def test_a_transform_that_fails_on_the_columns_that_there_are_names_its_line_and
     with pytest.raises(StartError, match=message) as told:
         compose.schema(spark, pipe.landing)
     assert str(told.value).startswith(f"transform {name}, failing_pipeline.py:{line}: ")
-    assert re.search(r"; it is given _id, .*flight", str(told.value))
+    assert re.search(r"; the columns of its input are _id, .*flight", str(told.value))
     assert "\n" not in str(told.value)
 
 
@@ -296,8 +299,8 @@ SHAPES: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     ),
     "empty": (lambda r: r.select(*CARRIED, F.lit(1).alias("")), "names that are empty or hold a backtick: ''"),
     "tick": (lambda r: r.select(*CARRIED, F.lit(1).alias("a`b")), "names that are empty or hold a backtick: 'a`b'"),
-    "number": (lambda r: r.withColumn("_id", F.col("flight")), "its result must have _id string"),
-    "text": (lambda r: r.withColumn("_arrived_at", F.col("delay")), "its result must have _arrived_at timestamp"),
+    "number": (lambda r: r.withColumn("_id", F.col("flight")), "its result must have the columns _id string"),
+    "text": (lambda r: r.withColumn("_arrived_at", F.col("delay")), "its result must have the columns _arrived_at timestamp"),
     "deleted": (lambda r: r.withColumn("_deleted", F.lit(True)), "column _deleted is reserved for the sink"),
     "refused": (lambda r: r.withColumn("_refused", F.lit(1)), "column _refused is reserved for the sink"),
 }  # fmt: skip

@@ -76,7 +76,9 @@ def test_keys_that_are_one_to_the_stream_do_not_double_records(spark: SparkSessi
     texts = spark.createDataFrame([("7",), ("007",)], "n STRING")
     assert [r["airline"] for r in joined_to(texts).collect()] == ["Bond Air", "Seven"]
     listed = spark.createDataFrame([], "n ARRAY<INT>")
-    with pytest.raises(StartError, match="n is array<int>, which cannot be compared with code, string"):
+    with pytest.raises(
+        StartError, match="column n has type array<int>, which cannot be compared with code, of type string"
+    ):
         joined_to(listed)
 
 

@@ -237,9 +237,9 @@ def check_routes(landing: Landing) -> None:
     assert sorted(r["page"] for r in rows_of_route(good, "shop", "t").collect()) == [
         click(n).decode() for n in (71, 72)
     ]
-    with pytest.raises(StartError, match="table t has no route bags; it has: flights, clicks, shop"):
+    with pytest.raises(StartError, match="table t has no route bags; its routes are flights, clicks, shop"):
         rows_of_route(good, "bags", "t")
-    with pytest.raises(StartError, match="table t has no route flights; it has: none"):
+    with pytest.raises(StartError, match="table t has no route flights; its routes are none"):
         rows_of_route(flights, "flights", "t")
 
 

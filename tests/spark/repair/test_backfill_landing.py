@@ -191,7 +191,7 @@ def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names
     landing = table("landing")
     settings = job(landing, topic("x:1"), tmp_path / "schema.ddl")
     nobody = BackfillRequest("flights-weather", None, None, origin="file:///nowhere")
-    with pytest.raises(StartError, match="the job has no such land query; it has: land-flights"):
+    with pytest.raises(StartError, match="the job has no land query of this name; it has: land-flights"):
         backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), nobody)
     asked = BackfillRequest("land-flights", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="start the job, which creates it"):

@@ -277,7 +277,7 @@ def test_replay_while_the_job_lands(spark: SparkSession, table: Names, tmp_path:
             '{"id":"a","payload":"x"}\n[]',
             "line 2: a line must be an object with id and either payload or payload_base64",
         ),
-        ('{"id":"a"}', "line 1: it has the keys id; a line must be"),
+        ('{"id":"a"}', "line 1: the line has the keys id; a line must be"),
         (
             '{"id":"a","payload":"x","payload_base64":"eA=="}',
             "keys id, payload, payload_base64; a line must be",
@@ -288,7 +288,7 @@ def test_replay_while_the_job_lands(spark: SparkSession, table: Names, tmp_path:
         ('{"id":"a","payload":"\\ud800"}', "half of a surrogate pair"),
         (
             '{"id":"a","payload":"x"}\n\n{"id":"a#replay2","payload":"y"}',
-            "line 3: a#replay2 occurs a second time",
+            "line 3: identity a#replay2 occurs a second time",
         ),
     ],
 )
@@ -329,10 +329,11 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
     landing, events = table("landing"), Events()
     settings = settings_of(landing, tmp_path / "test.ddl")
     with pytest.raises(
-        StartError, match="--replay other: the job has no such query with dead letters; it has: land-flights"
+        StartError,
+        match="--replay other: the job has no query with dead letters of this name; it has: land-flights",
     ):
         one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "other")
-    with pytest.raises(StartError, match=f"--replay land-flights: there is no table {landing}"):
+    with pytest.raises(StartError, match=f"--replay land-flights: table {landing} does not exist"):
         one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
     lander(spark, landing, events)
     assert one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights").source == (

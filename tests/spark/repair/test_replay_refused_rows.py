@@ -174,7 +174,9 @@ def test_results_of_many_records_are_not_replayed(
     state = {"watermark": mark, "distinct": [], "key": ["flight"], "join": None, "output_mode": "update"}
     with pytest.raises(StartError, match="which a later result replaces"):
         pipe.replay(state=state, transform=f"{__name__}:by_flight")
-    with pytest.raises(StartError, match=r"the job has no such query with dead letters; it has: none"):
+    with pytest.raises(
+        StartError, match=r"the job has no query with dead letters of this name; it has: none"
+    ):
         pipe.replay(dead_letters=None)
 
 

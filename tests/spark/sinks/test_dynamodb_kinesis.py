@@ -121,7 +121,9 @@ def test_items_that_cannot_be_are_letters(spark: SparkSession, dynamodb: str) ->
     reasons = refused.reasons()
     assert "ValidationException" in reasons["flights-topic/0/2"]
     assert "Item size has exceeded the maximum allowed size" in reasons["flights-topic/0/2"]
-    assert reasons["flights-topic/0/3"] == "delay is NaN, which DynamoDB cannot store as a number"
+    assert (
+        reasons["flights-topic/0/3"] == "the value of delay is NaN, which DynamoDB cannot store as a number"
+    )
     assert "ValidationException" in reasons[""]
     assert "Number overflow" in reasons["flights-topic/0/6"]
     assert reasons["flights-topic/0/7"].endswith("bytes; the limit is 4194304")

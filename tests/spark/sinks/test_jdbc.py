@@ -168,7 +168,7 @@ def test_a_second_run_that_empties_staging_makes_the_first_fail(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(JdbcSink, "_stage", and_another)
+        patch.setattr(JdbcSink, "_stage_rows", and_another)
         with pytest.raises(SinkError, match="3 rows were written to the staging table, but it has only 0"):
             one.write(batch, place(0), none_refused)
     assert flights(server, "two") == []

@@ -195,7 +195,7 @@ def test_the_largest_message_is_taken(spark: SparkSession, broker: Kafka) -> Non
 
 def test_a_topic_or_key_that_is_not_there_stops_the_start(spark: SparkSession, broker: Kafka) -> None:
     schema = rows(spark, []).schema
-    with pytest.raises(StartError, match="there is no Kafka topic nowhere on 127"):
+    with pytest.raises(StartError, match="Kafka topic nowhere does not exist on 127"):
         sink(broker, "nowhere").prepare(spark, schema)
     with pytest.raises(StartError, match="is column colour, which the rows do not have"):
         sink(broker, "nowhere", key="colour").prepare(spark, schema)

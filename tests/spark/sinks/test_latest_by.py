@@ -158,6 +158,8 @@ def test_a_transform_that_loses_the_order_stops_the_start(
     try:
         result = job.run()
         assert result.status == 2
-        assert "its result lacks _position; keep _position, _deleted in its select" in result.message
+        assert (
+            "its result lacks the columns _position; keep _position, _deleted in its select" in result.message
+        )
     finally:
         job.drop()

@@ -88,7 +88,7 @@ def test_what_the_mapping_or_the_id_refuses_is_a_letter(spark: SparkSession, ind
     assert index.documents().keys() == {f"flights/{each[0]}" for each in (records[0], records[2], records[4])}
     reasons = refused.reasons()
     assert reasons["flights-topic/0/2"].startswith('400: {"type": "mapper_parsing_exception"')
-    assert reasons[f"{longest}x"] == "the id has 513 bytes; OpenSearch allows 1 to 512"
+    assert reasons[f"{longest}x"] == "the id has 513 bytes; OpenSearch allows 1 to 512 bytes"
 
 
 def test_results_replace_each_other(spark: SparkSession, index: Index) -> None:

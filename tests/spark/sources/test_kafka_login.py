@@ -134,8 +134,8 @@ SAID = {
     "another's key": "the brokers refuse the certificate of secret {arn} (Received fatal alert: ",
     "sealed key": "secret {arn}: privateKey must be an unencrypted PKCS #8 key in PEM",
     "broken key": "is not a certificate or key in PEM (Private key could not be loaded)",
-    "missing": "secret {arn}: lacks password; it is a JSON object with username and password",
-    "empty": "secret {arn}: lacks certificate; it is a JSON object with certificate and privateKey",
+    "missing": "secret {arn}: its value lacks password; it must be a JSON object with username and password",
+    "empty": "secret {arn}: its value lacks certificate; it must be a JSON object with certificate and privateKey",
 }
 
 
@@ -161,7 +161,7 @@ def test_a_secret_that_holds_something_else_is_named_and_not_shown(
 ) -> None:
     arn = secrets.holds(text)
     told = refused(spark, bound(secrets, "localhost:1", "plain", arn))
-    assert told == f"secret {arn}: not a JSON object with username and password"
+    assert told == f"secret {arn}: its value must be a JSON object with username and password"
 
 
 @pytest.mark.faults

@@ -226,7 +226,9 @@ def test_a_batch_begins_where_the_one_before_was_landed(
     # Again at the next start, before anything is landed.
     again = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     held = len(ids(spark, landing))
-    with pytest.raises(LossError, match=r"continues at flights/shardId-0 after 16.*A new checkpoint"):
+    with pytest.raises(
+        LossError, match=r"continues at flights/shardId-0 after 16.*Give the query a new checkpoint"
+    ):
         again(frame(spark, kinesis_rows([18], now)), 3)
     assert len(ids(spark, landing)) == held
 
@@ -303,7 +305,7 @@ def test_limits_are_worked_out_again_when_the_shards_change(
         assert guard.check_before_batch(spark, batch) == {}
     assert asked == []  # the offset log tells of a reshard, the stream need not be asked
     log_positions(tmp_path, 2, {"shardId-0": None, "shardId-1": None, "shardId-2": None})
-    with pytest.raises(RestartQueryError, match="stream flights-stream now has 2 shards, before 1"):
+    with pytest.raises(RestartQueryError, match=r"stream flights-stream now has 2 shards \(before: 1\)"):
         guard.check_before_batch(spark, 2)
     guard.shards = 2
     assert guard.check_before_batch(spark, 2) == {}

@@ -348,7 +348,7 @@ def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
             "print('a batch job')",
             r"\(no readStream .*\) \(name the source with --stream, or with --topic and --brokers\)",
         ),
-        ("object Scala { }", "(a program in Scala, and only Python is read"),
+        ("object Scala { }", r"\(a program in Scala, and only Python is read"),
     ],
 )
 def test_a_program_that_does_not_tell_is_told(text, told):

@@ -162,7 +162,7 @@ def test_queries_with_too_few_batches_are_left_out_and_noted():
         ("cores=2.5", "a whole number"),
         ("limit=many", "a whole number"),
         ("trigger=10", "its unit"),
-        ("traffic=-1", "a multiple"),
+        ("traffic=-1", "a factor of the logged traffic, more than 0"),
         ("cache=off", "cache=on"),
         ("worker=G.3X", "the number of task slots per worker, 1 to 64, or one of G.025X, G.1X"),
         ("worker=0", "task slots per worker"),

@@ -275,7 +275,7 @@ def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refu
     assert said.notes == ("it reads other streams too, which are not in this file: line 1: orders",)
     with pytest.raises(
         ConfigurationError,
-        match="--topic is sales; allowed: a stream that the program reads: line 1: orders, or line 2",
+        match="--topic is sales; allowed: a stream that the program reads, one of line 1: orders, or line 2",
     ):
         read_program_settings(text, RUN, Answers(topic="sales"))
 

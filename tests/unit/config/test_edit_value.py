@@ -107,7 +107,7 @@ def test_a_value_is_taken_away(path, old, new):
     [
         (("jobs", "clicks", "queries"), {}, "spans several lines"),
         (("tags", 0, "value"), "x", "spans several lines"),
-        (("tags", 3), "x", "a list of 1 has no item 3"),
+        (("tags", 3), "x", "there is no item 3: the list has 1, counted from 0"),
         (("jobs", "clicks", "engine", "version"), "x", "is not a mapping"),
         (("tags", "name"), "x", "is not a mapping"),
     ],

@@ -95,7 +95,7 @@ def test_aliases_that_explode_are_refused(project: Path) -> None:
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
     )
     (problem,) = problems(project, bomb)
-    assert "values once its aliases are expanded" in problem.value
+    assert "values, the limit, once its aliases are expanded" in problem.value
 
 
 def test_ten_thousand_jobs_are_refused_in_seconds(project: Path) -> None:

@@ -65,7 +65,9 @@ def test_parts_one_behind_the_other_are_one_message(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_bomb_is_not_opened(name: str) -> None:
     bomb = PACK[name](b"0" * 50_000_000)
-    with pytest.raises(DecompressError, match=f"{name}: larger than 1,000,000 bytes after decompression"):
+    with pytest.raises(
+        DecompressError, match=f"{name}: the message is larger than 1,000,000 bytes after decompression"
+    ):
         decompress(bomb, LIMIT)
 
 
@@ -150,7 +152,10 @@ def test_a_message_has_so_many_streams_at_most(name: str) -> None:
     begin = bytes.fromhex(MAGIC[name][0]) if name == "snappy" else b""
     most = MOST_STREAMS - (name == "snappy")
     assert decompress(begin + EMPTY[name] * most, LIMIT) == b""
-    with pytest.raises(DecompressError, match=f"{name}: the message has more than 10,000 (streams|chunks)"):
+    with pytest.raises(
+        DecompressError,
+        match=f"{name}: the message has more than 10,000 (compressed streams|chunks), the limit",
+    ):
         decompress(begin + EMPTY[name] * (most + 1), LIMIT)
 
 

@@ -191,7 +191,7 @@ def test_ids_that_nobody_tells_are_unknown_and_adopted_when_they_are_told() -> N
 
 @pytest.mark.parametrize("text", ['{"version": 2}', "{", "[]", '{"version": 1, "checkpoint": {}}'])
 def test_a_file_that_cannot_be_read_is_no_leave_to_go_on(text: str) -> None:
-    with pytest.raises(StartError, match="restore it, or delete it"):
+    with pytest.raises(StartError, match="Restore it, or delete it"):
         Place(text).origins(begun=True).check_at_start()
 
 

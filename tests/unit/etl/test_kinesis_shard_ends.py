@@ -100,5 +100,5 @@ def test_a_position_of_the_log_is_an_end_that_is_reached(monkeypatch: pytest.Mon
 def test_a_start_that_each_run_would_choose_anew_is_refused() -> None:
     latest = KinesisSource("clicks", "clicks", "us-east-1", "latest", 1000, 1.0, 86_400)
     guard = KinesisGuard(latest, Checkpoint("nowhere"), Table("lake", "db", "landed"))
-    with pytest.raises(StartError, match="not `latest`"):
+    with pytest.raises(StartError, match="start at `earliest` or a time, not at `latest`"):
         shard_ends.determine_end(None, latest, None, guard, closed=True)  # type: ignore[arg-type]

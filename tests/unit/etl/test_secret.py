@@ -65,8 +65,8 @@ def test_a_service_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) 
         (refused("DecryptionFailure"), "kms:Decrypt, which `secret_key` beside it in the environment file grants"),
         (refused("ResourceNotFoundException"), "there is none in eu-west-1"),
         (refused("InvalidRequestException"), "InvalidRequestException"),
-        ({"SecretBinary": b"hunter2"}, "not a JSON object with username and password"),
-        ({"SecretString": "hunter2"}, "not a JSON object with username and password"),
+        ({"SecretBinary": b"hunter2"}, "its value must be a JSON object with username and password"),
+        ({"SecretString": "hunter2"}, "its value must be a JSON object with username and password"),
         ({"SecretString": '{"username": "hunter2", "password": 7}'}, "lacks password"),
     ],
 )  # fmt: skip

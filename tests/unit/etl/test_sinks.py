@@ -146,7 +146,7 @@ def test_columns_that_a_database_has_no_place_for_stop_the_start() -> None:
     for name in ("x" * (LONGEST_NAME + 1), "x$", 'a"b'):
         with pytest.raises(StartError, match=r"names are longer than 63 bytes, or contain \$ or a quote: "):
             TableShape.of("shop.t", StructType().add(name, "string").add("_id", "string"))
-    with pytest.raises(StartError, match="PostgreSQL has no column for void"):
+    with pytest.raises(StartError, match="PostgreSQL has no column type for void"):
         TableShape.of("shop.t", StructType().add("x", "void").add("_id", "string"))
     shape = TableShape.of("shop.t", StructType().add("a'b", "decimal(9,2)").add("_id", "string"))
     assert shape.columns == {"a'b": "numeric(9,2)", "_id": "text"}

@@ -179,7 +179,7 @@ def test_kafka_options() -> None:
     )
     assert not any("sasl" in name or "security" in name for name in plain)
     assert "minPartitions" not in plain
-    with pytest.raises(StartError, match="authentication=magic: not one of none, tls, iam"):
+    with pytest.raises(StartError, match="authentication=magic: must be one of none, tls, iam"):
         kafka.bind("main", MSK, {"kafka.main.authentication": "magic"})
 
 
@@ -212,7 +212,7 @@ def test_brokers_of_msk_are_looked_up_by_the_exact_name() -> None:
     assert kafka.bootstrap_servers(MSK, client=FakeMsk()) == "iam.arn:acme-kafka:9098"
     with pytest.raises(StartError, match="MSK cluster acme does not exist "):
         kafka.bootstrap_servers(Connection("acme", None, "iam"), client=FakeMsk())
-    with pytest.raises(StartError, match="no address for authentication tls"):
+    with pytest.raises(StartError, match="no broker address for authentication tls"):
         kafka.bootstrap_servers(Connection("acme-kafka", None, "tls"), client=FakeMsk())
 
 
