@@ -203,7 +203,7 @@ def _shared_candidates(
     best = math.inf
     for least in _read_in_waves(planner, demands, readings, chosen):
         batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
-        free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
+        free = tuple(demand.lands and set(demand.streams) <= set(least) for demand in demands)
         lowest = sum(_stream_usd(planner, streams[name], number) for name, number in least.items())
         most = fewest_shared_cores(batches)
         yield Candidate(most, lowest, least)
@@ -250,7 +250,9 @@ def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
         yield from (members[:size] for size in range(len(members) + 1))
 
 
-def _partition_choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iterator[list[bool]]:
+def _partition_choices(
+    batches: tuple[Batch, ...], cores: int, free: tuple[bool, ...]
+) -> Iterator[tuple[bool, ...]]:
     """Yield which batches may get more partitions: each choice among those that would take some, or, of many, the largest ones."""
     tasks = divide_into_tasks(batches, cores, free=free)
     assert tasks is not None
@@ -261,7 +263,7 @@ def _partition_choices(batches: Sequence[Batch], cores: int, free: Sequence[bool
     ]
     contested.sort(key=lambda place: batches[place].work)
     for gone in _subsets(contested):
-        yield [may and place not in gone for place, may in enumerate(free)]
+        yield tuple(may and place not in gone for place, may in enumerate(free))
 
 
 def _combined_candidates(

@@ -40,13 +40,13 @@ def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
     )
 
 
-def shared_batches(demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> list[Batch]:
+def shared_batches(demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> tuple[Batch, ...]:
     """Return the largest batches of queries that share cores."""
-    return [
+    found = (source_of(demand, sources) for demand in demands)
+    return tuple(
         largest_batch(demand, source.partitions, source.evenly)
-        for demand in demands
-        for source in (source_of(demand, sources),)
-    ]
+        for demand, source in zip(demands, found, strict=True)
+    )
 
 
 def job_spreads(

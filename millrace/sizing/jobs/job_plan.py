@@ -192,7 +192,9 @@ def _with_workers(
     memory = _memory_of_job(environment, job, demands, spreads, sources, queries)
     partitions = [source_of(demand, sources).partitions for demand in demands]
     run = plan_run(name, job, demands, spreads, partitions)
-    way, sized, choices = worker_choices(job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores)
+    way, sized, choices = worker_choices(
+        job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores
+    )
     problems += _too_small_worker(name, job, way, memory)
     return _WithWorkers(problems, queries, memory, run, way, sized, choices)
 
