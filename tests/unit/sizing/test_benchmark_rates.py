@@ -147,7 +147,7 @@ def test_a_result_that_is_none(from_text: Loader, tmp_path: Path, content: str |
     ("rate", "told"),
     [
         ("rate: {basis: measured}", "either records_per_second_per_core, or result"),
-        ("rate: {result: a.json, basis: measured}", "result without basis"),
+        ("rate: {result: a.json, basis: measured}", "result alone, without basis"),
     ],
 )
 def test_a_rate_has_one_source(from_text: Loader, rate: str, told: str) -> None:
