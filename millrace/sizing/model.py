@@ -267,8 +267,8 @@ class JobPlan:
     network: Figure[str]
     """``vpc``, or ``none``: it reaches AWS by public endpoints."""
     worker_usd_hour: float
-    choices: tuple[WorkerChoice, ...]
-    """The plan's choice first, then all others that are possible, cheapest first, then those that are not."""
+    choices: Callable[[], tuple[WorkerChoice, ...]] = field(repr=False, compare=False)
+    """Returns the plan's choice, then all others that are possible, cheapest first, then those that are not."""
     run: RunPlan | None = None
     """Its bounded runs; ``None`` for a job that runs all the time."""
     advice: tuple[str, ...] = ()

@@ -279,11 +279,12 @@ def _pinned_cores(
 ) -> dict[str, int]:
     """Return the pinned cores of a query that has its job alone, by stream, where they are more than it needs.
 
-    Any other stream keeps the number of partitions that is chosen.
+    Any other stream keeps the number of partitions that is chosen, also where runs of a job take more cores than they need to end sooner.
     """
     found: dict[str, int] = {}
     for name, reading in readings.items():
-        cores = planner.environment.jobs[reading.main.job].cores if reading.readers else None
+        job = planner.environment.jobs[reading.main.job] if reading.readers else None
+        cores = None if job is None or job.run_every is not None else job.cores
         own = planner.demands[reading.main.job] if cores is not None else []
         if cores is not None and len(own) == 1:
             fewest = own_spread(own[0], source_of(own[0], planner.sources(own, chosen))).cores

@@ -11,7 +11,7 @@ from typing import TypeVar
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.sizing.cost import CENT, HOURS, stream_cost
-from millrace.sizing.jobs.core_spreads import shared_batches
+from millrace.sizing.jobs.core_spreads import shared_batches, source_of
 from millrace.sizing.jobs.job_plan import plan_job
 from millrace.sizing.jobs.shared_cores import Batch, divide_into_tasks, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
@@ -90,6 +90,11 @@ class JobPlanner:
             steady = stream.elastic_limits is None
             found[name] = Source(number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly)
         return found
+
+    def batches(self, demands: Sequence[QueryDemand], partitions: Mapping[str, int]) -> tuple[Batch, ...]:
+        """Return the largest batches of queries that find these partitions."""
+        sources = self.sources(demands, partitions)
+        return shared_batches(demands, [source_of(demand, sources) for demand in demands])
 
     def plan(self, job: str, partitions: Mapping[str, int]) -> Planned:
         """Plan a job that finds these partitions, with the driver that costs the least; of equal ones the smallest."""
@@ -202,8 +207,8 @@ def _shared_candidates(
     streams = {each.name: each for each in readings}
     best = math.inf
     for least in _read_in_waves(planner, demands, readings, chosen):
-        batches = shared_batches(demands, planner.sources(demands, {**chosen, **least}))
-        free = [demand.lands and set(demand.streams) <= set(least) for demand in demands]
+        batches = planner.batches(demands, {**chosen, **least})
+        free = tuple(demand.lands and set(demand.streams) <= set(least) for demand in demands)
         lowest = sum(_stream_usd(planner, streams[name], number) for name, number in least.items())
         most = fewest_shared_cores(batches)
         yield Candidate(most, lowest, least)
@@ -232,7 +237,7 @@ def _read_in_waves(
 ) -> Iterator[dict[str, int]]:
     """Yield partitions for each stream: those that its traffic needs, then so many more that fewer cores read them in waves."""
     least = {each.name: each.fewest(one_wave=True) for each in readings}
-    batches, raised = shared_batches(demands, planner.sources(demands, {**chosen, **least})), []
+    batches, raised = planner.batches(demands, {**chosen, **least}), []
     for demand, batch in zip(demands, batches, strict=True):
         each_wave = batch.reading / (batch.room + batch.unread)
         if 1 <= each_wave < batch.partitions and set(demand.streams) <= set(least):
@@ -250,7 +255,9 @@ def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
         yield from (members[:size] for size in range(len(members) + 1))
 
 
-def _partition_choices(batches: Sequence[Batch], cores: int, free: Sequence[bool]) -> Iterator[list[bool]]:
+def _partition_choices(
+    batches: tuple[Batch, ...], cores: int, free: tuple[bool, ...]
+) -> Iterator[tuple[bool, ...]]:
     """Yield which batches may get more partitions: each choice among those that would take some, or, of many, the largest ones."""
     tasks = divide_into_tasks(batches, cores, free=free)
     assert tasks is not None
@@ -261,7 +268,7 @@ def _partition_choices(batches: Sequence[Batch], cores: int, free: Sequence[bool
     ]
     contested.sort(key=lambda place: batches[place].work)
     for gone in _subsets(contested):
-        yield [may and place not in gone for place, may in enumerate(free)]
+        yield tuple(may and place not in gone for place, may in enumerate(free))
 
 
 def _combined_candidates(
@@ -322,7 +329,7 @@ def _fewest_partitions(
     paid, demands = planner.environment.jobs[job].cores or cores, planner.demands[job]
     for number in range(least, most):
         fewer = {**chosen, reading.name: number}
-        if divide_into_tasks(shared_batches(demands, planner.sources(demands, fewer)), paid) is not None:
+        if divide_into_tasks(planner.batches(demands, fewer), paid) is not None:
             sized, _ = planner.plan(job, fewer)
             if (
                 sized

@@ -40,39 +40,40 @@ def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
     )
 
 
-def shared_batches(demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> list[Batch]:
+def shared_batches(demands: Sequence[QueryDemand], sources: Sequence[Source]) -> tuple[Batch, ...]:
     """Return the largest batches of queries that share cores."""
-    return [
+    return tuple(
         largest_batch(demand, source.partitions, source.evenly)
-        for demand in demands
-        for source in (source_of(demand, sources),)
-    ]
+        for demand, source in zip(demands, sources, strict=True)
+    )
 
 
 def job_spreads(
     environment: Environment,
     name: str,
     demands: Sequence[QueryDemand],
-    sources: Mapping[str, Source],
+    sources: Sequence[Source],
     paid: int = 0,
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the queries' distributions over the job's cores, and these.
 
     Parameters
     ----------
+    sources
+        Partitions of each query.
     paid
         Cores of all its executors, which may be more than the queries need.
     """
     job = environment.jobs[name]
     short = [
         _too_few_shards(environment, demand)
-        for demand in demands
-        if demand.read_in_waves >= source_of(demand, sources).partitions
+        for demand, source in zip(demands, sources, strict=True)
+        if demand.read_in_waves >= source.partitions
     ]
     if short:
         return [], 0, short
     if len(demands) == 1:
-        return _own_cores_spread(environment, name, demands[0], source_of(demands[0], sources), paid)
+        return _own_cores_spread(environment, name, demands[0], sources[0], paid)
     batches = shared_batches(demands, sources)
     short = [
         _too_few_shards(environment, demand)
@@ -90,7 +91,7 @@ def job_spreads(
     found = shared_spreads(demands, batches, tasks, paid)
     if job.run_every is not None:
         # As long as runs end in time, the shortest costs the least.
-        partitions = [source_of(demand, sources).partitions for demand in demands]
+        partitions = [source.partitions for source in sources]
         ways = [
             shared_spreads(demands, batches, each, paid)
             for each in (divide_into_tasks(batches, paid), *divide_run(batches, paid))

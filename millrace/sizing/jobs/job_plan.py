@@ -62,31 +62,31 @@ def plan_job(
     tuple
         The plan, or ``None`` with the findings that prevent one.
     """
-    job = environment.jobs[name]
-    spreads, number, problems = job_spreads(environment, name, demands, sources)
+    job, read = environment.jobs[name], [source_of(demand, sources) for demand in demands]
+    spreads, number, problems = job_spreads(environment, name, demands, read)
     if problems:
         return None, problems
-    made = _with_workers(environment, name, demands, sources, prices, spreads, number, driver_cores)
+    made = _with_workers(environment, name, demands, read, prices, spreads, number, driver_cores)
     each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
     paid = each * (math.ceil(number / each) if job.max_workers is None else paid)
     # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
-    least = made.ways[0].usd
+    least = made.way.usd
     while made.run is not None or (len(demands) > 1 and paid > number):
-        more = job_spreads(environment, name, demands, sources, paid)[0]
+        more = job_spreads(environment, name, demands, read, paid)[0]
         asked = number if paid - number < each or job.max_workers is not None else paid
-        larger = _with_workers(environment, name, demands, sources, prices, more, asked, driver_cores)
-        cheaper = larger.ways[0].worker == made.ways[0].worker and larger.ways[0].usd <= made.ways[0].usd
+        larger = _with_workers(environment, name, demands, read, prices, more, asked, driver_cores)
+        cheaper = larger.way.worker == made.way.worker and larger.way.usd <= made.way.usd
         if (cheaper and (made.problems or not larger.problems)) or (made.problems and not larger.problems):
             spreads, made, number = more, larger, asked
-        paid, least = paid + each, min(least, larger.ways[0].usd)
+        paid, least = paid + each, min(least, larger.way.usd)
         # More executors share the driver's cost, but each is billed for the start.
         if made.run is None or job.max_workers or job.cores or _least_usd(demands, made, paid) > least:
             break
     cores = _core_figure(name, job, demands, number)
-    problems, queries, memory, run, ways, sized = made
+    problems, queries, memory, run, way, sized, choices = made
 
     def worker() -> Input:
-        value = f"{ways[0].worker}: {ways[0].vcpu} cores, {int(ways[0].memory_gib)} GiB"
+        value = f"{way.worker}: {way.vcpu} cores, {int(way.memory_gib)} GiB"
         why = "the cheapest that holds what it must, at the known rate"
         return (
             Input("worker", value, path=("jobs", name, "worker"))
@@ -96,9 +96,7 @@ def plan_job(
 
     executors, workers, wrong = _executors_and_workers(name, sized, cores, worker)
     problems += wrong
-    ratio = allocation_ratio(
-        demands, spreads, [source_of(each, sources).partitions for each in demands], cores.value
-    )
+    ratio = allocation_ratio(demands, spreads, [each.partitions for each in read], cores.value)
     scaling, wrong = scaling_range(name, job, demands, executors, sized.tasks_per_worker, ratio, worker)
     problems += wrong
     if problems:
@@ -111,18 +109,18 @@ def plan_job(
         name=name,
         engine=job.engine,
         version=job.version,
-        worker=ways[0].worker,
+        worker=way.worker,
         cores=cores,
         executors=executors,
         max_workers=workers,
         queries=queries,
         cost=cost,
-        architecture=ways[0].architecture,
-        vcpu=ways[0].vcpu,
-        memory_gib=int(ways[0].memory_gib),
+        architecture=way.architecture,
+        vcpu=way.vcpu,
+        memory_gib=int(way.memory_gib),
         disk_gib=sized.disk_gib,
         memory=Figure(
-            round(ways[0].memory_needed_gib, 2),
+            round(way.memory_needed_gib, 2),
             "GiB",
             f"an executor holds {memory.why}, and its own",
             assumed=True,
@@ -136,7 +134,7 @@ def plan_job(
         scaling=scaling,
         network=_network_figure(environment, name),
         worker_usd_hour=worker_usd_hour(sized.bills, prices),
-        choices=ways,
+        choices=choices,
         run=run,
     )
     if job.scaling == "fixed":
@@ -146,7 +144,7 @@ def plan_job(
 
 def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -> float:
     """Return the dollars a month below which no bounded run of a job stays on so many cores."""
-    known, way = service_limits(), made.ways[0]
+    known, way = service_limits(), made.way
     assert made.run is not None
     stages = [[each.work for each in demands if each.lands is lands] for lands in (True, False)]
     seconds = sum(
@@ -167,33 +165,34 @@ class _WithWorkers(NamedTuple):
     queries: dict[str, QueryPlan]
     memory: Memory
     run: RunPlan | None
-    ways: tuple[WorkerChoice, ...]
+    way: WorkerChoice
     sized: Job
+    choices: Callable[[], tuple[WorkerChoice, ...]]
 
 
 def _with_workers(
     environment: Environment,
     name: str,
     demands: Sequence[QueryDemand],
-    sources: Mapping[str, Source],
+    sources: Sequence[Source],
     prices: PriceTable,
     spreads: Sequence[CoreSpread],
     cores: int,
     driver_cores: int,
 ) -> _WithWorkers:
     job, queries, problems = environment.jobs[name], {}, []
-    for demand, spread_ in zip(demands, spreads, strict=True):
-        source = source_of(demand, sources)
+    for demand, spread_, source in zip(demands, spreads, sources, strict=True):
         held = records_that_fit(environment, demand, source.partitions)
         query, wrong = plan_query(demand, job, spread_, source, held)
         problems += wrong
         queries[demand.query] = query
     memory = _memory_of_job(environment, job, demands, spreads, sources, queries)
-    partitions = [source_of(demand, sources).partitions for demand in demands]
-    run = plan_run(name, job, demands, spreads, partitions)
-    ways, sized = worker_choices(job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores)
-    problems += _too_small_worker(name, job, ways[0], memory)
-    return _WithWorkers(problems, queries, memory, run, ways, sized)
+    run = plan_run(name, job, demands, spreads, [source.partitions for source in sources])
+    way, sized, choices = worker_choices(
+        job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores
+    )
+    problems += _too_small_worker(name, job, way, memory)
+    return _WithWorkers(problems, queries, memory, run, way, sized, choices)
 
 
 def _network_figure(environment: Environment, name: str) -> Figure[str]:
@@ -277,11 +276,11 @@ def _memory_of_job(
     job: Job,
     demands: Sequence[QueryDemand],
     spreads: Sequence[CoreSpread],
-    sources: Mapping[str, Source],
+    sources: Sequence[Source],
     queries: Mapping[str, QueryPlan],
 ) -> Memory:
     batches = {}
-    for demand, spread_ in zip(demands, spreads, strict=True):
+    for demand, spread_, source in zip(demands, spreads, sources, strict=True):
         limit = queries[demand.query].records_per_batch
         records = (
             float(limit.value)
@@ -291,7 +290,7 @@ def _memory_of_job(
         # A task reads one partition of the source, before any repartition.
         batches[demand.query] = (
             records,
-            max(1, source_of(demand, sources).partitions if demand.lands else spread_.cores),
+            max(1, source.partitions if demand.lands else spread_.cores),
         )
     return memory_of_job(environment, job, list(demands), batches)
 

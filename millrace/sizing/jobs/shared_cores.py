@@ -6,10 +6,14 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import CoreSpread, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
+
+_REMEMBERED = 4096
+"""Results that are kept, as a search asks for the same batches again and again, and jobs of a large environment are often alike."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Batch:
     return Batch(demand.needed * room, room, work.planned_trigger, partitions, evenly, reading, unread)
 
 
-def fewest_shared_cores(batches: Sequence[Batch], *, free: Sequence[bool] = ()) -> int:
+@lru_cache(maxsize=_REMEMBERED)
+def fewest_shared_cores(batches: tuple[Batch, ...], *, free: tuple[bool, ...] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
     most = sum(
         each.on_own_cores(free=own).number
@@ -125,9 +130,10 @@ def fewest_shared_cores(batches: Sequence[Batch], *, free: Sequence[bool] = ()) 
     )
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def divide_into_tasks(
-    batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()
-) -> list[Tasks] | None:
+    batches: tuple[Batch, ...], cores: int, *, free: tuple[bool, ...] = ()
+) -> tuple[Tasks, ...] | None:
     """Divide all batches into tasks that end in time on a number of cores; None if they do not.
 
     Either there is a core for each task, or the work of all bounds when each task begins (:func:`_max_task_seconds`). Less traffic or a
@@ -139,7 +145,7 @@ def divide_into_tasks(
         For each batch, whether its source may get more partitions.
     """
     may = _choice_per_batch(free, batches)
-    own = [each.on_own_cores(free=more) for each, more in zip(batches, may, strict=True)]
+    own = tuple(each.on_own_cores(free=more) for each, more in zip(batches, may, strict=True))
     if sum(each.number for each in own) <= cores:
         return own
     plain = [each.in_tasks(each.partitions or 1) for each in batches]
@@ -161,7 +167,7 @@ def divide_into_tasks(
             else:
                 return None
         else:
-            return found
+            return tuple(found)
 
 
 def divide_run(batches: Sequence[Batch], cores: int) -> tuple[list[Tasks], list[Tasks]]:

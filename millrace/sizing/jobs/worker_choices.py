@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 
 from millrace.config.engines import KINDS, Job
 from millrace.config.engines.base import Bill, Worker
@@ -21,8 +20,8 @@ def worker_usd_hour(bills: Sequence[Bill], prices: PriceTable) -> float:
 
 def worker_choices(
     job: Job, cores: int, memory: Memory, prices: PriceTable, share: float = 1.0, driver_cores: int = 1
-) -> tuple[tuple[WorkerChoice, ...], Job]:
-    """Return all ways to run a number of cores, the plan's first, and the job with the worker of the plan.
+) -> tuple[WorkerChoice, Job, Callable[[], tuple[WorkerChoice, ...]]]:
+    """Return the plan's way to run a number of cores, the job with its worker, and a function that lists all ways, the plan's first.
 
     The plan follows the pins of the file (the engine always, its worker and architecture if they are written).
     Otherwise it takes the cheapest worker of the engine with enough memory for which the job's rate is known:
@@ -39,65 +38,66 @@ def worker_choices(
     driver_cores
         Fewest cores of a worker, as one is the driver.
     """
-    known = service_limits()
-    least = known["worker.join.gib_per_core"] if memory.joined else 0.0
-    found: list[WorkerChoice] = []
-    own: list[WorkerChoice] = []
-    workers: dict[WorkerChoice, Worker] = {}
-    for engine, kind in KINDS.items():
+    least = service_limits()["worker.join.gib_per_core"] if memory.joined else 0.0
 
-        def needed(tasks: int, heap: float = known[kind.heap_share]) -> float:
+    def offered(engine: str) -> Iterator[tuple[Worker, WorkerChoice]]:
+        kind = KINDS[engine]
+        heap = service_limits()[kind.heap_share]
+
+        def needed(tasks: int) -> float:
             return memory.bytes_needed(tasks, math.ceil(cores / tasks), heap) / GIB
 
-        def offered(tasks: int, needed: Callable[[int], float] = needed) -> float:
-            return max(needed(tasks), tasks * least)
-
-        for worker in kind.possible_workers(job, offered):
-            executors = math.ceil(cores / worker.tasks)
-            usd = (executors + 1) * HOURS * share * worker_usd_hour(worker.bills, prices)
-            made = WorkerChoice(
-                engine,
-                worker.name,
-                worker.architecture,
-                worker.vcpu,
-                worker.memory_gib,
-                executors,
-                usd,
-                needed(worker.tasks),
+        for worker in kind.possible_workers(job, lambda tasks: max(needed(tasks), tasks * least)):
+            executors, asked = math.ceil(cores / worker.tasks), needed(worker.tasks)
+            yield (
+                worker,
+                WorkerChoice(
+                    engine,
+                    worker.name,
+                    worker.architecture,
+                    worker.vcpu,
+                    worker.memory_gib,
+                    executors,
+                    (executors + 1) * HOURS * share * worker_usd_hour(worker.bills, prices),
+                    asked,
+                    _reason_against(worker, asked, driver_cores),
+                    _unproven(job, engine, worker, least),
+                ),
             )
-            judged = _judge_choice(job, made, least, driver_cores)
-            workers[judged] = worker
-            found.append(judged)
-            if worker.own:
-                own.append(judged)
+
+    own = [each for each in offered(job.engine) if each[0].own]
     if job.worker_is_given:
-        first = own[0]
+        worker, first = own[0]
     else:
-        able = [each for each in own if each.refused is None and each.unproven is None]
+        able = [each for each in own if each[1].refused is None and each[1].unproven is None]
         # If nothing is possible, the engine's default is shown with the reason.
-        first = min(able or own, key=lambda each: (each.refused is not None, each.usd, each.vcpu))
-    rest = sorted(
-        (each for each in found if each is not first), key=lambda each: (each.refused is not None, each.usd)
-    )
-    sized = job if job.worker_is_given else job.with_worker(workers[first])
-    return (first, *rest), sized
-
-
-def _judge_choice(job: Job, choice: WorkerChoice, gib_per_core: float, driver_cores: int) -> WorkerChoice:
-    known = service_limits()
-    refused = unproven = None
-    if choice.memory_needed_gib > choice.memory_gib:
-        refused = f"an executor needs {choice.memory_needed_gib:.1f} GiB and has {choice.memory_gib:g}"
-    elif choice.memory_gib < known["memory.driver_gib"]:
-        refused = f"a driver needs {known['memory.driver_gib']:g} GiB and has {choice.memory_gib:g}"
-    elif choice.vcpu < driver_cores:
-        refused = (
-            f"a driver needs {driver_cores} cores for batches that begin together, and has {choice.vcpu}"
+        worker, first = min(
+            able or own, key=lambda each: (each[1].refused is not None, each[1].usd, each[1].vcpu)
         )
-    if choice.engine != job.engine:
-        unproven = f"the rate is that of {job.engine}"
-    elif choice.architecture != job.processors:
-        unproven = f"the rate is that of {job.processors}"
-    elif choice.memory_gib / choice.vcpu < gib_per_core:
-        unproven = "a join holds whole batches, which a longer trigger makes larger"
-    return replace(choice, refused=refused, unproven=unproven)
+
+    def choices() -> tuple[WorkerChoice, ...]:
+        rest = [each for engine in KINDS for _, each in offered(engine) if each != first]
+        return (first, *sorted(rest, key=lambda each: (each.refused is not None, each.usd)))
+
+    return first, job if job.worker_is_given else job.with_worker(worker), choices
+
+
+def _reason_against(worker: Worker, needed: float, driver_cores: int) -> str | None:
+    driver = service_limits()["memory.driver_gib"]
+    if needed > worker.memory_gib:
+        return f"an executor needs {needed:.1f} GiB and has {worker.memory_gib:g}"
+    if worker.memory_gib < driver:
+        return f"a driver needs {driver:g} GiB and has {worker.memory_gib:g}"
+    if worker.vcpu < driver_cores:
+        return f"a driver needs {driver_cores} cores for batches that begin together, and has {worker.vcpu}"
+    return None
+
+
+def _unproven(job: Job, engine: str, worker: Worker, gib_per_core: float) -> str | None:
+    if engine != job.engine:
+        return f"the rate is that of {job.engine}"
+    if worker.architecture != job.processors:
+        return f"the rate is that of {job.processors}"
+    if worker.memory_gib / worker.vcpu < gib_per_core:
+        return "a join holds whole batches, which a longer trigger makes larger"
+    return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 
 class InfeasibleError(ValueError):
@@ -66,7 +67,7 @@ class QueryWork:
     most_trigger: float = math.inf
     beside: float = 0.0
 
-    @property
+    @cached_property
     def longest_batch(self) -> float:
         """M = min(S − T, S/2) in seconds, and not above :attr:`most_trigger`.
 

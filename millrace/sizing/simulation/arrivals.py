@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,7 @@ class Arrivals:
         return cls(times, np.concatenate(([0.0], np.cumsum(counts))))
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def constant(cls, rate: float, seconds: float) -> Arrivals:
         """Return arrivals with a constant rate in records per second."""
         return cls.of_rates([0.0, seconds], [rate])

@@ -30,7 +30,7 @@ class Clock(simpy.Environment):
     @property
     def seconds(self) -> float:
         """Seconds since the beginning, including those that were skipped."""
-        return (int(self.now) + self._skipped) / _TICKS
+        return (int(self._now) + self._skipped) / _TICKS
 
     def since(self, period: float) -> float:
         """Return a time just before the microsecond in which a period began that ends now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -128,9 +128,9 @@ class QueryResult:
         For each batch: seconds, seconds, records, and the backlog at its start.
     arrivals
         Of its source.
-    commits
-        By group of partitions: its share of the records, the records of the stream between its commits, and the commits'
-        seconds.
+    spans
+        Returns the ages of records, the seconds at which each span of these was committed, and the age of each batch's oldest record;
+        computed once, and only if asked for, for all jobs with this result.
     """
 
     name: str
@@ -142,27 +142,22 @@ class QueryResult:
     records: Floats
     backlog: Floats
     arrivals: Arrivals
-    commits: tuple[tuple[float, Floats, Floats], ...]
-
-    @cached_property
-    def _cached_ages(self) -> tuple[Ages, Floats, Floats]:
-        # Not all who simulate ask for ages.
-        return _ages_of_records(self.arrivals, self.commits, self.ends)
+    spans: Callable[[], tuple[Ages, Floats, Floats]]
 
     @property
     def ages(self) -> Ages:
         """Ages of all committed records."""
-        return self._cached_ages[0]
+        return self.spans()[0]
 
     @property
     def committed_at(self) -> Floats:
         """Seconds at which each span of the ages was committed."""
-        return self._cached_ages[1]
+        return self.spans()[1]
 
     @property
     def oldest(self) -> Floats:
         """Age in seconds of each batch's oldest record at its commit."""
-        return self._cached_ages[2]
+        return self.spans()[2]
 
     def ages_since(self, begin: float) -> Ages:
         """Return the ages of the records that were committed from a time on, in seconds."""
@@ -296,7 +291,7 @@ def query_result(
         records=table[:, 2],
         backlog=table[:, 3],
         arrivals=arrivals,
-        commits=tuple(commits),
+        spans=cache(partial(_ages_of_records, arrivals, commits, table[:, 1])),
     )
 
 

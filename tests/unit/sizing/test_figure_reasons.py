@@ -147,9 +147,9 @@ def test_the_page_has_all_ways_to_run_each_job_behind_a_summary() -> None:
     page = drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found))))
     for job in found.plan.jobs.values():
         folded = page.split(f'<details id="job-{job.name}">')[1].split("</details>")[0]
-        assert folded.startswith(f"<summary>{job.name}: {job.choices[0]}, ")
-        for choice in job.choices:
+        assert folded.startswith(f"<summary>{job.name}: {job.choices()[0]}, ")
+        for choice in job.choices():
             assert re.search(
                 rf">{re.escape(str(choice))}</span></th><td[^>]*><span>{choice.workers}</span>", folded
             )
-        assert worst_age(environment, job, job.choices[0]) > 0
+        assert worst_age(environment, job, job.choices()[0]) > 0

@@ -127,10 +127,10 @@ def test_small_workers_where_their_memory_suffices(
 def test_what_is_pinned_stays_and_the_other_is_shown(from_text: Loader) -> None:
     job = plan(from_text(text(rate="500", job="worker: G.2X"))).jobs["clicks"]
     assert job.worker == "G.2X"
-    other = next(each for each in job.choices[1:] if each.refused is None)
-    assert other.usd < job.choices[0].usd
-    assert {each.engine for each in job.choices} == {"glue", "emr"}
-    assert {each.architecture for each in job.choices if each.engine == "emr"} == {"x86_64", "arm64"}
+    other = next(each for each in job.choices()[1:] if each.refused is None)
+    assert other.usd < job.choices()[0].usd
+    assert {each.engine for each in job.choices()} == {"glue", "emr"}
+    assert {each.architecture for each in job.choices() if each.engine == "emr"} == {"x86_64", "arm64"}
 
 
 def test_memory_takes_a_larger_worker(from_text: Loader) -> None:
@@ -142,9 +142,9 @@ def test_memory_takes_a_larger_worker(from_text: Loader) -> None:
     assert large.worker == "G.2X"
     few = plan(from_text(text(rate="2900", job="memory: {tables: 12GiB}"))).jobs["clicks"]
     assert (few.worker, few.max_workers.value) == ("R.1X", 2)
-    refused = next(each for each in large.choices if each.worker == "G.1X")
+    refused = next(each for each in large.choices() if each.worker == "G.1X")
     assert refused.refused is not None
-    assert refused.usd < large.choices[0].usd
+    assert refused.usd < large.choices()[0].usd
     with pytest.raises(ConfigurationError) as caught:
         plan(from_text(text(job="worker: G.1X\n    memory: {tables: 12GiB}")))
     (problem,) = caught.value.problems
@@ -327,7 +327,7 @@ def test_every_plan_keeps_within_every_limit(rate: float, size: int, per_core: f
     assert rate * size <= count * known["kinesis.shard.bytes_in_per_second"] * (1 + 1e-9)
     assert rate * size <= count * known["kinesis.shard.bytes_out_per_second"]
     job = sized.jobs["clicks"]
-    for choice in job.choices:
+    for choice in job.choices():
         if choice.refused is None:
             assert choice.memory_needed_gib <= choice.memory_gib
             assert choice.executors * choice.vcpu >= job.cores.value
@@ -338,10 +338,10 @@ def test_every_plan_keeps_within_every_limit(rate: float, size: int, per_core: f
             assert choice.worker in glue_workers("5.1")
     assert job.disk_gib >= EMR_DISK_GIB[0]
     assert 1 <= job.scaling.min_executors.value <= job.scaling.initial_executors.value <= job.executors.value
-    assert [each.refused is not None for each in job.choices[1:]] == sorted(
-        each.refused is not None for each in job.choices[1:]
+    assert [each.refused is not None for each in job.choices()[1:]] == sorted(
+        each.refused is not None for each in job.choices()[1:]
     )
-    able = [each.usd for each in job.choices[1:] if each.refused is None]
+    able = [each.usd for each in job.choices()[1:] if each.refused is None]
     assert able == sorted(able)
     assert total_cost(sized).value > 0
 

@@ -321,6 +321,14 @@ def test_a_pin_of_shards_is_read_as_if_the_plan_had_chosen_it() -> None:
     a_pin_changes_nothing(document)
 
 
+def test_shards_that_cost_less_in_all_stay_with_pinned_cores() -> None:
+    """Two shards more shorten the runs, which saves more than these shards cost."""
+    rate = {"records_per_second_per_core": 3539, "batch_overhead": "300ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "5206927ms", "rate": rate, "run_every": "30m"}
+    traffic = {"records_per_second": 5848.2, "peak_factor": 1.5, "record_size": "4KiB"}
+    a_pin_changes_nothing(several(job, one=traffic))
+
+
 def test_one_partition_more_than_the_traffic_needs_shortens_tasks() -> None:
     """A looser SLA took more cores: of a topic that needs exactly one partition, two were planned like one."""
     topic = {"kind": "kafka", "cluster": "main"}

@@ -90,7 +90,7 @@ def test_glue_is_priced_by_its_version(project: Path, version: str, usd: float, 
     dpu = {"G.025X": 0.25, "G.1X": 1.0}[job.worker]
     assert line.usd == pytest.approx(job.max_workers.value * dpu * 730 * usd)
     assert job.worker_usd_hour == pytest.approx(dpu * usd)
-    assert job.choices[0].usd == pytest.approx(line.usd)
+    assert job.choices()[0].usd == pytest.approx(line.usd)
     assert ("the price glue.6.0.dpu_hour is unconfirmed" in line.why) == unconfirmed
 
 

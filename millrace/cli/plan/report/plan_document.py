@@ -38,7 +38,7 @@ def plan_document(checked: CheckedPlan, verdict: Verdict, moves: Sequence[Move] 
     for name, stream in environment.streams.items():
         document["streams"][name]["ours"] = not stream.belongs_to_others
     for name, job in checked.plan.jobs.items():
-        for choice, choice_document in zip(job.choices, document["jobs"][name]["choices"], strict=True):
+        for choice, choice_document in zip(job.choices(), document["jobs"][name]["choices"], strict=True):
             choice_document |= {"way": str(choice), "worst_age_seconds": worst_age(environment, job, choice)}
     return {
         "version": document.pop("version"),
