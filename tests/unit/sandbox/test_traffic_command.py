@@ -183,7 +183,7 @@ def test_what_aws_refuses_is_one_message(project: Path, moto: None, monkeypatch:
     status, shown = run("clicks", "--aws", "--yes", "--records", "4")
     assert status == 1
     assert shown.startswith(
-        f"millrace traffic: putting records into stream {STREAM}: PutRecords was refused:"
+        f"millrace traffic: cannot put records into stream {STREAM}: PutRecords was refused:"
     )
     file = project / "environments" / "traffic.yaml"
     file.write_text(ENVIRONMENT.replace("123456789012", "111122223333"))

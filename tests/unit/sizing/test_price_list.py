@@ -277,7 +277,7 @@ def test_the_projects_own_prices_stay_and_what_they_lack_comes(
 def test_no_answer_at_all_writes_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(project, monkeypatch, [])
     assert done.returncode == 3
-    assert "no file is written: 0 of" in done.stdout
+    assert "no file is written, because only 0 of" in done.stdout
     assert not (project / PRICES).exists()
 
 
