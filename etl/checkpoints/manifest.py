@@ -57,18 +57,18 @@ class ManifestSource:
     ----------
     connector
         Such as ``kafka`` or ``iceberg``; for Kinesis the engine's connector, such as ``aws-kinesis``.
-    location
-        Region and stream; connection; table.
+    of
+        What it reads, under its key in the file: region and stream; connection; table.
     topics
         Topics that are read together, where a leg can have several.
     """
 
     connector: str
-    location: str
+    of: str
     topics: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.connector} {self.location}" + (f" ({', '.join(self.topics)})" if self.topics else "")
+        return f"{self.connector} {self.of}" + (f" ({', '.join(self.topics)})" if self.topics else "")
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def _source_changes(old: Manifest, new: Manifest) -> list[Change]:
                 f"the positions are those of {KINESIS[was.connector]}, which the other connector cannot read"
             )
             differences.append(Change(f"{what}'s connector", was.connector, now.connector, why))
-        elif was.connector != now.connector or was.location != now.location:
+        elif was.connector != now.connector or was.of != now.of:
             repeats = bool(set(was.topics) & set(now.topics))
             differences.append(
                 Change(what, str(was), str(now), "its positions belong to the old one", repeats=repeats)

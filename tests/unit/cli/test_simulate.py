@@ -92,7 +92,7 @@ def test_a_trace_that_is_none(tmp_path: Path, name: str, text: str, told: str) -
         (("--reshard", "2h:none"), "a number of partitions"),
         (
             ("--for", "1h", "--outage", "30m:1m", "--outage", "1h:1m"),
-            "is 1h:1m; allowed: a time before the end, 1:00:00",
+            "is 1h:1m; allowed: a time before the end of the simulation at 1:00:00",
         ),
         (("--for", "1h", "--reshard", "2h:8"), "--reshard is 2h:8; allowed: a time before the end"),
         (

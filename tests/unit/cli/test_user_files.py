@@ -46,7 +46,7 @@ def test_a_tab_may_be_written_as_a_backslash_and_a_t(orders: Path, file: str, de
 
 def test_a_csv_file_that_is_no_text_in_utf_8(orders: Path) -> None:
     message = told(1, "schema", "infer", "--file", "latin.csv", cwd=orders)
-    assert "millrace schema infer: latin.csv: not UTF-8 text (byte 5)" in message
+    assert "millrace schema infer: latin.csv is not UTF-8 text (byte 5)" in message
 
 
 @pytest.mark.parametrize("content", ["page\nK\xf6ln\n".encode("latin-1"), b'{"page": "K\xf6ln"}\n'])
@@ -55,7 +55,7 @@ def test_traffic_from_a_file_that_is_no_text_in_utf_8(project: Path, content: by
     (project / f"latin.{suffix}").write_bytes(content)
     arguments = ("traffic", "clicks", "--env", "shop", "--from", f"latin.{suffix}", "--dry-run")
     message = told(2, *arguments, cwd=project)
-    assert f"millrace traffic: latin.{suffix}: not UTF-8 text (byte {content.index(0xF6)})" in message
+    assert f"millrace traffic: latin.{suffix} is not UTF-8 text (byte {content.index(0xF6)})" in message
 
 
 def test_traffic_from_a_file_that_is_no_csv(project: Path) -> None:

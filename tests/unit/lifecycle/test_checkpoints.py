@@ -57,7 +57,7 @@ def test_show_tells_where_a_query_is_and_who_wrote_it(shop: Shop) -> None:
     said = shop.run("show", "clicks")
     assert said.exit_code == 0, said.output
     lines = said.output.splitlines()
-    assert lines[0] == "clicks: no writer now"
+    assert lines[0] == "clicks: no job writes its checkpoints now"
     assert lines[1].startswith("land: last batch committed 0 at 20")
     assert lines[1].endswith("planned 1")
     assert lines[2:4] == [

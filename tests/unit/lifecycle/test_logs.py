@@ -281,7 +281,7 @@ def test_a_trace_is_read_over_answers_without_events(aws: DeployedEnvironment) -
 
 def test_no_line_is_said_to_be_none(left_running: Path) -> None:
     status, told, said = run("flights", "--errors", "--since", "2h")
-    assert (status, told, said) == (0, "", "flights: no failure in the last 2h\n")
+    assert (status, told, said) == (0, "", "flights: no error was logged in the last 2h\n")
 
 
 def test_what_is_no_time_is_refused(left_running: Path) -> None:

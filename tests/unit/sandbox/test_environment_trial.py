@@ -109,9 +109,9 @@ def run(*arguments: str) -> Result:
         (("--job", "shops"), "one of shop"),
         (("--from", "absent.jsonl"), "does not exist"),
         (("--from", "more.jsonl"), "a file named after one of the streams clicks, orders"),
-        (("--from", "none"), "a folder with a file for clicks or orders"),
-        (("--from", "two"), "one file for each stream; it has orders.csv, orders.jsonl"),
-        (("--from", "orders.jsonl"), "orders.jsonl: line 2: id: 'x' is no bigint"),
+        (("--from", "none"), "a folder with a file named after clicks or orders"),
+        (("--from", "two"), "one file for each stream; it has several: orders.csv, orders.jsonl"),
+        (("--from", "orders.jsonl"), "orders.jsonl: line 2: the value of id is 'x', which is not of type bigint"),
         (("--rate", "0"), "--rate"),
     ],
 )

@@ -89,7 +89,7 @@ REFUSED = {
         ("orders", "--dry-run"),
         "choose one of them with --query: shop.land-orders, shop.lines",
     ),
-    "no such query": (("orders", "--query", "shop.other"), "orders is read by shop.land-orders, shop.lines"),
+    "no such query": (("orders", "--query", "shop.other"), "queries that do: shop.land-orders, shop.lines"),
     "a burst that is none": (("clicks", "--burst", "5x10s"), "must be FACTORxLENGTH/EVERY"),
     "a burst longer than its period": (("clicks", "--burst", "5x60s/10s"), "must be FACTORxLENGTH/EVERY"),
     "two kinds of keys": (("clicks", "--key", "city", "--keys", "3"), "--key and --keys cannot be combined"),
@@ -183,7 +183,7 @@ def test_what_aws_refuses_is_one_message(project: Path, moto: None, monkeypatch:
     status, shown = run("clicks", "--aws", "--yes", "--records", "4")
     assert status == 1
     assert shown.startswith(
-        f"millrace traffic: putting records into stream {STREAM}: PutRecords was refused:"
+        f"millrace traffic: cannot put records into stream {STREAM}: PutRecords was refused:"
     )
     file = project / "environments" / "traffic.yaml"
     file.write_text(ENVIRONMENT.replace("123456789012", "111122223333"))
