@@ -39,8 +39,8 @@ def boto3_files() -> Mapping[str, Path]:
         here = _version_and_digest(name, files)
         if here != lock[name]:
             raise InfrastructureError(
-                f"{name} {here['version']} is installed, but this version of Millrace packs "
-                f"{lock[name]['version']}, with the digest of its lock file, for the engines: install your "
+                f"the files of the installed {name} {here['version']} are not those of {lock[name]['version']} "
+                "in the lock file, which this version of Millrace packs for the engines: install your "
                 "project's requirements-deploy.txt or requirements-sandbox.txt with pip install "
                 "--require-hashes"
             )

@@ -56,7 +56,7 @@ def test_an_account_is_needed(
     text = (ROOT / "environments" / "minimal.yaml").read_text()
     file.write_text("\n".join(line for line in text.splitlines() if not line.startswith("account:")))
     assert run({"env": str(file)}) == 2
-    assert "names no account" in capsys.readouterr().err
+    assert "the account is unknown" in capsys.readouterr().err
     monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "999988887777")
     assert run({"env": str(file)}) == 0
     assert "999988887777" in (tmp_path / "out" / "manifest.json").read_text()

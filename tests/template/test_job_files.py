@@ -162,7 +162,7 @@ def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
     )
     with pytest.raises(
         InfrastructureError,
-        match=r"boto3 .* is installed, but this version of Millrace packs .* pip install --require-hashes",
+        match=r"boto3 .* are not those of .* in the lock file, .* pip install --require-hashes",
     ):
         carried_boto3.boto3_files()
 

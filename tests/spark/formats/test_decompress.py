@@ -42,7 +42,9 @@ def test_content_is_decoded_and_a_dead_letter_keeps_what_came(spark: SparkSessio
         else:
             assert row["carrier"] is None
             assert (None if row["_bytes"] is None else bytes(row["_bytes"])) == payload
-    assert rows[4]["_error"] == "gzip: the message is larger than 1,000,000 bytes after decompression"
+    assert (
+        rows[4]["_error"] == "gzip: the message is larger than 1,000,000 bytes after decompression, the limit"
+    )
     assert "incomplete" in rows[5]["_error"]
 
 

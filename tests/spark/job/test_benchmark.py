@@ -54,7 +54,11 @@ def schedule(tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("l
 @pytest.mark.parametrize(
     ("queries", "kind", "said"),
     [
-        (("land",), "kafka", "the job has no query of this name; it has: land-flights"),
+        (
+            ("land",),
+            "kafka",
+            "the benchmark measures query land, which the job does not have; the job has land-flights",
+        ),
         (
             ("land-flights",),
             "kinesis",

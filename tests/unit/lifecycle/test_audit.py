@@ -290,7 +290,7 @@ def test_a_kafka_record_is_found_whatever_time_it_says(catalog: SqlCatalog) -> N
 
 
 def test_a_table_that_is_not_there_is_told(catalog: SqlCatalog) -> None:
-    with pytest.raises(NotDeployedError, match=r"no table db\.nowhere"):
+    with pytest.raises(NotDeployedError, match=r"table db\.nowhere does not exist"):
         LandedRecords.open(catalog, "db.nowhere", "clicks")
 
 

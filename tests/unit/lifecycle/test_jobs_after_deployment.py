@@ -206,7 +206,10 @@ def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_
             deployed.place, change("restart"), JOB, assembly=tmp_path, cdk_deploy=bring, **QUICK
         )
     assert deployed.verbs == ["drain", "start", "drain", "start"]
-    assert f"{JOB} is rolled back: deployed:" in str(told.value)
+    assert (
+        f"{JOB} is rolled back, but it is unknown whether the previous version is healthy: deployed"
+        in str(told.value)
+    )
     assert "`millrace status --env minimal JOB` shows it" in str(told.value)
     assert "rollback" not in str(told.value)
 

@@ -94,6 +94,6 @@ def test_a_secret_is_read_where_it_is_used(kind: str, held: dict[str, str], foun
 
 
 def test_a_secret_that_is_no_object_is_not_shown() -> None:
-    with pytest.raises(AwsError, match="not a JSON object") as told:
+    with pytest.raises(AwsError, match="must be a JSON object") as told:
         of({"kind": "plain", "secret": SECRET}, {"secretsmanager": Held("hunter2")})
     assert "hunter2" not in str(told.value)

@@ -127,7 +127,9 @@ def test_a_version_that_somebody_forged_is_not_deployed(
         s3.put_object(Bucket=bucket, Key=key, Body=forged.encode())
     assert previous_version(deployed, JOB).template == template("s3://assets/1.json")
     s3.put_object(Bucket=bucket, Key=kept, Body=forged.encode())
-    with pytest.raises(UpgradeError, match="has another digest than when it was kept, so somebody has writ"):
+    with pytest.raises(
+        UpgradeError, match="has another digest than when it was kept, so somebody has changed the object"
+    ):
         previous_version(deployed, JOB)
     # A version of another job is none of this one, even if its digest is right.
     other = json.dumps({**json.loads(honest), "job": "orders"}).encode()

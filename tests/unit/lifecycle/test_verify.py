@@ -338,7 +338,7 @@ def test_nothing_is_made_where_cdk_shards_or_the_name_are_lacking(
     account.check(copy)
     with monkeypatch.context() as patch:
         patch.setattr(aws_target, "SHARDS", 10**6)
-        with pytest.raises(AwsError, match="shards are left in us-east-1, and 2000000 are needed"):
+        with pytest.raises(AwsError, match="shards are left in us-east-1, but 2000000 are needed"):
             account.check(copy)
     deploy(client, copy.names.prefix, [])
     with pytest.raises(AwsError, match="already exists; repeat the command"):

@@ -163,7 +163,7 @@ class BesideACluster(HalfDeployed):
 @pytest.mark.parametrize(
     ("happens", "said"),
     [
-        (KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT)), "could not be made"),
+        (KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT)), "could not be created"),
         (KeyboardInterrupt(), "interrupted"),
     ],
 )

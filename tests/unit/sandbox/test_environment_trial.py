@@ -111,7 +111,10 @@ def run(*arguments: str) -> Result:
         (("--from", "more.jsonl"), "a file named after one of the streams clicks, orders"),
         (("--from", "none"), "a folder with a file named after clicks or orders"),
         (("--from", "two"), "one file for each stream; it has several: orders.csv, orders.jsonl"),
-        (("--from", "orders.jsonl"), "orders.jsonl: line 2: the value of id is 'x', which is not of type bigint"),
+        (
+            ("--from", "orders.jsonl"),
+            "orders.jsonl: line 2: the value of id is 'x', which is not of type bigint",
+        ),
         (("--rate", "0"), "--rate"),
     ],
 )

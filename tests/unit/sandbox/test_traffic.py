@@ -132,7 +132,9 @@ def test_keys(written: Payloads) -> None:
 def test_what_does_not_fit_the_schema_is_refused(written: Payloads, tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="no field town for the key; its fields are id, city"):
         feed(written, key="town")
-    with pytest.raises(SandboxError, match="the schema has no timestamp field city; its timestamp fields: at"):
+    with pytest.raises(
+        SandboxError, match="the schema has no timestamp field city; its timestamp fields: at"
+    ):
         feed(written, time="city")
     (tmp_path / "n.ddl").write_text("n INT")
     with pytest.raises(SandboxError, match="late records need a field of type timestamp"):
@@ -178,7 +180,10 @@ def test_a_sample_keeps_records_together_and_moves_their_times() -> None:
         ("{", "line 1: not JSON"),
         ("[]", "line 1: no JSON object"),
         ('{"id":1}', "line 1: the required field city has no value"),
-        ('{"id":"x","city":"a","at":"2026-01-01"}', "line 1: the value of id is 'x', which is not of type bigint"),
+        (
+            '{"id":"x","city":"a","at":"2026-01-01"}',
+            "line 1: the value of id is 'x', which is not of type bigint",
+        ),
         ("\n", "s.jsonl has no records"),
     ],
 )
