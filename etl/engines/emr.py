@@ -37,7 +37,7 @@ class Emr(Engine):
             "kinesis.streamName": source.stream,
             "kinesis.consumerType": "GetRecords" if source.consumer is None else "SubscribeToShard",
             "kinesis.endpointUrl": endpoint or f"https://kinesis.{source.region}.{domain(source.region)}",
-            "kinesis.startingPosition": _start(source.start),
+            "kinesis.startingPosition": _start_option(source.start),
             "kinesis.failOnDataLoss": "true",
             "kinesis.maxFetchRecordsPerShard": str(source.records_per_shard),
             "kinesis.maxFetchTimePerShardSec": str(
@@ -52,7 +52,7 @@ class Emr(Engine):
         }
 
 
-def _start(start: str) -> str:
+def _start_option(start: str) -> str:
     moment = start_time(start)
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[start]

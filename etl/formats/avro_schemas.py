@@ -21,7 +21,7 @@ _ANSWER_SECONDS = 10
 _BUSY = (429, 500, 502, 503, 504)
 
 
-def java_schema(spark: SparkSession, text: str, where: str) -> Any:
+def parse_java_schema(spark: SparkSession, text: str, where: str) -> Any:
     """Parse a schema with Avro's own parser.
 
     Raises
@@ -36,15 +36,15 @@ def java_schema(spark: SparkSession, text: str, where: str) -> Any:
         raise StartError(f"{where}: {describe(error)}") from error
 
 
-def parse(spark: SparkSession, text: str, where: str) -> Any:
+def parse_schema_json(spark: SparkSession, text: str, where: str) -> Any:
     """Read a schema's JSON.
 
     Raises
     ------
     StartError
-        As in :func:`java_schema`; or a decimal that no column holds.
+        As in :func:`parse_java_schema`; or a decimal that no column holds.
     """
-    java_schema(spark, text, where)
+    parse_java_schema(spark, text, where)
     found = json.loads(text)
     if wrong := ", ".join(wrong_decimals(found)):
         raise StartError(
@@ -53,7 +53,7 @@ def parse(spark: SparkSession, text: str, where: str) -> Any:
     return found
 
 
-def from_folder(path: str, framing: str) -> dict[str, str]:
+def writer_schemas_from_folder(path: str, framing: str) -> dict[str, str]:
     """Read the writers' schemas beside the code: ``17.avsc``, or ``UUID.avsc`` for Glue's registry.
 
     Parameters
@@ -72,7 +72,7 @@ def from_folder(path: str, framing: str) -> dict[str, str]:
     return found
 
 
-def from_registry(url: str, subject: str) -> dict[str, str]:
+def writer_schemas_from_registry(url: str, subject: str) -> dict[str, str]:
     """Read all versions of a subject from a registry that answers like Confluent's.
 
     Parameters
@@ -94,8 +94,8 @@ def from_registry(url: str, subject: str) -> dict[str, str]:
     """
     base = f"{url.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
     found: dict[str, str] = {}
-    for version in _get(base):
-        answer = _get(f"{base}/{version}")
+    for version in _get_from_registry(base):
+        answer = _get_from_registry(f"{base}/{version}")
         try:
             if answer.get("schemaType", "AVRO") != "AVRO":
                 raise StartError(
@@ -110,7 +110,7 @@ def from_registry(url: str, subject: str) -> dict[str, str]:
     return found
 
 
-def _get(url: str) -> Any:
+def _get_from_registry(url: str) -> Any:
     """Ask a registry, again for a while if it is busy or unreachable."""
     request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - the configuration takes http(s) only
     waits = Backoff("at the start", patience=START_SECONDS)

@@ -8,8 +8,9 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from ..checkpoints import bounded_run_end
+from ..checkpoints.batch_ends import with_allowed_batch_ends
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
+from ..checkpoints.initial_snapshot import start_with_all_files
 from ..commits.batch_commits import source_digest
 from ..formats.decoding import data_rules, routes
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
@@ -150,7 +151,7 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
         query.trigger_seconds,
         rebuild=rebuild,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
-        determine_end=partial(bounded_run_end.determine_end, spark, rows, checkpoint),
+        determine_end=partial(bounded_run_end.run_end_check, spark, rows, checkpoint),
         derives=True,
     )
-    return with_batch_ends(built, checkpoint, whole_commits=query.state is not None)
+    return with_allowed_batch_ends(built, checkpoint, whole_commits=query.state is not None)

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from ..checkpoints import manifest
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.manifest import Change, Manifest, ManifestError
+from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
 from ..checkpoints.stateful_operators import stateful_operators
 from ..formats.schemas import read_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
@@ -135,7 +135,7 @@ class CheckpointManifests:
             identities.check_at_start()
             self._origins[query.name] = identities
 
-    def _refuse(self, query: str, differences: tuple[Change, ...]) -> None:
+    def _refuse(self, query: str, differences: tuple[ManifestChange, ...]) -> None:
         wrong = manifest.incompatible_changes(differences)
         if wrong:
             raise StartError(

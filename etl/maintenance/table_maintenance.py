@@ -19,7 +19,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ..checkpoints.checkpoint import read_states
+from ..checkpoints.checkpoint import last_read_snapshots
 from ..checkpoints.initial_snapshot import newest_complete_snapshot
 from ..commits.snapshots import commit_time
 from ..record import batch_accounts
@@ -243,7 +243,7 @@ class Expiry(TableTask):
 
     def _last_read_commit_time(self, spark: SparkSession, reader: str) -> datetime | None:
         """Return the commit time of the snapshot that a reader has read last; the epoch where it is not known."""
-        states = read_states(spark, reader, self.table.metadata(spark))
+        states = last_read_snapshots(spark, reader, self.table.metadata(spark))
         return None if states is None else min(map(commit_time, states), default=_EPOCH)
 
 

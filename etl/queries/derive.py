@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
-from ..commits.snapshots import added_files, commit_time, history_of
+from ..commits.look_ups import LookUp, OtherWriters, TableHistory, is_older_than, look_up_in_whole_table
+from ..commits.snapshots import commit_time, count_added_files, snapshot_and_earlier
 from ..formats.changes.decoder import TRUNCATE
 from ..formats.decoding.decoded_rows import reasons_against_type
 from ..formats.decoding.routes import DELETE, rows_of_route
@@ -282,8 +282,8 @@ def earliest_landing_time(landing: Any, start: Any) -> datetime | None:
     if not start or start["scan_all_files"]:
         return None
     begin = landing.snapshot(int(start["snapshot_id"]))
-    for snapshot in history_of(landing, begin):
-        unread = snapshot is begin and start["position"] < added_files(snapshot)
+    for snapshot in snapshot_and_earlier(landing, begin):
+        unread = snapshot is begin and start["position"] < count_added_files(snapshot)
         if snapshot.operation() == "append" and not unread:
             return commit_time(snapshot)
     return None
@@ -368,25 +368,28 @@ class Deriver:
             **batch_accounts.batch_times(begun, batch_accounts.now()),
         )
 
-    def _look_ups(self, batch_id: int, history: History) -> list[LookUp]:
-        others = self._others.latest_commit(history)
+    def _look_ups(self, batch_id: int, history: TableHistory) -> list[LookUp]:
+        others = self._others.latest_commit_time(history)
         if others is None:
             return [LookUp(nothing_later=True)]
-        start = self.checkpoint.batch_start(history.spark, batch_id)
+        start = self.checkpoint.batch_start_offset(history.spark, batch_id)
         since = earliest_landing_time(self.landing.metadata(history.spark), start)
         if since is None:
-            return [everything()]
+            return [look_up_in_whole_table()]
         state = self.settings.state
         joined = state is not None and state.join is not None
         # The second stream of a join has its own position.
         if not joined and since - SLACKS[-1] > others:
-            return [LookUp(None, older_than("_landed_at", others), nothing_later=True), everything()]
+            return [
+                LookUp(None, is_older_than("_landed_at", others), nothing_later=True),
+                look_up_in_whole_table(),
+            ]
         look_ups = []
         for slack in SLACKS[-1:] if joined else SLACKS:
-            outside = older_than("_landed_at", since - slack)
+            outside = is_older_than("_landed_at", since - slack)
             if joined:
                 # A joined row has the landing time of its first record, which may have waited in the state for the second; a
                 # row of the second stream alone has none.
                 outside |= F.col("_landed_at").isNull()
             look_ups.append(LookUp(F.col("_landed_at") >= F.lit(since - slack), outside))
-        return [*look_ups, everything()]
+        return [*look_ups, look_up_in_whole_table()]

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.batch_commits import CommitFence, Commits
-from ..commits.look_ups import History, LookUp
+from ..commits.batch_commits import CommitFence, TableCommits
+from ..commits.look_ups import LookUp, TableHistory
 from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
@@ -90,12 +90,12 @@ class Lander:
     report: Reporter
     guards: LegGuards
     _positions_unreadable: bool = False
-    _commits: Commits = field(init=False, repr=False)
+    _commits: TableCommits = field(init=False, repr=False)
     _overlap: Overlap = field(init=False, repr=False)
     _identified: CachedSelect | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self._commits = Commits(self.sink.table)
+        self._commits = TableCommits(self.sink.table)
         self._overlap = overlap_with_landing_table(
             source.name for leg in self.guards.replayed for source in leg.sources
         )
@@ -127,7 +127,7 @@ class Lander:
 
     def _land(self, batch: DataFrame, batch_id: int, positions: Positions) -> None:
         spark = batch.sparkSession
-        which = self.checkpoint.batch(spark, batch_id)
+        which = self.checkpoint.batch_id(spark, batch_id)
         offsets = offsets_of(spark, self.guards.replayed, batch_id) if self.guards.replayed else None
         if not self.guards.streams:
             batch = in_few_tasks(batch, offsets)
@@ -159,7 +159,9 @@ class Lander:
         self.guards.note_arrivals(landed.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
-    def _look_ups(self, offsets: BatchOffsets | None, begun: datetime, history: History) -> Iterable[LookUp]:
+    def _look_ups(
+        self, offsets: BatchOffsets | None, begun: datetime, history: TableHistory
+    ) -> Iterable[LookUp]:
         # Before a batch is read, nothing is known of the legs that do not replay.
         replayed = self._overlap.look_up(offsets, history) if self.guards.replayed else LookUp()
         return self.guards.look_ups(begun, replayed) if self.guards.streams else [replayed]

@@ -16,7 +16,7 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..commits.look_ups import History, LookUp, LookUps
+from ..commits.look_ups import LookUp, LookUps, TableHistory
 from ..sinks.iceberg import may_match_files
 from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, any_of, offset_bound
 
@@ -53,7 +53,7 @@ class Overlap:
         """
         return lambda history: [self.look_up(offsets, history)]
 
-    def look_up(self, offsets: BatchOffsets | None, history: History) -> LookUp:
+    def look_up(self, offsets: BatchOffsets | None, history: TableHistory) -> LookUp:
         """Return the look-up for the rows in which records of a batch can be; arguments as in :meth:`look_ups`."""
         ends = None if offsets is None else self._learn(history, offsets)
         if offsets is None or ends is None:
@@ -67,7 +67,7 @@ class Overlap:
         nothing_later = all(ends.get(partition, 0) <= end for partition, end in offsets.end.items())
         return LookUp(self.rows_of(ranges) if ranges else None, nothing_later=nothing_later)
 
-    def _learn(self, history: History, offsets: BatchOffsets) -> Ends | None:
+    def _learn(self, history: TableHistory, offsets: BatchOffsets) -> Ends | None:
         """Read the ends that are not known yet, and return all; None if they cannot be determined."""
         if self._ends is None:
             return None

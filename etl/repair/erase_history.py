@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from ..checkpoints.checkpoint import read_states
-from ..commits.snapshots import commit_time, history_of
+from ..checkpoints.checkpoint import last_read_snapshots
+from ..commits.snapshots import commit_time, snapshot_and_earlier
 from ..maintenance.table_maintenance import call, first_row, sql_timestamp
 from ..record.tables import Table
 
@@ -69,7 +69,7 @@ class _OneList:
 def newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
     """Return the snapshot id of an erasure's newest mark; None if there is none, or it has expired."""
     metadata = table.metadata(spark)
-    for snapshot in history_of(metadata, metadata.currentSnapshot()):
+    for snapshot in snapshot_and_earlier(metadata, metadata.currentSnapshot()):
         if snapshot.summary().get(MARK) == erasure:
             return int(snapshot.snapshotId())
     return None
@@ -84,7 +84,7 @@ def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int)
         Checkpoint of the query. The answer for a query that never started is true: it starts at a snapshot that is left.
     """
     metadata = table.metadata(spark)
-    states, at = read_states(spark, reader, metadata), metadata.snapshot(snapshot)
+    states, at = last_read_snapshots(spark, reader, metadata), metadata.snapshot(snapshot)
     if states is None or at is None:
         return True  # every reader has passed an expired snapshot
     return bool(states) and min(each.sequenceNumber() for each in states) >= at.sequenceNumber()

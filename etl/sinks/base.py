@@ -166,7 +166,7 @@ def batch_place(
         As in :class:`BatchPlace`.
     """
     run, created = checkpoint.id_and_creation_time(spark)
-    offsets = (checkpoint.batch_start(spark, batch), checkpoint.batch_end(spark, batch))
+    offsets = (checkpoint.batch_start_offset(spark, batch), checkpoint.batch_end_offset(spark, batch))
     start, end = ("" if each is None else json.dumps(each, sort_keys=True) for each in offsets)
     return BatchPlace(
         run, batch, start, end, checkpoint.location, created, source=checkpoint.source, look_ups=look_ups

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
+from ..commits.look_ups import LookUp, OtherWriters, TableHistory, is_older_than, look_up_in_whole_table
 from ..record.tables import Table
 from .base import LETTER, BatchPlace, Refuse, refuse_nothing
 from .iceberg import IcebergSink
@@ -71,10 +71,10 @@ class DeadLetters:
         )
         self._sink.write(kept, place, refuse_nothing)
 
-    def _look_ups(self, history: History) -> list[LookUp]:
-        until = self._others.latest_commit(history)
+    def _look_ups(self, history: TableHistory) -> list[LookUp]:
+        until = self._others.latest_commit_time(history)
         if until is None:
             return [LookUp(nothing_later=True)]
         # A row that landed after the last write of others is not among theirs; the landing time of results is unknown.
-        outside = F.col("_landed_at").isNull() | older_than("_landed_at", until)
-        return [LookUp(outside=outside, nothing_later=True), everything()]
+        outside = F.col("_landed_at").isNull() | is_older_than("_landed_at", until)
+        return [LookUp(outside=outside, nothing_later=True), look_up_in_whole_table()]

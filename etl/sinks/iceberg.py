@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.batch_commits import CommitFence, Commits
-from ..commits.look_ups import OUTSIDE, LookUp, OutsideBoundError, everything
+from ..commits.batch_commits import CommitFence, TableCommits
+from ..commits.look_ups import OUTSIDE, LookUp, OutsideBoundError, look_up_in_whole_table
 from ..launch.sinks import IcebergSinkSettings
 from ..record import tables
 from ..record.batch_accounts import ObservedFigures, Reporter, row_count, values_of
@@ -77,8 +77,8 @@ class IcebergSink:
     acts_on_rdd: bool = field(default=False, kw_only=True)
 
     @cached_property
-    def _commits(self) -> Commits:
-        return Commits(self.table)
+    def _commits(self) -> TableCommits:
+        return TableCommits(self.table)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Make the table, or alter or check an existing one.
@@ -112,7 +112,7 @@ class IcebergSink:
             As in :meth:`append`, after several attempts.
         """
         if place is None:
-            done = self.append(rows, everything())
+            done = self.append(rows, look_up_in_whole_table())
             return WriteCounts(done.offered, done.written, None)
         first: list[DataFrame] = [rows]
 
@@ -121,7 +121,7 @@ class IcebergSink:
             offered = first.pop() if first else rows if reread is None else reread()
             return self.append(offered, look_up, fence=fence)
 
-        look_ups = place.look_ups or (lambda _: [everything()])
+        look_ups = place.look_ups or (lambda _: [look_up_in_whole_table()])
         done = self._commits.write(rows.sparkSession, place.batch_id, look_ups, attempt, place.properties)
         return WriteCounts(done.offered, done.written, None)
 
@@ -214,7 +214,7 @@ class IcebergSink:
                 batch, looked.observe(existing) if looked else existing, figures, of_offered, distinct, tasks
             )
         with separating_own_errors(str(self.table)):
-            self._append_files(look_up.fail_outside(new), fence)
+            self._append_files(look_up.fail_records_outside(new), fence)
         found = values_of(*(one for one in (*observed, looked, *observed_elsewhere) if one is not None))
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")

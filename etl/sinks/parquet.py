@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.look_ups import LookUp, OutsideBoundError, older_than
+from ..commits.look_ups import LookUp, OutsideBoundError, is_older_than
 from ..launch.sinks import ParquetSinkSettings
 from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
@@ -105,7 +105,7 @@ class ParquetSink:
             # Rows of another checkpoint arrived up to the horizon: mostly the batch is younger, which is
             # checked during the write.
             try:
-                early = older_than("_arrived_at", horizon + timedelta(microseconds=1))
+                early = is_older_than("_arrived_at", horizon + timedelta(microseconds=1))
                 return self._write(rows, whose, LookUp(outside=early))
             except OutsideBoundError:
                 rows = reread() if reread is not None else rows
@@ -145,7 +145,7 @@ class ParquetSink:
         # Named like a partition by batch, so that readers find the files below the path.
         folder = f"{self.settings.path}/batch={name}"
         offered = ObservedFigures(F.count(F.lit(1)).alias("offered"))
-        new = offered.observe(look_up.fail_outside(rows))
+        new = offered.observe(look_up.fail_records_outside(rows))
         if existing is not None:
             new = new.join(existing, list(IDENTITY), "left_anti").select(
                 *(F.col(f"`{c}`") for c in rows.columns)

@@ -35,7 +35,7 @@ def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: i
         With partitions as ``stream/partition``; None if the checkpoint has no end, or positions are no numbers.
     """
     logs = [leg.checkpoint for leg in replayed]
-    legs = [(log.batch_start(spark, batch_id), log.batch_end(spark, batch_id)) for log in logs]
+    legs = [(log.batch_start_offset(spark, batch_id), log.batch_end_offset(spark, batch_id)) for log in logs]
     if all(end is None for _, end in legs):
         return None
     ranges: tuple[dict[str, int], dict[str, int]] = {}, {}

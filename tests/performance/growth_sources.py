@@ -98,7 +98,7 @@ class Numbering(Case):
 
     def own(self) -> dict[str, str]:
         """What the query's commits bear: the table holds its earlier batches, and nobody else's rows."""
-        last = Checkpoint(str(self.bench.home / self.label)).batch(self.bench.spark, self.count[0])
+        last = Checkpoint(str(self.bench.home / self.label)).batch_id(self.bench.spark, self.count[0])
         assert last is not None
         return {RUN: last.run, BATCH: str(last.number), NOTHING_LATER: "true"}
 

@@ -55,10 +55,10 @@ class TopicLeg:
 
     def ranges(self, spark: SparkSession, batch_id: int) -> Ranges:
         """Return the offsets of a batch."""
-        start = self.checkpoint.batch_start(spark, batch_id) or self._first_batch_start(spark)
+        start = self.checkpoint.batch_start_offset(spark, batch_id) or self._first_batch_start(spark)
         begun, ends = (
             {(t, int(p)): int(at) for t, positions in offset.items() for p, at in positions.items()}
-            for offset in (start, self.checkpoint.batch_end(spark, batch_id) or {})
+            for offset in (start, self.checkpoint.batch_end_offset(spark, batch_id) or {})
         )
         # A partition that only the end names is new, and is read from its beginning.
         return {p: (begun.get(p, 0), at) for p, at in ends.items() if begun.get(p, 0) < at}

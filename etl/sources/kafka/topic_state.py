@@ -120,7 +120,7 @@ def determine_end(
     ends = end_offsets(spark, sources, connection_options(connection))
 
     def reached(batch: int) -> bool:
-        begin = checkpoint.batch_start(spark, batch)
+        begin = checkpoint.batch_start_offset(spark, batch)
         # Without a batch, its start is not yet in the checkpoint, where the next run needs it.
         return begin is not None and all(
             begin.get(topic, {}).get(part, 0) >= end

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from ...commits.look_ups import LookUp, older_than
+from ...commits.look_ups import LookUp, is_older_than
 from ..batch_offsets import any_of
 
 MOST_RANGES = 8
@@ -79,8 +79,10 @@ def arrived_in(source: str, ranges: Sequence[Steps], time_of: Callable[[int], da
     pairs = zip(begins, ends, strict=False)
     inside = [(arrived >= F.lit(begin)) & (arrived < F.lit(end)) for begin, end in pairs]
     gaps = zip(ends, begins[1:], strict=True)
-    outside = [~older_than("_arrived_at", end) & older_than("_arrived_at", begin) for end, begin in gaps]
+    outside = [
+        ~is_older_than("_arrived_at", end) & is_older_than("_arrived_at", begin) for end, begin in gaps
+    ]
     return LookUp(
         mine & any_of([*inside, arrived >= F.lit(begins[-1])]),
-        mine & any_of([older_than("_arrived_at", begins[0]), *outside]),
+        mine & any_of([is_older_than("_arrived_at", begins[0]), *outside]),
     )

@@ -225,7 +225,7 @@ class KinesisGuard(LegGuard):
         """Return the positions at the start of a batch."""
         entry = batch - 1 if self.ends_planned else batch
         try:
-            return Positions.of(self.checkpoint.batch_end(spark, entry) if entry >= 0 else None)
+            return Positions.of(self.checkpoint.batch_end_offset(spark, entry) if entry >= 0 else None)
         except ValueError as error:
             if isinstance(error, OSError):
                 raise

@@ -175,13 +175,13 @@ def with_none_of_its_fields(
     yield "json", JsonDecoder(row), str(KINDS["json"](kind="json").has_a_field(ddl)), some, none
     where = KINDS["debezium"](kind="debezium").has_a_field(ddl)
     changes = [b'{"op": "c", "after": %b}' % each for each in (some[0], none[1])]
-    yield "debezium", ChangeDecoder(row, debezium.events()), str(where), changes[:1], changes[1:]
+    yield "debezium", ChangeDecoder(row, debezium.debezium_envelope()), str(where), changes[:1], changes[1:]
     ddl.write_text("carrier STRING, `air time` INT")
     csv = CsvDecoder(schemas.parse_schema(spark, ddl.read_text(), "row.ddl"), CsvFormat(",", '"', ""))
     yield "csv", csv, str(KINDS["csv"](kind="csv").has_a_field(ddl)), [b"AA,", b",0"], [b","]
     avsc = folder / "row.avsc"
     avsc.write_text(json.dumps(AVSC))
-    found = avro.decoder(spark, PLAIN, avsc.read_text(), "row.avsc")
+    found = avro.make_avro_decoder(spark, PLAIN, avsc.read_text(), "row.avsc")
     yield "avro", found, str(KINDS["avro"](kind="avro").has_a_field(avsc)), [b"\0\2\0\0\0"], [b"\0" * 4]
     fields = [
         pb.Declared("name", 1, pb.STRING), pb.Declared("n", 2, pb.SINT64), pb.Declared("rate", 3, pb.DOUBLE),

@@ -153,7 +153,7 @@ def data(spark: SparkSession) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def of_avro(spark: SparkSession) -> avro.AvroDecoder:
-    return avro.decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
+    return avro.make_avro_decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
 
 
 def long(value: int) -> bytes:
@@ -191,7 +191,7 @@ def test_avro(spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes])
 
 def test_no_text_of_an_avro_map_is_replaced(spark: SparkSession) -> None:
     maps = [{"name": n, "type": {"type": "map", "values": t}} for n, t in (("a", "int"), ("b", "string"))]
-    decoder = avro.decoder(
+    decoder = avro.make_avro_decoder(
         spark, PLAIN, json.dumps({"type": "record", "name": "r", "fields": maps}), "maps.avsc"
     )
     bad: dict[str, tuple[bytes | None, str, str]] = {
@@ -312,7 +312,7 @@ REFUSED_AVRO = {
 def test_an_avro_schema_that_does_not_fit_is_refused(spark: SparkSession, name: str) -> None:
     text, message = REFUSED_AVRO[name]
     with pytest.raises(StartError, match=f"(?is)^flight.avsc: .*{message}"):
-        avro.decoder(spark, PLAIN, text, "flight.avsc")
+        avro.make_avro_decoder(spark, PLAIN, text, "flight.avsc")
 
 
 @pytest.mark.parametrize("by_arrow", [True, False])

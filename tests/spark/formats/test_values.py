@@ -139,7 +139,7 @@ def test_csv(spark: SparkSession) -> None:
 
 
 def test_avro(spark: SparkSession) -> None:
-    decoder = avro.decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc")
+    decoder = avro.make_avro_decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc")
     cases = {
         f"{each.field}: {each.said}": (each.field, each.payload, expected_values.judged_avro(each))
         for each in expected_values.AVRO
@@ -199,5 +199,5 @@ def test_both_members_of_an_avro_union_of_int_and_long(spark: SparkSession) -> N
             )
             payloads.append(out.getvalue())
             wanted.append((value, "x", None))
-        decoder = avro.decoder(spark, PLAIN, text, "r.avsc")
+        decoder = avro.make_avro_decoder(spark, PLAIN, text, "r.avsc")
         assert [(r.m, r.s, r._error) for r in decoded(spark, decoder, payloads)] == wanted, union

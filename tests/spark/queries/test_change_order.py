@@ -29,7 +29,7 @@ CONNECTORS = ("postgresql", "mysql", "mysql-gtid", "sqlserver", "oracle", "oracl
 
 def decoder_of(spark: SparkSession, ddl: str, connector: str) -> ChangeDecoder:
     row = schemas.parse_schema(spark, ddl, "test.ddl")
-    return ChangeDecoder(row, dms.EVENTS if connector == "dms" else debezium.events())
+    return ChangeDecoder(row, dms.EVENTS if connector == "dms" else debezium.debezium_envelope())
 
 
 def by_code(records: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.commits.batch_commits import BatchId, Commits
+from millrace.etl.commits.batch_commits import BatchId, TableCommits
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import DeriveSettings
 from millrace.etl.launch.sinks import IcebergSinkSettings
@@ -151,7 +151,7 @@ def test_killed_after_the_commit_the_batch_comes_again(
     committed = [
         r["committed_at"] for r in spark.table(f"{pipe.landing}.snapshots").orderBy("committed_at").collect()
     ]
-    history = Commits(pipe.sink).read_history(spark, BatchId("another", 0))
+    history = TableCommits(pipe.sink).read_history(spark, BatchId("another", 0))
     *bounded, everything = pipe.deriver_of()._look_ups(1, history)
     begins = [first_time(look_up).timestamp() - committed[0].timestamp() for look_up in bounded]
     assert begins == pytest.approx([-1, -3600], abs=0.002)

@@ -285,11 +285,11 @@ def test_the_end_of_a_batch_is_read_once(spark: SparkSession, tmp_path: Path) ->
     for batch in range(3):
         (log / str(batch)).write_text(f'v1\n{{}}\n{{"t": {{"0": {batch}}}}}')
     checkpoint = Checkpoint(str(tmp_path))
-    assert checkpoint.batch_start(spark, 0) is None
-    assert checkpoint.batch_end(spark, 1) == {"t": {"0": 1}}
+    assert checkpoint.batch_start_offset(spark, 0) is None
+    assert checkpoint.batch_end_offset(spark, 1) == {"t": {"0": 1}}
     (log / "1").unlink()
-    assert checkpoint.batch_start(spark, 2) == {"t": {"0": 1}}
-    assert checkpoint.batch_end(spark, 2) == {"t": {"0": 2}}
-    assert checkpoint.batch_start(spark, 1) == {"t": {"0": 0}}
-    assert checkpoint.batch_start(spark, 2) is None
+    assert checkpoint.batch_start_offset(spark, 2) == {"t": {"0": 1}}
+    assert checkpoint.batch_end_offset(spark, 2) == {"t": {"0": 2}}
+    assert checkpoint.batch_start_offset(spark, 1) == {"t": {"0": 0}}
+    assert checkpoint.batch_start_offset(spark, 2) is None
     assert checkpoint == Checkpoint(str(tmp_path))

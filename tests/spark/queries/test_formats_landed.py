@@ -42,7 +42,7 @@ FLIGHT = b"\x02\x04AA\x02\x02\0\0"
 
 def decoders(spark: SparkSession) -> dict[str, tuple[Decoder, bytes, bytes]]:
     """Of a text and of a binary format, each with a payload that is good and one that is not."""
-    of_avro = avro.decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
+    of_avro = avro.make_avro_decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
     of_csv = CsvDecoder(parse_schema(spark, DDL, "test.ddl"), CsvFormat(",", '"', ""))
     return {
         "csv": (of_csv, b"AA,1", b"{email=kim7731,1,2"),
@@ -105,7 +105,7 @@ def registry() -> Iterator[str]:
 
 def from_registry(spark: SparkSession, url: str, subject: str) -> avro.AvroDecoder:
     settings = AvroFormat("confluent", None, url, subject)
-    return avro.decoder(spark, settings, json.dumps(AVSC), "flight.avsc")
+    return avro.make_avro_decoder(spark, settings, json.dumps(AVSC), "flight.avsc")
 
 
 def test_a_registry_is_read_when_the_query_starts(spark: SparkSession, registry: str) -> None:

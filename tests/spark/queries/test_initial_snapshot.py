@@ -9,8 +9,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.etl.checkpoints.batch_ends import with_allowed_batch_ends
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.initial_snapshot import TableStream, table_streams, with_batch_ends
+from millrace.etl.checkpoints.initial_snapshot import TableStream, table_streams
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.queries import derive
@@ -210,7 +211,7 @@ def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
 
     rows = derive.read_landing_table(spark, pipe.landing)
     bare = ReadyQuery("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0)
-    query = with_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
+    query = with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
     assert Supervisor(spark, events.reporter, retries=Retries(1, first_seconds=0.0)).run([query]) == 1
     assert [event["event"] for event in events.all()] == ["started", "retrying", "failed"]
     assert not spark.streams.active

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.look_ups import LookUp, OutsideBoundError, older_than
+from millrace.etl.commits.look_ups import LookUp, OutsideBoundError, is_older_than
 from millrace.etl.queries import land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
@@ -313,7 +313,7 @@ def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -
             {"_hash": F.lit(0).cast("bigint"), "_landed_at": F.current_timestamp()}
         )
     )
-    early = LookUp(outside=older_than("_arrived_at", EPOCH + timedelta(milliseconds=5)))
+    early = LookUp(outside=is_older_than("_arrived_at", EPOCH + timedelta(milliseconds=5)))
     with pytest.raises(OutsideBoundError):
         IcebergSink(landing).append(rows, early)
     assert added_records(spark, landing) == []
