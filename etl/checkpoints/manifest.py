@@ -25,7 +25,7 @@ from ..launch.settings import (
     LandSettings,
     QuerySettings,
 )
-from ..launch.sources import group_sources
+from ..launch.sources import group_sources_into_legs
 
 FORMAT = 1
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -359,11 +359,11 @@ def _sources_of_query(job: JobSettings, query: QuerySettings, spark: str) -> tup
         return tuple(ManifestSource("iceberg", table) for table in query.landings)
     return tuple(
         ManifestSource(
-            leg[0].connector(job.runs_on, spark),
+            leg[0].connector_name(job.runs_on, spark),
             leg[0].position_source(job),
             tuple(each.manifest_name for each in leg if each.manifest_name is not None),
         )
-        for leg in group_sources(query.sources)
+        for leg in group_sources_into_legs(query.sources)
     )
 
 

@@ -42,8 +42,8 @@ from ..record.errors import StartError
 from . import avro_schemas, avro_values, schemas
 from .decoding import arrow
 from .decoding import decoded_rows as shared
-from .decoding.decompress import STAGE, with_decompressed
-from .decoding.out_of_range_numbers import decimals
+from .decoding.decompress import STAGE, with_decompressed_column
+from .decoding.out_of_range_numbers import contains_decimal
 
 LONGEST_VALUE = 64 << 20
 """Most bytes of a text or of ``bytes``; records of MSK and Kinesis are smaller."""
@@ -119,7 +119,9 @@ class AvroDecoder:
         limited = rows.withColumn("_limits", limits)
         if self._handles_compression:
             packed = F.when(self._is_compressed(), F.expr("substring(payload, 19)"))
-            limited = with_decompressed(limited, packed, self.open_up_to or 0, arrow=arrow.available())
+            limited = with_decompressed_column(
+                limited, packed, self.open_up_to or 0, arrow=arrow.can_return_arrow_columns()
+            )
         limited = limited.withColumn("_harmless", self._has_only_short_decimals())
         parsed = limited.withColumn("_parsed", self._parsed_datum())
         ints = [F.col("_parsed.datum")[f.name] for f in self.schema if isinstance(f.dataType, IntegerType)]
@@ -162,13 +164,13 @@ class AvroDecoder:
 
     def _has_only_short_decimals(self) -> Column:
         """Return a condition: no decimal has more bytes than one that fits a column."""
-        if not decimals(self.schema):
+        if not contains_decimal(self.schema):
             return F.lit(True)
         found = self._read_by_writer_schema(
             partial(_end_mark_schema_without_decimals, dates_as_long=self._reads_dates_as_long),
             _limits_are_set(),
         )
-        fitting = shared.holds_for_all(
+        fitting = shared.holds_for_all_leaves(
             self.schema,
             found["datum"],
             lambda kind, value: (
@@ -251,7 +253,7 @@ class AvroDecoder:
         )
         for holds, stage, text in checks:
             parts = self._fields_but_plain_ints if holds is avro_values.fits_int else self.schema
-            if (fitting := shared.holds_for_all(parts, datum, holds)) is not None:
+            if (fitting := shared.holds_for_all_leaves(parts, datum, holds)) is not None:
                 verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
         readable = shared.all_texts_are_utf8(self.schema, datum)
         if readable is not None:
@@ -343,7 +345,7 @@ def make_avro_decoder(
     set_limits(spark)
     reader = json.dumps(avro_schemas.parse_schema_json(spark, text, path))
     found = {"": reader} if settings.framing == "none" else writer_schemas(spark, settings, path)
-    schema = shared.check_names(datum_type(spark, reader, path), path)
+    schema = shared.check_column_names(datum_type(spark, reader, path), path)
     for identity, writer in found.items():
         _refuse_incompatible_schemas(spark, reader, writer, f"{path}: writer {identity}")
     return AvroDecoder(schema, reader, settings.framing, found, open_up_to)

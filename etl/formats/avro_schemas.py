@@ -13,7 +13,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from ..launch.formats import MOST_DIGITS, wrong_decimals
+from ..launch.formats import MOST_DIGITS, decimals_avro_ignores
 from ..record.errors import SinkError, StartError, describe
 from ..services.backoff import START_SECONDS, Backoff
 
@@ -46,7 +46,7 @@ def parse_schema_json(spark: SparkSession, text: str, where: str) -> Any:
     """
     parse_java_schema(spark, text, where)
     found = json.loads(text)
-    if wrong := ", ".join(wrong_decimals(found)):
+    if wrong := ", ".join(decimals_avro_ignores(found)):
         raise StartError(
             f"{where}: decimals must have at most {MOST_DIGITS} digits, and a scale no larger than their precision: {wrong}"
         )

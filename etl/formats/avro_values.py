@@ -107,14 +107,14 @@ def to_column_type(field: StructField, value: Column, *, dates_as_long: bool) ->
         # Null where it does not fit, as :func:`lies_in_years` says.
         return read == F.lit(_TRUE) if _is_boolean(kind) else F.date_from_unix_date(read.cast("int"))
 
-    made = shared.rebuilt(
+    made = shared.with_replaced_leaves(
         field.dataType,
         value,
         None,
         lambda kind: _is_boolean(kind) or (dates_as_long and isinstance(kind, DateType)),
         leaf_in_column_type,
     )
-    if not shared.contains(field.dataType, lambda kind: isinstance(kind, DecimalType | IntegerType)):
+    if not shared.contains_type(field.dataType, lambda kind: isinstance(kind, DecimalType | IntegerType)):
         return made
     # By the type's name: then every part may be null, and a cast to fewer digits may return null.
     return made.cast(field.dataType.simpleString())
@@ -122,7 +122,9 @@ def to_column_type(field: StructField, value: Column, *, dates_as_long: bool) ->
 
 def with_booleans(kind: DataType, value: Column) -> Column:
     """Return a value of :func:`schema_of_wider_types` with booleans."""
-    return shared.rebuilt(kind, value, None, _is_boolean, lambda _kind, read, _: read == F.lit(_TRUE))
+    return shared.with_replaced_leaves(
+        kind, value, None, _is_boolean, lambda _kind, read, _: read == F.lit(_TRUE)
+    )
 
 
 def _is_boolean(kind: DataType) -> bool:
@@ -151,4 +153,4 @@ def date_number_lies_in_years(kind: DataType, value: Column) -> Column | None:
 
 def lies_in_years(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a time lies in the years 1 to 9999."""
-    return times.is_in_years(kind, value).isNotNull() if times.is_time(kind) else None
+    return times.null_outside_years(kind, value).isNotNull() if times.is_time_type(kind) else None

@@ -35,7 +35,7 @@ from ..record.ready_query import ReadyQuery
 from ..sinks.dead_letters import DeadLetters
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import reader_of
-from .checkpoint_check import CheckpointManifests
+from .checkpoint_check import CheckpointCheck
 
 
 def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
@@ -47,7 +47,7 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
         Settings, tables, checkpoints or sources that do not fit.
     """
     spark_settings.prepare(run.spark, run.job)
-    manifests = CheckpointManifests(run)
+    manifests = CheckpointCheck(run)
     run = replace(run, job=manifests.check_all())
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
@@ -61,7 +61,7 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     return queries
 
 
-def open_query(run: JobRun, name: str, most: int | None) -> ReadyQuery:
+def open_query_for_measurement(run: JobRun, name: str, most: int | None) -> ReadyQuery:
     """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
     spark_settings.prepare(run.spark, run.job)
     return _build_query(run, next(q for q in run.job.queries if q.name == name), most)
@@ -70,7 +70,7 @@ def open_query(run: JobRun, name: str, most: int | None) -> ReadyQuery:
 def _build_query(run: JobRun, query: QuerySettings, most: int | None = derive.ROWS_PER_BATCH) -> ReadyQuery:
     if isinstance(query, DeriveSettings):
         return _build_derive_query(run, query, most)
-    return _build_reading_query(run, query)
+    return _build_land_or_direct_query(run, query)
 
 
 def _with_handlers(run: JobRun, settings: QuerySettings, query: ReadyQuery) -> ReadyQuery:
@@ -80,7 +80,7 @@ def _with_handlers(run: JobRun, settings: QuerySettings, query: ReadyQuery) -> R
     return query
 
 
-def _build_reading_query(run: JobRun, query: LandSettings | DirectSettings) -> ReadyQuery:
+def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSettings) -> ReadyQuery:
     decoder = routes.query_decoder(run.spark, query.routes)
     table = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.open_sources(run, query, table)
@@ -98,7 +98,7 @@ def _build_reading_query(run: JobRun, query: LandSettings | DirectSettings) -> R
             read.guards.replayed,
             read.checkpoint,
             run.report,
-            data_rules.counts(query.routes),
+            data_rules.broken_rule_counts(query.routes),
         )
     return ReadyQuery(
         query.name,
@@ -118,10 +118,10 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
         await_landing_table(run, query.name, table)
     landing = source_table(run, query.name, query.source_table)
 
-    def schemas() -> list[StructType]:
+    def landing_schemas() -> list[StructType]:
         return [spark.table(str(run.table(name))).schema for name in query.landings]
 
-    before = schemas()
+    before = landing_schemas()
     checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landings))
     compose = enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, most)
@@ -140,8 +140,8 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
         letters.prepare(spark)
     handler = Deriver(query, landing, compose, sink, letters, checkpoint, run.report)
 
-    def rebuild() -> ReadyQuery | None:
-        return None if schemas() == before else _build_derive_query(run, query, most)
+    def rebuild_if_schema_changed() -> ReadyQuery | None:
+        return None if landing_schemas() == before else _build_derive_query(run, query, most)
 
     built = ReadyQuery(
         query.name,
@@ -149,7 +149,7 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
         handler,
         checkpoint.location,
         query.trigger_seconds,
-        rebuild=rebuild,
+        rebuild=rebuild_if_schema_changed,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
         determine_end=partial(bounded_run_end.run_end_check, spark, rows, checkpoint),
         derives=True,

@@ -28,7 +28,7 @@ FIRST = timedelta(minutes=10)
 
 
 @dataclass
-class Maintenance:
+class MaintenanceThread:
     """Runner of chores, one after the other, each at its own interval, from a while after a job's start.
 
     A failure is reported and the chore is tried again at its next time: a stream does not end for it.

@@ -33,7 +33,7 @@ _MINUTE = 60
 
 
 @dataclass
-class CloudWatch:
+class CloudWatchSender:
     """Sender of a job's metrics. Metrics that cannot be sent are dropped and counted; each reason is reported once.
 
     Parameters

@@ -18,7 +18,7 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..commits.look_ups import LookUp, OtherWriters, TableHistory, is_older_than, look_up_in_whole_table
 from ..commits.snapshots import commit_time, count_added_files, snapshot_and_earlier
 from ..formats.changes.decoder import TRUNCATE
-from ..formats.decoding.decoded_rows import reasons_against_type
+from ..formats.decoding.decoded_rows import reasons_type_not_storable
 from ..formats.decoding.routes import DELETE, rows_of_route
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
@@ -236,7 +236,7 @@ class EnrichThenTransform:
             raise StartError(
                 f"transform {self.name}: column {', '.join(taken)} is reserved for the sink; rename it"
             )
-        if wrong := "; ".join(reasons_against_type(out.schema)):
+        if wrong := "; ".join(reasons_type_not_storable(out.schema)):
             raise StartError(f"transform {self.name}: no sink can store its result: {wrong}")
         if self.latest_by:
             last = (

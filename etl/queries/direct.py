@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import redact
-from ..formats.decoding.data_rules import rule_counts
+from ..formats.decoding.data_rules import rules_field_of_accounts
 from ..formats.decoding.routes import COLUMN, rows_of_route
 from ..record import batch_accounts, envelope
 from ..record.batch_accounts import Accounts, Reporter, row_count
@@ -124,7 +124,7 @@ class DirectBatchWriter:
     replayed
         Its legs, which know the offsets of a batch.
     rules
-        Aggregates over decoded records: :func:`etl.formats.decoding.data_rules.counts`.
+        Aggregates over decoded records: :func:`etl.formats.decoding.data_rules.broken_rule_counts`.
     """
 
     query: str
@@ -162,7 +162,7 @@ class DirectBatchWriter:
         figures, done = write(places, letters)
         balance = Accounts(figures["read"], done.offered, done.written, figures["bad"], done.refused)
         times = batch_accounts.batch_times(begun, batch_accounts.now(), figures["oldest"])
-        fields = {**balance.fields(), **rule_counts(figures), **times}
+        fields = {**balance.fields(), **rules_field_of_accounts(figures), **times}
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
     def _write_one_route(

@@ -153,7 +153,7 @@ class Lander:
         oldest = landed.figures["oldest"]
         fields = {
             **landed.balance.land_figures(),
-            **data_rules.rule_counts(landed.figures),
+            **data_rules.rules_field_of_accounts(landed.figures),
             **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
         }
         self.guards.note_arrivals(landed.figures)
@@ -181,7 +181,7 @@ class Lander:
             look_up,
             F.expr("count(_error) AS bad"),
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
-            *data_rules.counts(self.settings.routes),
+            *data_rules.broken_rule_counts(self.settings.routes),
             of_offered=self.guards.figures(),
             held=self.guards.count_held_positions(positions),
             observed_elsewhere=[read] if read else (),

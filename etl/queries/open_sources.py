@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.batch_commits import source_digest
 from ..launch.settings import DirectSettings, JobSettings, LandSettings
-from ..launch.sources import Source, group_sources
+from ..launch.sources import Source, group_sources_into_legs
 from ..record.job_run import JobRun
 from ..record.ready_query import IsEndReached
 from ..record.tables import Table
@@ -48,8 +48,10 @@ class OpenedSources:
 
 def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
     """Return the short name by which commits of a query name its streams, topics and partitions."""
-    ordered = (each for leg in group_sources(sources) for each in leg)
-    return source_digest([(each.position_source(job), each.physical_name, each.part) for each in ordered])
+    ordered = (each for leg in group_sources_into_legs(sources) for each in leg)
+    return source_digest(
+        [(each.position_source(job), each.physical_name, each.assigned_partitions) for each in ordered]
+    )
 
 
 def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table) -> OpenedSources:
@@ -68,7 +70,7 @@ def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table
     digest = sources_digest(run.job, query.sources)
     whole = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=digest)
     legs: list[tuple[ReplayedLeg, Leg]] = []
-    for place, sources_of_leg in enumerate(group_sources(query.sources)):
+    for place, sources_of_leg in enumerate(group_sources_into_legs(query.sources)):
         # All legs share one log and one cache of it: an entry is read once.
         log = ReplayedLeg(sources_of_leg, replace(whole, place=place))
         context = SourceContext(run, log.checkpoint, table, query.repartition)

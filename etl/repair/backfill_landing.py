@@ -146,7 +146,7 @@ def landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBackfill
 def _parts_of_source(run: JobRun, query: str, route: RouteSettings, request: BackfillRequest) -> Parts:
     source = route.source
     if request.origin != "stream":
-        if not route.format.in_lines:
+        if not route.format.is_line_of_text:
             raise StartError(
                 f"--from {request.origin}: files are read line by line, but format {route.format.kind} has no lines; "
                 "use --from stream"

@@ -103,7 +103,7 @@ class Erasure:
         """
         try:
             text = hadoop_files.read_text(spark, f"{self.folder}/request.json")
-            request: EraseRequest = typed_json.read(EraseRequest, json.loads(text), "request")
+            request: EraseRequest = typed_json.read_typed(EraseRequest, json.loads(text), "request")
         except FileNotFoundError:
             return
         except ValueError as error:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import last_read_snapshots
 from ..commits.snapshots import commit_time, snapshot_and_earlier
-from ..maintenance.table_maintenance import call, first_row, sql_timestamp
+from ..maintenance.table_maintenance import call_procedure, first_row, sql_timestamp
 from ..record.tables import Table
 
 MARK = "millrace.erasure"
@@ -36,7 +36,7 @@ def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
             "min-input-files": str(2**31 - 1),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in only_those.items())
-        call(spark, table, "rewrite_data_files", options=f"map({pairs})")
+        call_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
     _rewrite_lists(spark, table)
     metadata = table.metadata(spark)
     metadata.newAppend().set(MARK, erasure).commit()
@@ -102,7 +102,7 @@ def expire_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
     if at is None:
         return 0  # it has expired already
     limits = {"older_than": sql_timestamp(commit_time(at)), "retain_last": "1"}
-    row = first_row(call(spark, table, "expire_snapshots", **limits, stream_results="true"))
+    row = first_row(call_procedure(spark, table, "expire_snapshots", **limits, stream_results="true"))
     return sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
 
 

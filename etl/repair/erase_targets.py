@@ -271,7 +271,7 @@ def _tables_of_job(job: JobSettings) -> tuple[Target, ...]:
             if query.dead_letters is not None:
                 add(query.dead_letters, "refused", query.name, query.landings)
             continue
-        text = all(route.format.in_lines for route in query.routes)
+        text = all(route.format.is_line_of_text for route in query.routes)
         landing = query.table if isinstance(query, LandSettings) else query.dead_letters
         add(landing, "landing", query.name, words=text)
         if isinstance(query, DirectSettings):

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.batch_commits import BatchId
 from ..commits.look_ups import LookUps
-from ..formats.decoding.decoded_rows import holds_for_all
+from ..formats.decoding.decoded_rows import holds_for_all_leaves
 from ..launch import typed_json
 from ..launch.sinks import SinkSettings
 from ..record.envelope import CARRIED, IDENTITY
@@ -329,7 +329,7 @@ def reason_time_not_storable(rows: DataFrame) -> Column:
     """
     reason = F.lit(None).cast("string")
     for each in rows.schema.fields:
-        within = holds_for_all(each.dataType, F.col(f"`{each.name}`"), _is_storable_time)
+        within = holds_for_all_leaves(each.dataType, F.col(f"`{each.name}`"), _is_storable_time)
         if within is not None:
             text = f"{each.name} holds a time outside the years {FIRST_DAY.year} to {LAST_DAY.year}"
             reason = F.when(~within, F.lit(text)).otherwise(reason)
@@ -398,5 +398,5 @@ def open_sink(
     """
     # No other sink needs to know of it: a job's configuration refuses a history there.
     more = {"history": True} if history else {}
-    sink: Sink = typed_json.module_of(settings).open_sink(settings, run, key, **more)
+    sink: Sink = typed_json.import_module_of(settings).open_sink(settings, run, key, **more)
     return sink

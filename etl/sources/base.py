@@ -98,7 +98,7 @@ class ReplayedLeg:
     Parameters
     ----------
     sources
-        Sources of the leg, from :func:`etl.launch.sources.group_sources`.
+        Sources of the leg, from :func:`etl.launch.sources.group_sources_into_legs`.
     checkpoint
         Checkpoint of the query, at the leg's position.
     """
@@ -300,5 +300,5 @@ class SourceReader(ABC, Generic[Kind]):
 
 def reader_of(leg: Sequence[Source]) -> SourceReader[Source]:
     """Return the reader of a leg, which the module of its kind has."""
-    reader: SourceReader[Source] = typed_json.module_of(leg[0]).Reader(leg)
+    reader: SourceReader[Source] = typed_json.import_module_of(leg[0]).Reader(leg)
     return reader

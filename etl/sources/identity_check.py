@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ..checkpoints import manifest
 from ..launch import typed_json
 from ..launch.settings import QuerySettings
-from ..launch.sources import group_sources
+from ..launch.sources import group_sources_into_legs
 from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import LossError, NoAnswerError, StartError
@@ -52,7 +52,7 @@ class IdentityFile:
 
     def text(self) -> str:
         """Return it as JSON."""
-        return json.dumps({"version": FORMAT, **typed_json.write(self)}, indent=1, sort_keys=True)
+        return json.dumps({"version": FORMAT, **typed_json.to_json_value(self)}, indent=1, sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> IdentityFile:
@@ -245,7 +245,8 @@ def stream_identities(run: JobRun, query: QuerySettings, url: str, *, begun: boo
     if not query.sources:
         return None
     legs: tuple[Identity, ...] = tuple(
-        typed_json.module_of(leg[0]).Reader(leg).identity(run, query) for leg in group_sources(query.sources)
+        typed_json.import_module_of(leg[0]).Reader(leg).identity(run, query)
+        for leg in group_sources_into_legs(query.sources)
     )
 
     def load() -> str | None:

@@ -74,7 +74,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         "spark": spark_settings(environment, job, plan, names),
         "workers": {"type": plan.worker, "max": plan.max_workers.value} | engine.worker_settings(plan),
         "event_logs": f"s3://{names.bucket('event-logs')}/{event_log_prefix(plan)}/",
-        "settings": typed_json.write(job_settings(environment, plan, names)),
+        "settings": typed_json.to_json_value(job_settings(environment, plan, names)),
     }
     return document | engine.launch(job)
 

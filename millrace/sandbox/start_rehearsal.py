@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 
 from millrace.config import find_root
 from millrace.etl.formats.decoding import routes
-from millrace.etl.job.build_queries import open_query
-from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, parse
+from millrace.etl.job.build_queries import open_query_for_measurement
+from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, parse_job_settings
 from millrace.etl.queries import land, spark_settings
 from millrace.etl.queries.query_parts import (
     batch_transform_and_schema,
@@ -121,7 +121,10 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
 
 
 def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-    jobs = [replace(parse(each), checkpoints=str(scratch / "checkpoints")) for each in request["jobs"]]
+    jobs = [
+        replace(parse_job_settings(each), checkpoints=str(scratch / "checkpoints"))
+        for each in request["jobs"]
+    ]
     for name, ddl in (request["deployed"] or {}).items():
         catalog, database = jobs[0].catalog, name.split(".")[0]
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{database}")
@@ -180,7 +183,7 @@ def _build_source_query(run: JobRun, query: LandSettings | DirectSettings) -> No
 
 def _build_derive_query(run: JobRun, query: DeriveSettings) -> None:
     if query.sink.lake_table is not None:
-        open_query(run, query.name, None)
+        open_query_for_measurement(run, query.name, None)
         return
     landing = source_table(run, query.name, query.source_table)
     compose = enrich_then_transform(run, query.name, query)

@@ -22,7 +22,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job import build_queries, lease
-from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError, describe
@@ -108,13 +108,13 @@ class Job:
         """
         said = io.StringIO()
         report = Reporter("in-process", said)
-        held = lease.lease_of(self._url, "in-process", (), lambda _: None)
+        held = lease.lease_of_checkpoints(self._url, "in-process", (), lambda _: None)
         back = held.release if held is not None else lambda: None
         try:
             if held is not None:
                 held.acquire()
             queries = build_queries.build_queries(
-                JobRun(self._spark, settings.parse(self._job()), self.binds, report)
+                JobRun(self._spark, settings.parse_job_settings(self._job()), self.binds, report)
             )
         except StartError as error:
             back()
@@ -128,7 +128,7 @@ class Job:
             queries = (*queries[:-1], _disturbed(queries[-1], disturbed))
         bounded, over = self.run_every_seconds is not None, threading.Event()
         supervisor = Supervisor(
-            self._spark, report, retries=Retries(self.retries, 2.0), lease=held, bounded=bounded
+            self._spark, report, retries=RetryLimits(self.retries, 2.0), lease=held, bounded=bounded
         )
         watch = threading.Thread(target=self._end, args=(supervisor, len(queries), over), daemon=True)
         if not bounded:

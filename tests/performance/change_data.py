@@ -169,7 +169,7 @@ class Bench:
             "latest_by": list(LATEST),
         }
         checkpoints = f"{HOME}/checkpoints/{self.keys}-{self.number}"
-        job = settings.parse(
+        job = settings.parse_job_settings(
             job_documents.settings(
                 "bench", [with_route(each) for each in (land, derive)], checkpoints, self.bootstrap
             )

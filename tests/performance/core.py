@@ -157,7 +157,9 @@ class Bench:
         }
         job |= {"connections": {"main": main | {"bootstrap_servers": self.bootstrap}}}
         report = report or Reporter("flights", self.log)
-        return build_queries.build_queries(JobRun(self.spark, settings.parse(job), {}, report))[0]
+        return build_queries.build_queries(JobRun(self.spark, settings.parse_job_settings(job), {}, report))[
+            0
+        ]
 
     def source(self, limit: int | None = None, *, headers: bool = False) -> DataFrame:
         reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)

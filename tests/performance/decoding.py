@@ -88,7 +88,7 @@ def steps(spark: SparkSession) -> Mapping[str, Step]:
         )
 
     kept = tuple(name for name in records().columns if name != "payload")
-    texts, judging, _ = decoder._project(kept)
+    texts, judging, _ = decoder._make_projections(kept)
     record, exact = judging[-2:]
 
     def with_record(rows: DataFrame, record: Column, *more: Column) -> DataFrame:

@@ -86,7 +86,7 @@ class Bench:
         """
         ddl = self.home / "events.ddl"
         ddl.write_text(DDL)
-        job = settings.parse(
+        job = settings.parse_job_settings(
             {
                 "version": 1,
                 "environment": "bench",
@@ -118,7 +118,7 @@ class Bench:
         return Built(query, job)
 
     @property
-    def read_as(self) -> dict[str, Any]:
+    def reading_options(self) -> dict[str, Any]:
         """Settings of a query that reads a source."""
         return {
             "format": {"kind": "json"},

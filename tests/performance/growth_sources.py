@@ -122,7 +122,7 @@ class Numbering(Case):
 
     def land(self, source: Mapping[str, Any]) -> Mapping[str, Any]:
         read = {"kind": "land", "name": self.label, "source": source, "table": f"bench.{self.label}"}
-        return {**read, **self.bench.read_as, "repartition": None}
+        return {**read, **self.bench.reading_options, "repartition": None}
 
     def decoded(self, rows: DataFrame) -> DataFrame:
         decoder = routes.query_decoder(self.bench.spark, self.query.settings.routes)
@@ -351,7 +351,13 @@ class Routed(Topic):
     def prepare(self) -> None:
         sources = [kafka(name, rows=self.bench.rows) for name in ("events", "others")]
         routes = [
-            {"name": s["name"], "changes_of": None, "origin": s["topic"], "source": s, **self.bench.read_as}
+            {
+                "name": s["name"],
+                "changes_of": None,
+                "origin": s["topic"],
+                "source": s,
+                **self.bench.reading_options,
+            }
             for s in sources
         ]
         query = {"kind": "route", "name": self.label, "routes": routes, "table": f"bench.{self.label}"}

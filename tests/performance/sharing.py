@@ -207,7 +207,7 @@ def _job(kind: SourceKind, cell: Cell, bootstrap: str) -> dict[str, Any]:
 def _running(spark: SparkSession, job: dict[str, Any], endpoint: str, log: TextIO) -> Iterator[None]:
     report = Reporter(job["job"], log)
     built = build_queries.build_queries(
-        JobRun(spark, settings.parse(job), {"kinesis.endpoint": endpoint}, report)
+        JobRun(spark, settings.parse_job_settings(job), {"kinesis.endpoint": endpoint}, report)
     )
     supervisor = Supervisor(spark, report)
     thread = threading.Thread(target=supervisor.run, args=(built,))

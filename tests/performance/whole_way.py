@@ -83,7 +83,7 @@ def built(
     spark: SparkSession, name: str, queries: Sequence[dict[str, Any]], bootstrap: str | None
 ) -> Sequence[ReadyQuery]:
     """Queries of a job, as from a launch document."""
-    job = settings.parse(job_documents.settings(name, queries, str(HOME / name), bootstrap))
+    job = settings.parse_job_settings(job_documents.settings(name, queries, str(HOME / name), bootstrap))
     return build_queries.build_queries(
         JobRun(spark, job, {}, Reporter(name, (HOME / f"{name}.jsonl").open("a")))
     )

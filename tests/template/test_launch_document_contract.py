@@ -10,7 +10,7 @@ from millrace.config import load
 from millrace.config.model import EmrJob, GlueJob, KinesisStream
 from millrace.config.queries import LandQuery
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.settings import parse
+from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.infra.engines.emr import gigabytes
 from tests.template.conftest import ROOT, Synthesis, Synthesise
@@ -18,16 +18,16 @@ from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 def test_settings_survive_the_core_unchanged(each: Synthesis) -> None:
     for job, document in each.documents.items():
-        assert typed_json.write(parse(document["settings"])) == document["settings"], job
+        assert typed_json.to_json_value(parse_job_settings(document["settings"])) == document["settings"], job
 
 
 def test_the_core_refuses_a_key_more_and_a_key_less(prod: Synthesis) -> None:
     settings = prod.documents["flights"]["settings"]
     with pytest.raises(SettingsError, match="unknown keys colour"):
-        parse({**settings, "colour": "red"})
+        parse_job_settings({**settings, "colour": "red"})
     for key in settings:
         with pytest.raises(SettingsError, match=f"missing keys {key}"):
-            parse({name: value for name, value in settings.items() if name != key})
+            parse_job_settings({name: value for name, value in settings.items() if name != key})
 
 
 def test_every_query_of_the_file_is_in_the_document(each: Synthesis) -> None:
@@ -79,7 +79,7 @@ def test_a_query_reads_through_the_consumer_that_is_registered_for_it(synthesise
     jobs = {"clicks": job.model_copy(update={"queries": {"land-clicks": query}})}
     result = synthesise(environment.model_copy(update={"jobs": jobs}))
     registered = result.the("AWS::Kinesis::StreamConsumer", "streams")["ConsumerName"]
-    settings = parse(result.documents["clicks"]["settings"])
+    settings = parse_job_settings(result.documents["clicks"]["settings"])
     assert settings.queries[0].sources[0].consumer == registered == "hello-minimal-clicks-land-clicks"
     (allowed,) = [s for _, s in result.statements() if "kinesis:SubscribeToShard" in s["Action"]]
     # A look-up by name is checked against the ARN without the second of its registration (aws/aws-cdk#22184).

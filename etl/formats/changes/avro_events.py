@@ -97,7 +97,10 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
             if (readable := shared.all_texts_are_utf8(kind, one["datum"])) is not None:
                 # In the place of bytes that are no text it would write another character.
                 text = F.when(readable, text).otherwise(F.lit(bytearray(b"\xff")).cast("string"))
-            flags, end = shared.holds_for_all(kind, one["datum"], avro_values.is_boolean_byte), one["end"]
+            flags, end = (
+                shared.holds_for_all_leaves(kind, one["datum"], avro_values.is_boolean_byte),
+                one["end"],
+            )
             result = F.struct(
                 F.struct(text.alias(_JSON)).alias("datum"),
                 (end if flags is None else F.when(flags, end)).alias("end"),

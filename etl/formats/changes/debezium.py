@@ -25,7 +25,7 @@ from ...launch.formats import DebeziumFormat
 from .. import schemas
 from ..base import Decoder
 from ..decoding import times
-from ..decoding.decoded_rows import dead_letter_verdict, valid_text
+from ..decoding.decoded_rows import dead_letter_verdict, is_valid_utf8
 from . import avro_events
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
 from .wire_types import WireTypes, has_no_placeholder
@@ -162,7 +162,7 @@ class _FlattenedEvents(_ConnectorEvents):
         """Return the row; for a tombstone, which is all that the default leaves of a delete, its key."""
         return F.coalesce(
             _without_schema_wrapper(payload),
-            _without_schema_wrapper(F.when(payload.isNull() & valid_text(key), key)),
+            _without_schema_wrapper(F.when(payload.isNull() & is_valid_utf8(key), key)),
         )
 
     def source_struct(self, head: Column) -> Column:
@@ -220,7 +220,7 @@ def _place_of_change(source: Column, operation: Column) -> dict[str, Column]:
         "table": F.concat_ws(".", F.coalesce(source["schema"], source["db"]), source["table"]),
         "lane": lane,
         "position": position,
-        "at": times.from_millis(source["ts_ms"]),
+        "at": times.time_from_milliseconds(source["ts_ms"]),
     }
 
 

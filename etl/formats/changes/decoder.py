@@ -31,8 +31,8 @@ from ..decoding.decoded_rows import (
     NOT_UTF8,
     TOMBSTONE,
     dead_letter_verdict,
-    missing_fields,
-    valid_text,
+    is_valid_utf8,
+    missing_required_fields,
 )
 from ..json import JsonDecoder
 from .wire_types import WireTypes
@@ -162,18 +162,18 @@ class ChangeDecoder:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`; ``_stage`` without ``_error`` as in the module."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._steps:
-            self._steps[kept] = [CachedSelect(partial(tuple, step)) for step in self._projections(kept)]
+            self._steps[kept] = [CachedSelect(partial(tuple, step)) for step in self._make_projections(kept)]
         unwrapped, headed, *rest = self._steps[kept]
         found = self._events.decode(headed.of(unwrapped.of(rows)))
         for step in rest:
             found = step.of(found)
         return found
 
-    def _projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
+    def _make_projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
         """Return projections: two before the rows in an event are decoded, and three after."""
         others, payload = [F.col(f"`{name}`") for name in kept], F.col("payload")
         key = F.col("_key") if "_key" in kept else F.lit(None).cast("binary")
-        event = F.when(valid_text(payload) | payload.isNull(), self.envelope.event_text(payload, key))
+        event = F.when(is_valid_utf8(payload) | payload.isNull(), self.envelope.event_text(payload, key))
         head = F.from_json(payload.cast("string"), self.envelope.fields_beside_rows).alias(_HEAD)
         values, raw = self.envelope.values, F.col(_RAW)
         wire = dict(self.envelope.change_and_rows(F.col(_HEAD), raw, self._wire_schema))
@@ -216,7 +216,7 @@ class ChangeDecoder:
         raw, read, letter = F.col(_RAW), F.col(_READ), F.col(_LETTER)
         operation, after = read["operation"], read["after"]
         tombstone = letter["_error"].eqNullSafe(TOMBSTONE)
-        found = F.when(raw.isNotNull() & ~valid_text(raw), dead_letter_verdict("decode", NOT_UTF8))
+        found = F.when(raw.isNotNull() & ~is_valid_utf8(raw), dead_letter_verdict("decode", NOT_UTF8))
         found = found.when(tombstone & operation.isNull(), F.lit(None))
         found = found.when(
             letter.isNotNull(), F.struct(letter["_stage"].alias("stage"), letter["_error"].alias("error"))
@@ -233,7 +233,7 @@ class ChangeDecoder:
             (operation == DELETE) & read["before"].isNull() & after.isNull(),
             dead_letter_verdict("schema", "a delete without the row before it, not even its key"),
         )
-        absences = missing_fields(self.row, after.getField, kept)
+        absences = missing_required_fields(self.row, after.getField, kept)
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
         missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         own = self.envelope.reason_against_event(self.row, after)

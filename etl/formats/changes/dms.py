@@ -66,7 +66,7 @@ class _DmsEvents(ChangeEnvelope):
             "table": F.concat_ws(".", source["schema-name"], source["table-name"]),
             "lane": F.lit(BY_TIME),
             "position": F.lit(None).cast("string"),
-            "at": times.from_text(TimestampType(), source["timestamp"]),
+            "at": times.time_from_text(TimestampType(), source["timestamp"]),
         }
 
 

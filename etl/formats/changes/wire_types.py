@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from ..decoding import times
-from ..decoding.decoded_rows import contains, holds_for_all, rebuilt
+from ..decoding.decoded_rows import contains_type, holds_for_all_leaves, with_replaced_leaves
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a value that the database did not log, such as an unchanged TOAST value of PostgreSQL."""
@@ -103,11 +103,11 @@ class WireTypes:
         if isinstance(kind, BinaryType):
             return F.when(value.rlike(_HEX), F.unhex(F.regexp_extract(value, _HEX, 1)))
         # A number without a declared unit would be a year: "1700".
-        return F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), times.from_text(kind, value))
+        return F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), times.time_from_text(kind, value))
 
     def field_value(self, field: StructField, wire: Column) -> Column:
         """Return a field's value, of what the parser read; null, at any depth, where the type does not hold it."""
-        return rebuilt(
+        return with_replaced_leaves(
             field.dataType,
             wire,
             None,
@@ -131,7 +131,7 @@ class WireTypes:
                 made = self._needs_conversion(kind) and not (declared and is_timestamp_type(kind))
                 return self._converted(kind, value).isNotNull() if made else None
 
-            if (fits := holds_for_all(field.dataType, wire[field.name], leaf_is_misread)) is not None:
+            if (fits := holds_for_all_leaves(field.dataType, wire[field.name], leaf_is_misread)) is not None:
                 yield F.when(~fits, F.lit(field.name))
 
 
@@ -143,7 +143,7 @@ def is_timestamp_type(kind: DataType) -> bool:
 def declares_time_unit(field: StructField) -> bool:
     """Check that a field declares the unit of its numbers."""
     declared = times.with_units(StructType([field])).fields[0].dataType
-    return contains(
+    return contains_type(
         declared, lambda kind: type(kind) is not TimestampType and isinstance(kind, TimestampType)
     )
 
@@ -156,7 +156,7 @@ def has_no_placeholder(kind: DataType, value: Column) -> Column | None:
             return value != UNAVAILABLE
         return value != F.lit(bytearray(UNAVAILABLE.encode())) if isinstance(kind, BinaryType) else None
 
-    return holds_for_all(kind, value, is_no_placeholder)
+    return holds_for_all_leaves(kind, value, is_no_placeholder)
 
 
 def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...formats.decoding.decoded_rows import CHANGE, valid_text
+from ...formats.decoding.decoded_rows import CHANGE, is_valid_utf8
 from ...formats.decoding.routes import COLUMN as ROUTE
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
@@ -104,7 +104,7 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
         result = F.when(reduce(or_, timed), F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(result)
     texts = [c for c in key if isinstance(kinds[c], StringType)]
     if texts:
-        valid = reduce(and_, (valid_text(F.col(c)) | F.col(c).isNull() for c in texts))
+        valid = reduce(and_, (is_valid_utf8(F.col(c)) | F.col(c).isNull() for c in texts))
         plain = (F.col(c).cast("binary").alias(f"{c} (base64)") if c in texts else c for c in key)
         result = F.when(~valid, F.to_json(F.struct(*plain), dict(JSON_OPTIONS))).otherwise(result)
     return result

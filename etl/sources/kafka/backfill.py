@@ -45,7 +45,7 @@ def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
         planned = batch_accounts.now()
         latest = planned + AHEAD
         with reader.consumer() as consumer:
-            only = source.read_as.partitions
+            only = source.reading_options.partitions
             places = reader.partitions(consumer, source.topic, pattern=pattern, only=only)
 
         def enveloped(records: DataFrame, since: datetime, until: datetime) -> DataFrame:

@@ -18,7 +18,7 @@ from ...formats.base import DecoderWrapper
 from ...formats.decoding import redact
 from ...formats.decoding.routes import COLUMN
 from ...launch.settings import DeriveSettings, QuerySettings
-from ...launch.sources import KafkaSource, group_sources
+from ...launch.sources import KafkaSource, group_sources_into_legs
 from ...record import batch_accounts, envelope, hadoop_files
 from ...record.batch_accounts import Reporter
 from ...record.job_run import JobRun
@@ -188,7 +188,7 @@ def with_bounded_times(run: JobRun, query: ReadyQuery, settings: QuerySettings) 
     """
     assert not isinstance(settings, DeriveSettings), f"{query.name} reads a table"
     legs, mixed = [], False
-    for place, leg in enumerate(group_sources(settings.sources)):
+    for place, leg in enumerate(group_sources_into_legs(settings.sources)):
         topics = tuple(each for each in leg if isinstance(each, KafkaSource))
         if not topics:
             mixed = True

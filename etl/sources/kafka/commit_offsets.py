@@ -110,7 +110,7 @@ def open_group_writer(run: JobRun, query: str, source: KafkaSource) -> Backgroun
     StartError
         No such cluster (:func:`etl.sources.kafka.connection.bootstrap_servers`).
     """
-    name = source.read_as.lag_group or ""
+    name = source.reading_options.lag_group or ""
 
     def failed(error: str) -> None:
         run.report.emit("lag_unwritten", query=query, group=name, error=error)

@@ -50,7 +50,7 @@ class Reader(SourceReader[KafkaSource]):
 
     def commit_listener(self, run: JobRun, query: str) -> Follower | None:
         """Return the writer of committed batches' ends to a consumer group, for tools that show the lag."""
-        if not self.source.read_as.lag_group:
+        if not self.source.reading_options.lag_group:
             return None
         return commit_offsets.open_group_writer(run, query, self.source)
 

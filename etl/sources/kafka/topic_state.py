@@ -85,7 +85,7 @@ def end_offsets(
     """
     jvm: Any = spark._jvm
     kafka = jvm.org.apache.kafka
-    only = {source.topic: source.read_as.partitions for source in sources}
+    only = {source.topic: source.reading_options.partitions for source in sources}
     with admin(spark, connecting, SECONDS) as (client, answer):
         specs = {
             kafka.common.TopicPartition(name, part.partition()): kafka.clients.admin.OffsetSpec.latest()
@@ -171,8 +171,8 @@ def watch_partitions(
         The topic has partitions that no list has, the brokers do not answer, or as in
         :func:`etl.sources.kafka.connection.bootstrap_servers`.
     """
-    known = source.read_as.partition_count
-    if source.read_as.partitions is None or known is None:
+    known = source.reading_options.partition_count
+    if source.reading_options.partitions is None or known is None:
         return None
     # Cached: a running job checks every minute, and does not ask AWS for the brokers again until they refuse.
     entry = CachedOptions(connection)

@@ -130,7 +130,9 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
         raise environment.places.error([Finding(("account",), value="(none)", allowed=allowed)])
     names = Names(environment, environment.account)
     sized = plan(environment)
-    settings = [typed_json.write(job_settings(environment, job, names)) for job in sized.jobs.values()]
+    settings = [
+        typed_json.to_json_value(job_settings(environment, job, names)) for job in sized.jobs.values()
+    ]
     tables = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
     scope = PermissionScope(names, tables)
     result: dict[str, dict[str, Any]] = {}

@@ -20,7 +20,7 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.changes import debezium
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.csv import CsvDecoder
-from millrace.etl.formats.decoding.data_rules import STAGE, counts, with_rules
+from millrace.etl.formats.decoding.data_rules import STAGE, broken_rule_counts, with_rules
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
@@ -122,7 +122,7 @@ def test_a_direct_query(
     pipe = test_direct.Pipeline(spark, table, tmp_path)
     route = RouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=rules)
     pipe.director = replace(
-        pipe.director, decoder=with_rules(spark, pipe.decoder, rules), rules=counts([route])
+        pipe.director, decoder=with_rules(spark, pipe.decoder, rules), rules=broken_rule_counts([route])
     )
     pipe.batch(0, 0, [good(1), good(4), good(6), b"{"])
     acting = len(rules) == 2
@@ -146,7 +146,7 @@ def test_routes(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     route = RouteSettings(
         "gates", "gates", test_routed_direct.GATES, JsonFormat(), "x", None, (), rules=rules
     )
-    pipe.director = replace(pipe.director, decoder=router, rules=counts([route]))
+    pipe.director = replace(pipe.director, decoder=router, rules=broken_rule_counts([route]))
     rows = [
         *(test_routed_direct.record("gates", "gates", n, f"gate {n}".encode()) for n in range(3)),
         test_routed_direct.record("gates", "gates", 3, b"gate 13"),
@@ -206,7 +206,13 @@ def with_none_of_its_fields(
     ]
     none = [b"", pb.block(11, "of another message"), pb.number(2, 0), pb.fixed(3, "<d", 0.0)]
     where = KINDS["protobuf"].model_validate({"kind": "protobuf", "message": "f.Row"}).has_a_field(desc)
-    yield "protobuf", protobuf.decoder(desc.read_bytes(), "f.Row", "row.desc"), str(where), some, none
+    yield (
+        "protobuf",
+        protobuf.make_protobuf_decoder(desc.read_bytes(), "f.Row", "row.desc"),
+        str(where),
+        some,
+        none,
+    )
 
 
 def test_records_with_none_of_the_fields_are_counted_in_every_format(
@@ -219,7 +225,7 @@ def test_records_with_none_of_the_fields_are_counted_in_every_format(
         rows = with_rules(spark, decoder, (implied,)).decode(
             frame(spark, kafka_rows(0, 0, [*some, *none, None]))
         )
-        [row] = rows.agg(*counts([route]), F.expr("count(_error) AS bad")).collect()
+        [row] = rows.agg(*broken_rule_counts([route]), F.expr("count(_error) AS bad")).collect()
         found[form], wanted[form] = (row["rule any_field"], row["bad"]), (len(none), form != "debezium")
     assert found == wanted
     (tmp_path / "row.ddl").write_text("carrier STRING, n INT NOT NULL")

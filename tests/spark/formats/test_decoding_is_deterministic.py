@@ -100,7 +100,7 @@ def cases(spark: SparkSession) -> Iterator[tuple[Decoder, list[bytes]]]:
         avro.make_avro_decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc"),
         [each.payload for each in expected_values.AVRO],
     )
-    oneof = protobuf.decoder(expected_values.ONEOF, "values.Either", "oneof.desc")
+    oneof = protobuf.make_protobuf_decoder(expected_values.ONEOF, "values.Either", "oneof.desc")
     yield oneof, [payload for payload, _ in expected_values.PROTOBUF.values()]
     created = [b'{"op":"c","ts_ms":1,"after":%b}' % each for each in as_json(CHANGED)]
     yield ChangeDecoder(schema(CHANGED), debezium.debezium_envelope()), created

@@ -82,7 +82,7 @@ for each in pkgutil.walk_packages(etl.__path__, "millrace.etl."):
     if each.name not in ("millrace.etl.main", "millrace.etl.job.entry_point", "millrace.etl.engines.glue"):
         __import__(each.name)
 from millrace.etl.job import lease
-held = lease.lease_of("s3://bare/checkpoints", "run", (), print)
+held = lease.lease_of_checkpoints("s3://bare/checkpoints", "run", (), print)
 held.acquire()
 print("held", held.lost())
 held.release()

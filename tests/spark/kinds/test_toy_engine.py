@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.launch.engine_kinds import ENGINES
 from millrace.etl.launch.launch_document import parse_arguments, read_document
-from millrace.etl.launch.settings import DeriveSettings, parse
+from millrace.etl.launch.settings import DeriveSettings, parse_job_settings
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.source_batches import Events, frame, good, kafka_rows, lander
@@ -163,7 +163,7 @@ def test_it_is_validated_planned_synthesised_and_run(
 
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'glue'"):
-        parse(document["settings"])
+        parse_job_settings(document["settings"])
     registered(monkeypatch, home)
     monkeypatch.setitem(ENGINES, "toy", "toy_runs:Toys")
     settings = read_document(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.settings import parse
+from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.launch.sources import Source
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
@@ -217,9 +217,9 @@ def test_it_is_validated_planned_synthesised_and_run(
 
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'kinesis'"):
-        parse(settings)
+        parse_job_settings(settings)
     registered(monkeypatch, home, Source.KINDS, "toy_launch:ToySource")
-    job_settings = parse(settings)
+    job_settings = parse_job_settings(settings)
     (query,) = job_settings.queries
     first = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "checkpoints"))
     again = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "another"))

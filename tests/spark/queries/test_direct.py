@@ -17,7 +17,7 @@ from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.maintenance.table_maintenance import call
+from millrace.etl.maintenance.table_maintenance import call_procedure
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, replay_to_sinks
@@ -98,7 +98,7 @@ class Pipeline:
 
 def forget(pipe: Pipeline) -> None:
     """All states of the table but the present one."""
-    call(
+    call_procedure(
         pipe.spark,
         pipe.sink,
         "expire_snapshots",

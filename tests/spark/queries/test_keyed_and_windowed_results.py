@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.job import build_queries
-from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.batch_accounts import Reporter
@@ -71,7 +71,9 @@ def played(
     """Run a derive query until it has read all, or until it dies between the commit of a batch and the checkpoint."""
     said = io.StringIO()
     report = Reporter("order", said)
-    job = settings.parse(job_documents.settings("order", [what], str(home / "checkpoints"), None))
+    job = settings.parse_job_settings(
+        job_documents.settings("order", [what], str(home / "checkpoints"), None)
+    )
     built = build_queries.build_queries(JobRun(spark, job, {}, report))
 
     def killed(batch: DataFrame, number: int) -> None:
@@ -80,7 +82,7 @@ def played(
             raise RuntimeError("killed")
 
     queries = (replace(built[0], handle=killed),)
-    supervisor = Supervisor(spark, report, retries=Retries(0, 1.0))
+    supervisor = Supervisor(spark, report, retries=RetryLimits(0, 1.0))
     over = threading.Event()
 
     def end() -> None:

@@ -29,7 +29,9 @@ FORMATS: dict[str, tuple[Callable[[SparkSession], Decoder], str]] = {
     "text": (lambda spark: TextDecoder(parse_schema(spark, "line STRING", "test.ddl")), "line"),
     "avro": (lambda spark: avro.make_avro_decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc"), "carrier"),
     "protobuf": (
-        lambda _: protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc"),
+        lambda _: protobuf.make_protobuf_decoder(
+            protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc"
+        ),
         "title",
     ),
 }

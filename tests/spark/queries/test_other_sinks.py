@@ -25,7 +25,7 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import build_queries
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.launch.sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform, Transform
@@ -111,7 +111,7 @@ def settings(
         "latest_by": [],
         **others,
     }
-    return parse(job_documents.settings("flights", [derive], str(checkpoints), None))
+    return parse_job_settings(job_documents.settings("flights", [derive], str(checkpoints), None))
 
 
 def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], events: Events) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.commits.batch_commits import source_digest
 from millrace.etl.job import build_queries
-from millrace.etl.launch.settings import parse
+from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.queries import query_parts
 from millrace.etl.queries.direct import DirectBatchWriter
 from millrace.etl.queries.land import Lander
@@ -33,7 +33,9 @@ def source(name: str, topic: str, connection: str, **reading: Any) -> dict[str, 
 def job(folder: Path, *queries: dict[str, Any]) -> Any:
     servers = {"cluster": None, "authentication": "none"}
     connections = {name: servers | {"bootstrap_servers": "127.0.0.1:1"} for name in ("main", "other")}
-    return parse(job_documents.settings("shop", queries, str(folder), None) | {"connections": connections})
+    return parse_job_settings(
+        job_documents.settings("shop", queries, str(folder), None) | {"connections": connections}
+    )
 
 
 def innermost(handle: Any) -> Any:

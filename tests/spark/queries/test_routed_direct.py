@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
-from millrace.etl.formats.decoding.routes import Route, Router
+from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.launch_document import ReplayRequest
@@ -68,8 +68,11 @@ class Pipeline:
         self.checkpoint = folder / "checkpoint"
         self.gates, self.letters, self.files = table("gates"), table("letters"), folder / "files"
         text = TextDecoder(parse_schema(spark, "text STRING", "text.ddl"))
-        self.router = Router(
-            (Route("gates", "gates", "gates", text), Route("clicks", "web", "web.clicks", text))
+        self.router = RoutingDecoder(
+            (
+                DecodingRoute("gates", "gates", "gates", text),
+                DecodingRoute("clicks", "web", "web.clicks", text),
+            )
         )
         tables.create_or_evolve(spark, self.letters, land.table_schema(self.router.schema))
         self.compose = EnrichThenTransform((), loud, "loud")
@@ -232,8 +235,8 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
 
 def test_of_a_refused_record_the_letter_holds_what_its_own_route_leaves_of_it(pipe: Pipeline) -> None:
     text = pipe.router.routes[0].decoder
-    hiding = Route("clicks", "web", "web.clicks", RedactingDecoder(text, ("text",), readable=False))
-    router = Router((pipe.router.routes[0], hiding))
+    hiding = DecodingRoute("clicks", "web", "web.clicks", RedactingDecoder(text, ("text",), readable=False))
+    router = RoutingDecoder((pipe.router.routes[0], hiding))
     rows = pipe.spark.createDataFrame(
         [("gates/0/0", "gates"), ("web.clicks/0/1", "web")], "_id STRING, _source STRING"
     )

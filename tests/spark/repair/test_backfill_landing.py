@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from millrace.etl.launch.launch_document import BackfillRequest
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
@@ -41,7 +41,9 @@ def job(
         "decompress_up_to": None, "redact": [], "rules": [], "table": f"{table.database}.{table.name}", "trigger_seconds": 1.0,
         "repartition": None,
     }  # fmt: skip
-    return parse(job_documents.settings("flights", [query], "/nowhere", source.pop("servers", "x:1")))
+    return parse_job_settings(
+        job_documents.settings("flights", [query], "/nowhere", source.pop("servers", "x:1"))
+    )
 
 
 def topic(servers: str) -> dict[str, Any]:

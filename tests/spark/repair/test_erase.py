@@ -16,7 +16,7 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.maintenance.table_maintenance import Retention, call, sql_timestamp
+from millrace.etl.maintenance.table_maintenance import Retention, call_procedure, sql_timestamp
 from millrace.etl.record import tables
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.repair import erase
@@ -188,7 +188,7 @@ def test_a_mark_that_was_forgotten_is_waited_for_no_more(
     assert [f"{shop.sink}: " in each for each in waiting] == [False, True]
     shop.land([order(n, "amy@example.org") for n in range(11, 12)])
     shop.derive()
-    call(
+    call_procedure(
         spark, shop.landing, "expire_snapshots", older_than=sql_timestamp(datetime.now(UTC)), retain_last="1"
     )
     assert newest_mark(spark, shop.landing, "e1") is None
@@ -349,7 +349,7 @@ def test_the_job_looks_for_requests_from_its_first_half_minute_on(
         def __call__(self, spark: SparkSession) -> None:
             asked.set()
 
-    chores = maintenance_schedule.Maintenance(
+    chores = maintenance_schedule.MaintenanceThread(
         spark, [Noted(shop.job, Events().reporter, timedelta(milliseconds=10))], Events().reporter
     )
     chores.start()

@@ -19,7 +19,7 @@ from pyspark.sql import Row, SparkSession
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record import hadoop_files
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
@@ -322,7 +322,7 @@ def job(table: Table, schema: Path) -> dict[str, Any]:
 
 def settings_of(table: Table, schema: Path) -> JobSettings:
     schema.write_text(DDL)
-    return parse(job(table, schema))
+    return parse_job_settings(job(table, schema))
 
 
 def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_path: Path) -> None:

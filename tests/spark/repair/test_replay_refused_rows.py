@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.job import build_queries
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
@@ -86,7 +86,7 @@ class Refusing:
             "sink": {"kind": "dynamodb", "table": self.letters.name, "region": REGION},
             "state": state if self.state else None, "dead_letters": f"tests.{self.letters.name}", **changed,
         }  # fmt: skip
-        return parse(job_documents.settings("flights", [query], str(self.folder), None))
+        return parse_job_settings(job_documents.settings("flights", [query], str(self.folder), None))
 
     def replay(self, *ids: str, corrected: Path | None = None, **changed: Any) -> tuple[int, ...]:
         """Exit status, then letters, good, filtered, bad, already, landed."""

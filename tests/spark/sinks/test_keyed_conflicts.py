@@ -68,7 +68,7 @@ def test_a_compaction_beside_a_batch(spark: SparkSession, commits: Commits, keye
 
 def test_an_erasure_beside_a_batch(spark: SparkSession, commits: Commits, keyed: Keyed) -> None:
     """The second commit is refused and repeated; no older row comes back, and what nobody erased stays."""
-    erasure = Erasure(settings.parse(keyed._job()), Events().reporter)
+    erasure = Erasure(settings.parse_job_settings(keyed._job()), Events().reporter)
     folder = keyed.checkpoints / "_millrace" / "erase"
     folder.mkdir(parents=True)
 

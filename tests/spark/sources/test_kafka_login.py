@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from millrace.etl.job import build_queries
-from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import Connection, SecretLogin
 from millrace.etl.launch.sinks import KafkaSinkSettings
@@ -253,9 +253,9 @@ def test_a_query_follows_a_password_that_is_changed(
     said = Lines()
     report = Reporter("rotated", said)
     built = build_queries.build_queries(
-        JobRun(spark, settings.parse(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
+        JobRun(spark, settings.parse_job_settings(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
     )
-    supervisor = Supervisor(spark, report, retries=Retries(2, 0.5))
+    supervisor = Supervisor(spark, report, retries=RetryLimits(2, 0.5))
     ended: list[int] = []
     running = threading.Thread(target=lambda: ended.append(supervisor.run(built)))
     running.start()

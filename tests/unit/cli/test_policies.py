@@ -85,7 +85,8 @@ def scope() -> PermissionScope:
     environment = load("prod", root=ROOT)
     names = Names(environment, environment.account or "")
     settings = [
-        typed_json.write(job_settings(environment, job, names)) for job in plan(environment).jobs.values()
+        typed_json.to_json_value(job_settings(environment, job, names))
+        for job in plan(environment).jobs.values()
     ]
     return PermissionScope(
         names, sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))

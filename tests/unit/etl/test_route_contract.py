@@ -10,7 +10,13 @@ import pytest
 from millrace.cli.run.notebook import build_notebook
 from millrace.config import Environment, Names, load
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
+from millrace.etl.launch.settings import (
+    DeriveSettings,
+    DirectSettings,
+    JobSettings,
+    LandSettings,
+    parse_job_settings,
+)
 from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.infra.permissions.job_permissions import JobPermissions, Keys
@@ -56,7 +62,7 @@ def read(environment: Environment, planned: Plan, names: Names) -> JobSettings:
 
 def read_back(settings: JobSettings) -> JobSettings:
     """Settings as the core reads what is written of them: they are the same."""
-    read = parse(json.loads(json.dumps(typed_json.write(settings))))
+    read = parse_job_settings(json.loads(json.dumps(typed_json.to_json_value(settings))))
     assert read == settings
     return read
 
