@@ -13,7 +13,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..record.envelope import timestamp_literal
+from ..record.envelope import time_outside_generated_code
 from ..record.tables import Table
 
 OUTSIDE = "millrace: a record lies outside the bound of its batch"
@@ -131,7 +131,7 @@ def look_up_in_whole_table() -> LookUp:
 
 def is_older_than(column: str, time: datetime) -> Column:
     """Return a condition: records with an earlier time in a column. The time is no part of Spark's generated code."""
-    return F.col(column) < timestamp_literal(time, f"`{column}` IS NULL")
+    return F.col(column) < time_outside_generated_code(time, f"`{column}` IS NULL")
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ..launch.engine import Engine
 from ..launch.sources import KinesisSource
 from ..launch.start_position import epoch_milliseconds, start_time
-from ..services.aws_clients import domain, sts_endpoint
+from ..services.aws_clients import endpoint_domain, sts_endpoint
 
 MOST_RECORDS_OF_A_CALL = 10_000
 """Most records of one GetRecords call (Kinesis service limit)."""
@@ -43,7 +43,7 @@ class GlueFamily(Engine):
         reads = math.ceil(source.records_per_shard / MOST_RECORDS_OF_A_CALL)
         return {
             "streamName": source.stream,
-            "endpointUrl": endpoint or f"https://kinesis.{source.region}.{domain(source.region)}",
+            "endpointUrl": endpoint or f"https://kinesis.{source.region}.{endpoint_domain(source.region)}",
             "startingPosition": _start_option(source, shards),
             "failOnDataLoss": "true",
             # The connector stops after the call with which it has *more* than this: 100 with calls of

@@ -381,7 +381,7 @@ def datum_type(spark: SparkSession, reader: str, path: str) -> StructType:
             "does when it deploys a job"
         ) from error
     except (Py4JJavaError, AnalysisException) as error:
-        raise StartError(f"{path}: {errors.describe(error)}") from error
+        raise StartError(f"{path}: {errors.describe_error(error)}") from error
     assert isinstance(schema, StructType)
     datum = schema["datum"].dataType
     assert isinstance(datum, StructType)

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ..launch.formats import MOST_DIGITS, decimals_avro_ignores
-from ..record.errors import SinkError, StartError, describe
+from ..record.errors import SinkError, StartError, describe_error
 from ..services.backoff import START_SECONDS, Backoff
 
 _ANSWER_SECONDS = 10
@@ -33,7 +33,7 @@ def parse_java_schema(spark: SparkSession, text: str, where: str) -> Any:
     try:
         return jvm.org.apache.avro.Schema.Parser().parse(text)
     except Py4JJavaError as error:
-        raise StartError(f"{where}: {describe(error)}") from error
+        raise StartError(f"{where}: {describe_error(error)}") from error
 
 
 def parse_schema_json(spark: SparkSession, text: str, where: str) -> Any:

@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 
 from ..launch.formats import JsonFormat
 from ..record.cached_select import CachedSelect
-from ..record.tables import nullable
+from ..record.tables import with_all_nullable
 from . import schemas
 from .base import Observe
 from .decoding import exact_json, json_values, out_of_range_numbers, times
@@ -131,8 +131,8 @@ class JsonDecoder:
             self._projections[kept] = [CachedSelect(partial(tuple, step)) for step in steps]
         *judging, taken_apart = self._projections[kept]
         for step in judging:
-            rows = step.of(rows)
-        return taken_apart.of(observe(rows, "exact.verdict.error"))
+            rows = step.select_from(rows)
+        return taken_apart.select_from(observe(rows, "exact.verdict.error"))
 
     def _make_projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
         """Return projections: one makes the text to parse, one parses and judges, one splits the record into fields.
@@ -141,7 +141,7 @@ class JsonDecoder:
         short, and the last keeps the plan linear in the number of fields. Conditions on the items of arrays and maps need one
         more between them: see :func:`etl.formats.decoding.out_of_range_numbers.are_all_finite`.
         """
-        raw = _parse(F.col(_TEXT), nullable(json_values.parser_schema(self.schema)))
+        raw = _parse(F.col(_TEXT), with_all_nullable(json_values.parser_schema(self.schema)))
         flat, nested = (
             StructType(
                 [f for f in self._schema_with_units if out_of_range_numbers.is_flat(f.dataType) == one]
@@ -212,7 +212,7 @@ class JsonDecoder:
 
     def _dead_letter(self, verdict: Column) -> Column:
         """Return a dead letter as :meth:`_parse_exactly` does, without a parse; with routes, most payloads are null for each decoder."""
-        none = F.lit(None).cast(nullable(self.schema))
+        none = F.lit(None).cast(with_all_nullable(self.schema))
         return F.struct(none.alias("record"), verdict.alias("verdict"))
 
     def _parse_exactly(self) -> Column:
@@ -220,7 +220,9 @@ class JsonDecoder:
         suspected = out_of_range_numbers.may_have_large_exponent(_payload_text(), self.schema)
         if suspected is None:
             return _evaluate_once(self._parse_strictly_and_as_texts(), self._record_and_verdict)
-        fields = nullable(json_values.parser_schema(out_of_range_numbers.fields_with_decimals(self.schema)))
+        fields = with_all_nullable(
+            json_values.parser_schema(out_of_range_numbers.fields_with_decimals(self.schema))
+        )
         harmless = _parse(
             _text_with_end_member(out_of_range_numbers.without_large_exponents(_payload_text())), fields
         )
@@ -239,7 +241,7 @@ class JsonDecoder:
             parsed only if none of these fields was refused.
         """
         strict = _parse(
-            _text_with_end_member(_payload_text()), nullable(json_values.parser_schema(self.schema))
+            _text_with_end_member(_payload_text()), with_all_nullable(json_values.parser_schema(self.schema))
         )
         if harmless is not None:
             strict = F.when(harmless.isNull() | _all_true(*_completeness_conditions(harmless)), strict)

@@ -22,7 +22,7 @@ from ..launch import typed_json
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, RouteSettings
 from ..launch.sinks import SinkSettings
 from ..record import batch_accounts, hadoop_files
-from ..record.errors import StartError, describe
+from ..record.errors import StartError, describe_error
 from ..record.job_run import JobRun
 from ..record.ready_query import ReadyQuery
 
@@ -286,7 +286,7 @@ class Benchmark:
         finally:
             running.stop()
         if failure is not None:
-            raise StartError(f"query {query.name}: {describe(failure)}")
+            raise StartError(f"query {query.name}: {describe_error(failure)}")
         work = task_seconds_by_batch(self.job_run.spark, str(running.runId))
         return [
             {

@@ -16,17 +16,17 @@ from ..formats.decoding import data_rules, routes
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
 from ..queries import derive, spark_settings
 from ..queries import open_sources as sources
-from ..queries.derive import Deriver
+from ..queries.derive import DeriveBatchWriter
 from ..queries.direct import DirectBatchWriter
-from ..queries.land import Lander, table_schema
+from ..queries.land import LandBatchWriter, landing_table_schema
 from ..queries.query_parts import (
     await_landing_table,
     batch_transform_and_schema,
     direct_routes,
-    enrich_then_transform,
+    landing_table_of,
+    make_enrich_then_transform,
     open_derived_stream,
     prepare_sink,
-    source_table,
 )
 from ..record import batch_accounts, tables
 from ..record.errors import StartError
@@ -46,7 +46,7 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     StartError
         Settings, tables, checkpoints or sources that do not fit.
     """
-    spark_settings.prepare(run.spark, run.job)
+    spark_settings.prepare_session(run.spark, run.job)
     manifests = CheckpointCheck(run)
     run = replace(run, job=manifests.check_all())
     # Landing tables first: a derive query of the same job reads one.
@@ -63,7 +63,7 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
 
 def open_query_for_measurement(run: JobRun, name: str, most: int | None) -> ReadyQuery:
     """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
-    spark_settings.prepare(run.spark, run.job)
+    spark_settings.prepare_session(run.spark, run.job)
     return _build_query(run, next(q for q in run.job.queries if q.name == name), most)
 
 
@@ -84,10 +84,12 @@ def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSetting
     decoder = routes.query_decoder(run.spark, query.routes)
     table = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.open_sources(run, query, table)
-    tables.create_or_evolve(run.spark, table, table_schema(decoder.schema), report=run.report)
-    handler: Lander | DirectBatchWriter
+    tables.create_or_evolve(run.spark, table, landing_table_schema(decoder.schema), report=run.report)
+    handler: LandBatchWriter | DirectBatchWriter
     if isinstance(query, LandSettings):
-        handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, run.report, read.guards)
+        handler = LandBatchWriter(
+            query, decoder, IcebergSink(table), read.checkpoint, run.report, read.guards
+        )
     else:
         ends = direct_routes(run, query, table)
         handler = DirectBatchWriter(
@@ -116,14 +118,14 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
     spark = run.spark
     for table in query.landings:
         await_landing_table(run, query.name, table)
-    landing = source_table(run, query.name, query.source_table)
+    landing = landing_table_of(run, query.name, query.source_table)
 
     def landing_schemas() -> list[StructType]:
         return [spark.table(str(run.table(name))).schema for name in query.landings]
 
     before = landing_schemas()
     checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landings))
-    compose = enrich_then_transform(run, query.name, query)
+    compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, most)
     for name in start_with_all_files(spark, rows, checkpoint, query.name):
         run.report.emit(
@@ -138,7 +140,7 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
     if query.dead_letters is not None:
         letters = DeadLetters(run.table(query.dead_letters), query.name)
         letters.prepare(spark)
-    handler = Deriver(query, landing, compose, sink, letters, checkpoint, run.report)
+    handler = DeriveBatchWriter(query, landing, compose, sink, letters, checkpoint, run.report)
 
     def rebuild_if_schema_changed() -> ReadyQuery | None:
         return None if landing_schemas() == before else _build_derive_query(run, query, most)

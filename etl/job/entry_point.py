@@ -23,7 +23,7 @@ from ..main import DIGEST, is_original
 from ..metrics.outputs import NonBlockingConsole, open_monitor
 from ..metrics.spark_metrics_output import SparkMetrics
 from ..record import hadoop_files
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
 from ..record.job_run import JobRun
 from ..repair import backfill_landing, one_off_commands
@@ -67,11 +67,11 @@ def main(arguments: Sequence[str]) -> int:
                 # AWS clients read these variables; no engine documents that it sets them.
                 os.environ.setdefault("AWS_REGION", region)
                 os.environ.setdefault("AWS_DEFAULT_REGION", region)
-            status = _run_once(JobRun(spark, job, options.binds, Reporter(job.job)), options)
+            status = _run_once(JobRun(spark, job, options.binds, EventReporter(job.job)), options)
             if status is not None:
                 return status
             console = NonBlockingConsole(sys.stdout)
-            report = Reporter(job.job, console)
+            report = EventReporter(job.job, console)
             run = JobRun(spark, job, options.binds, report)
             others = {"spark": SparkMetrics(spark).write}
             followers = {
@@ -148,13 +148,13 @@ def _run_once(run: JobRun, arguments: ScriptArguments) -> int | None:
 
 
 def _replay(run: JobRun, request: ReplayRequest) -> int:
-    return one_off_commands.replayer(run, request.query)(run.spark, request)
+    return one_off_commands.make_replayer(run, request.query)(run.spark, request)
 
 
 def _backfill(run: JobRun, request: BackfillRequest) -> int:
     if request.origin is None:
-        return one_off_commands.backfiller(run, request.query)(run.spark, request)
-    return backfill_landing.landing_backfiller(run, request)(run.spark, request)
+        return one_off_commands.make_backfiller(run, request.query)(run.spark, request)
+    return backfill_landing.make_landing_backfiller(run, request)(run.spark, request)
 
 
 def _open_lease(run: JobRun) -> Lease | None:

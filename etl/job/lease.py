@@ -104,7 +104,7 @@ class Lease:
             A live run holds it.
         """
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        self._client = aws_clients.client("s3", region, None, timeouts=_TIMEOUTS)
+        self._client = aws_clients.make_client("s3", region, None, timeouts=_TIMEOUTS)
         # Not every engine's boto3 knows the parameter; S3 knows the header.
         self._client.meta.events.register("before-call.s3.PutObject", self._add_condition_header)
         self._record = _make_record(self.run, self.processes)
@@ -217,7 +217,7 @@ class Lease:
 
     def _call_until_answered(self, call: Callable[[], Any]) -> Any:
         """Call S3 at the start: wait while it is busy, and raise an error if it refuses."""
-        return aws_clients.ask_at_start(
+        return aws_clients.call_at_start(
             f"the lease s3://{self.bucket}/{self.key}", None, lambda _client: call()
         )
 

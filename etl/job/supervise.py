@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from ..checkpoints.checkpoint import Checkpoint
 from ..metrics import arrival_times
 from ..metrics.monitor import MetricsMonitor, SparkProgress
-from ..record.batch_accounts import Reporter, call_in_background
+from ..record.batch_accounts import EventReporter, call_in_background
 from ..record.errors import (
     LeaseLostError,
     LossError,
@@ -24,9 +24,9 @@ from ..record.errors import (
     RestartQueryError,
     SinkError,
     StartError,
-    describe,
+    describe_error,
     is_interruption,
-    whole_text,
+    uncut_messages,
 )
 from ..record.ready_query import BatchHandler, ReadyQuery
 from . import jvm_shutdown_hook, lease_fence
@@ -102,7 +102,7 @@ class Supervisor:
     """
 
     spark: SparkSession
-    report: Reporter
+    report: EventReporter
     monitor: MetricsMonitor | None = None
     retries: RetryLimits = RetryLimits()
     check_seconds: float = CHECK_SECONDS
@@ -305,7 +305,7 @@ class Supervisor:
         try:
             one.done = one.reached(0 if last is None else last + 1)
         except (CapturedException, OSError, Py4JJavaError) as error:
-            self.report.emit("unchecked", query=one.spec.name, error=describe(error))
+            self.report.emit("unchecked", query=one.spec.name, error=describe_error(error))
 
     def _will_retry(self, one: RunningQuery) -> bool:
         """Schedule and report the next attempt; return False if there is none."""
@@ -325,7 +325,7 @@ class Supervisor:
             attempt=one.attempts,
             of=self.retries.most,
             seconds=round(delay, 1),
-            error=describe(one.error),
+            error=describe_error(one.error),
             error_class=type(one.error).__name__,
         )
         return True
@@ -339,7 +339,7 @@ class Supervisor:
 
     def _start_after_lost_progress(self, one: RunningQuery) -> bool:
         """Start a query again that Spark ended after a committed batch; this does not count as an attempt."""
-        if one.error is None or one.is_ending or LOST_PROGRESS not in whole_text(one.error):
+        if one.error is None or one.is_ending or LOST_PROGRESS not in uncut_messages(one.error):
             return False
         self.report.emit("reopened", query=one.spec.name, why="Spark lost the progress of a repeated batch")
         return self._start_again(one)

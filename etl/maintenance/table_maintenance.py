@@ -23,7 +23,7 @@ from ..checkpoints.checkpoint import last_read_snapshots
 from ..checkpoints.initial_snapshot import newest_complete_snapshot
 from ..commits.snapshots import commit_time
 from ..record import batch_accounts
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.envelope import ERASED
 from ..record.tables import Table
 
@@ -48,7 +48,7 @@ def call_procedure(spark: SparkSession, table: Table, procedure: str, **argument
     spark
         Session with Iceberg's extensions.
     table
-        Table whose name is checked (:meth:`etl.record.tables.Table.of`).
+        Table whose name is checked (:meth:`etl.record.tables.Table.select_from`).
     **arguments
         SQL from this code, not from users.
 
@@ -90,7 +90,7 @@ class TableTask(ABC):
     WHAT = ""
 
     table: Table
-    report: Reporter
+    report: EventReporter
     every: timedelta
 
     @property
@@ -131,7 +131,7 @@ class Compaction(TableTask):
 
     table: Table
     file_size: int
-    report: Reporter
+    report: EventReporter
     every: timedelta = timedelta(days=1)
 
     WHAT = "compact"
@@ -184,7 +184,7 @@ class Expiry(TableTask):
     table: Table
     keep: timedelta
     readers: tuple[str, ...]
-    report: Reporter
+    report: EventReporter
     every: timedelta = timedelta(hours=1)
 
     WHAT = "expire"
@@ -266,7 +266,7 @@ class OrphanFileRemoval(TableTask):
 
     table: Table
     older_than: timedelta
-    report: Reporter
+    report: EventReporter
     every: timedelta = timedelta(days=1)
 
     WHAT = "remove orphans of"
@@ -293,7 +293,7 @@ class Retention(TableTask):
 
     table: Table
     keep: timedelta
-    report: Reporter
+    report: EventReporter
     every: timedelta = timedelta(days=1)
 
     WHAT = "expire dead letters of"

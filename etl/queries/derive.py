@@ -23,9 +23,9 @@ from ..formats.decoding.routes import DELETE, rows_of_route
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
 from ..record import batch_accounts
-from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
-from ..record.envelope import CARRIED, timestamp_literal
-from ..record.errors import StartError, describe
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
+from ..record.envelope import CARRIED, time_outside_generated_code
+from ..record.errors import StartError, describe_error
 from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
 from ..sinks.dead_letters import DeadLetters
@@ -126,7 +126,7 @@ def read_landing_table(
 
 
 @contextmanager
-def naming_failed_transform(name: str, rows: DataFrame) -> Iterator[None]:
+def error_naming_transform(name: str, rows: DataFrame) -> Iterator[None]:
     """Name the failed transform, its line and its input columns: at a start, before a batch could fail.
 
     Parameters
@@ -151,7 +151,7 @@ def naming_failed_transform(name: str, rows: DataFrame) -> Iterator[None]:
             each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith(file)
         ]
         where = f", {file}:{lines[-1]}" if lines else ""
-        reason = describe(error).partition("\n")[0]
+        reason = describe_error(error).partition("\n")[0]
         raise StartError(
             f"transform {name}{where}: {reason}; the columns of its input are {', '.join(rows.columns)}"
         ) from error
@@ -204,13 +204,13 @@ class EnrichThenTransform:
         if self.latest_by:
             rows = with_position(rows)
         if changes:
-            rows = change_order.as_rows(rows)
+            rows = change_order.rows_of_changes(rows)
         elif self.history:
             raise StartError(
                 "history: true needs a landing table that holds changes of a database, and this one does not"
             )
         for reference in self.references:
-            rows = reference.join(rows, reference.rows(rows))
+            rows = reference.join(rows, reference.current_rows(rows))
         out = self.transform(rows)
         if not isinstance(out, DataFrame):
             raise StartError(
@@ -248,7 +248,9 @@ class EnrichThenTransform:
             out = observe(last.withColumn("_lanes", F.lit(False)) if changes else last).drop("_lanes")
         # For a stream Spark fixes the time of each batch; a literal would be the time of the start.
         written = (
-            F.current_timestamp() if out.isStreaming else timestamp_literal(batch_accounts.now(), "_id = ''")
+            F.current_timestamp()
+            if out.isStreaming
+            else time_outside_generated_code(batch_accounts.now(), "_id = ''")
         )
         return out.withColumn("_written_at", written)
 
@@ -256,7 +258,7 @@ class EnrichThenTransform:
         """Return the columns of the sink; finds errors in the transform before the stream starts."""
         rows = good_records(spark.table(str(landing)).limit(0), deletes=bool(self.latest_by))
         given = rows_of_route(rows, route, str(landing))
-        with naming_failed_transform(self.name, given):
+        with error_naming_transform(self.name, given):
             return self(given).schema
 
 
@@ -290,7 +292,7 @@ def earliest_landing_time(landing: Any, start: Any) -> datetime | None:
 
 
 @dataclass
-class Deriver:
+class DeriveBatchWriter:
     """Writer of each batch of a derive query; called by ``foreachBatch``.
 
     A batch is a fixed range of the landing table's snapshots. Rows of it that a lake table holds, other than from this run, were
@@ -311,11 +313,11 @@ class Deriver:
     sink: Sink
     letters: DeadLetters | None
     checkpoint: Checkpoint
-    report: Reporter
+    report: EventReporter
     _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
 
     @cached_property
-    def _deletes(self) -> KeptDeletes:
+    def _kept_deletes(self) -> KeptDeletes:
         return KeptDeletes(f"{self.checkpoint.location}/deletes")
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -332,10 +334,10 @@ class Deriver:
         look_ups = partial(self._look_ups, batch_id)
         place = batch_place(batch.sparkSession, self.checkpoint, batch_id, look_ups=look_ups)
 
-        def offered() -> DataFrame:
+        def derived_rows() -> DataFrame:
             return self.compose(read.observe(batch))
 
-        refuse = refuse_nothing if self.letters is None else self.letters.of(place)
+        refuse = refuse_nothing if self.letters is None else self.letters.select_from(place)
         unordered: dict[str, int] = {}
         if self.settings.latest_by:
             # Read for its deletes and for the sink.
@@ -343,12 +345,14 @@ class Deriver:
             if self.compose.history:
                 rows = rows.unionByName(change_order.truncate_versions(batch, rows.schema))
             else:
-                truncates = change_order.truncates(batch)
-                rows = change_order.without_truncated(self._deletes.without_older(rows), truncates, self.sink)
+                truncates = change_order.orders_of_truncates(batch)
+                rows = change_order.apply_truncates(
+                    self._kept_deletes.without_older(rows), truncates, self.sink
+                )
             rows = rows.persist()
             try:
                 if not self.compose.history:
-                    self._deletes.keep(rows, truncates)
+                    self._kept_deletes.keep(rows, truncates)
                 inside = lanes.values()["unordered"]
                 done = self.sink.write(rows, place, refuse, lambda: rows)
                 # The lanes of changes are no partitions.
@@ -357,8 +361,10 @@ class Deriver:
             finally:
                 rows.unpersist()
         else:
-            done = self.sink.write(offered(), place, refuse, offered)
-        balance = Accounts(read.values(done).get("read"), done.offered, done.written, refused=done.refused)
+            done = self.sink.write(derived_rows(), place, refuse, derived_rows)
+        balance = BatchAccounts(
+            read.values(done).get("read"), done.offered, done.written, refused=done.refused
+        )
         self.report.emit(
             "batch",
             query=self.settings.name,

@@ -26,14 +26,14 @@ from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
 from ..record.cached_select import CachedSelect
 from ..record.errors import LossError
-from ..record.tables import nullable
+from ..record.tables import with_all_nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.batch_offsets import BatchOffsets, in_few_tasks
 from ..sources.leg_guards import LegGuards, Positions, offsets_of
-from .offset_overlap import Overlap, overlap_with_landing_table
+from .offset_overlap import OffsetOverlap, overlap_with_landing_table
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""
@@ -42,14 +42,14 @@ _CONTENT = "_content"
 """Column of the payload beside the decoded fields, until each record has a unique identity."""
 
 
-def table_schema(schema: StructType) -> StructType:
+def landing_table_schema(schema: StructType) -> StructType:
     """Return the columns of a landing table for records of a schema."""
     return StructType(
         [
             *envelope.SCHEMA.fields,
             StructField("_hash", LongType()),
             StructField("_landed_at", TimestampType()),
-            *nullable(schema).fields,
+            *with_all_nullable(schema).fields,
             StructField("_bytes", BinaryType()),
             StructField("_stage", StringType()),
             StructField("_error", StringType()),
@@ -58,7 +58,7 @@ def table_schema(schema: StructType) -> StructType:
 
 
 @dataclass(frozen=True)
-class LandedBatch:
+class LandedBatchResult:
     """Result of one action of a batch.
 
     Attributes
@@ -68,13 +68,13 @@ class LandedBatch:
     """
 
     figures: Mapping[str, Any]
-    balance: Accounts
+    balance: BatchAccounts
     held: int | None
     whole: bool
 
 
 @dataclass
-class Lander:
+class LandBatchWriter:
     """Writer of each batch of a land query; called by ``foreachBatch``.
 
     Attributes
@@ -87,11 +87,11 @@ class Lander:
     decoder: Decoder
     sink: IcebergSink
     checkpoint: Checkpoint
-    report: Reporter
+    report: EventReporter
     guards: LegGuards
     _positions_unreadable: bool = False
     _commits: TableCommits = field(init=False, repr=False)
-    _overlap: Overlap = field(init=False, repr=False)
+    _overlap: OffsetOverlap = field(init=False, repr=False)
     _identified: CachedSelect | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -149,7 +149,7 @@ class Lander:
             "batch, so it is not committed; start the job again, and the batch is read again"
         )
 
-    def _report(self, landed: LandedBatch, batch_id: int, begun: datetime) -> None:
+    def _report(self, landed: LandedBatchResult, batch_id: int, begun: datetime) -> None:
         oldest = landed.figures["oldest"]
         fields = {
             **landed.balance.land_figures(),
@@ -168,7 +168,7 @@ class Lander:
 
     def _write(
         self, batch: DataFrame, positions: Positions, distinct: bool, look_up: LookUp, fence: CommitFence
-    ) -> LandedBatch:
+    ) -> LandedBatchResult:
         # Sources that replay return the same records in a second read.
         read = ObservedFigures(row_count("read")) if self.guards.streams else None
         rows = (
@@ -190,8 +190,8 @@ class Lander:
             tasks=self.settings.repartition,
         )
         whole = read is None or appended.figures["read"] == appended.offered
-        balance = Accounts.of_landing(appended.offered, appended.written, appended.figures["bad"])
-        return LandedBatch(appended.figures, balance, appended.held, whole)
+        balance = BatchAccounts.of_landing(appended.offered, appended.written, appended.figures["bad"])
+        return LandedBatchResult(appended.figures, balance, appended.held, whole)
 
     def _decode_with_unique_ids(self, batch: DataFrame, read: ObservedFigures) -> DataFrame:
         """Read and decode a batch that does not replay, and make the identity of each record unique.
@@ -213,14 +213,16 @@ class Lander:
             refused = next(filter(None, refusals), None)
             self._identified = CachedSelect(
                 lambda: [
-                    (_repetition_number() if refused is None else _distinct_or_failing(refused)).alias("_id"),
+                    (
+                        _repetition_number() if refused is None else _identity_or_failure_if_repeated(refused)
+                    ).alias("_id"),
                     *others,
                 ]
             )
-        return self._identified.of(spread)
+        return self._identified.select_from(spread)
 
 
-def _is_exact_repetition() -> WindowSpec:
+def _window_of_same_record() -> WindowSpec:
     # The hash comes first in the sort: texts with long common prefixes are slow to compare.
     return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", _CONTENT)
 
@@ -228,17 +230,19 @@ def _is_exact_repetition() -> WindowSpec:
 def _repetition_number() -> Column:
     # Records of an aggregate, for example, share its sequence number and are all in one batch. They are numbered by their
     # content, so each has the same identity in every replay.
-    place = F.row_number().over(_is_exact_repetition())
-    return F.when((place == 1) & _is_last(), F.col("_id")).otherwise(F.concat_ws("/", "_id", place))
+    place = F.row_number().over(_window_of_same_record())
+    return F.when((place == 1) & _is_last_repetition(), F.col("_id")).otherwise(
+        F.concat_ws("/", "_id", place)
+    )
 
 
-def _distinct_or_failing(refused: str) -> Column:
+def _identity_or_failure_if_repeated(refused: str) -> Column:
     which = F.concat(
         F.lit(refused), "_id", F.date_format("_arrived_at", "', arrived 'yyyy-MM-dd'T'HH:mm:ss'Z'")
     )
     failing = F.raise_error(which).cast("string")
-    return F.when(_is_last(), F.col("_id")).otherwise(failing)
+    return F.when(_is_last_repetition(), F.col("_id")).otherwise(failing)
 
 
-def _is_last() -> Column:
-    return F.lead("_source").over(_is_exact_repetition()).isNull()
+def _is_last_repetition() -> Column:
+    return F.lead("_source").over(_window_of_same_record()).isNull()

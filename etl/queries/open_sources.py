@@ -83,12 +83,12 @@ def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table
     watch = next((leg.watch for leg in opened if leg.watch is not None), None)
     fixers = [leg.determine_end for leg in opened if leg.determine_end is not None]
 
-    def reopen() -> DataFrame:
+    def open_all_legs() -> DataFrame:
         return union_of_legs([leg.open() for leg in opened])
 
-    def determine_end() -> IsEndReached:
+    def run_end_check_of_all_legs() -> IsEndReached:
         ends = [fixer() for fixer in fixers]
         return lambda batch: all(reached(batch) for reached in ends)
 
-    fixed = determine_end if len(fixers) == len(opened) else None
-    return OpenedSources(reopen(), whole, guards, reopen, watch, fixed)
+    fixed = run_end_check_of_all_legs if len(fixers) == len(opened) else None
+    return OpenedSources(open_all_legs(), whole, guards, open_all_legs, watch, fixed)

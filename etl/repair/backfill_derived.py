@@ -19,7 +19,7 @@ from ..formats.decoding.routes import rows_of_route
 from ..launch.launch_document import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record import batch_accounts
-from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
 from ..record.envelope import IDENTITY
 from ..record.tables import Table
 from ..sinks.delivery.merge_source import temporary_view
@@ -62,7 +62,7 @@ class Backfiller:
     landing: Table
     compose: EnrichThenTransform
     sink: IcebergSink
-    report: Reporter
+    report: EventReporter
     route: str | None = None
 
     def __call__(self, spark: SparkSession, request: BackfillRequest) -> int:
@@ -119,7 +119,7 @@ class Backfiller:
         else:
             appended = self.sink.append(out, LookUp(within))
             offered, written = appended.offered, appended.written
-        counts = Accounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
+        counts = BatchAccounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
         self.report.emit(
             "step",
             query=self.query,

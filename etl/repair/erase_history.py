@@ -37,7 +37,7 @@ def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in only_those.items())
         call_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
-    _rewrite_lists(spark, table)
+    _rewrite_manifests(spark, table)
     metadata = table.metadata(spark)
     metadata.newAppend().set(MARK, erasure).commit()
     mark = newest_mark(spark, table, erasure)
@@ -45,7 +45,7 @@ def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
     return mark
 
 
-def _rewrite_lists(spark: SparkSession, table: Table) -> None:
+def _rewrite_manifests(spark: SparkSession, table: Table) -> None:
     """Rewrite manifests that list deleted files: such entries have the smallest and largest values."""
     metadata = table.metadata(spark)
     snapshot = metadata.currentSnapshot()
@@ -53,10 +53,10 @@ def _rewrite_lists(spark: SparkSession, table: Table) -> None:
         return
     # Iceberg's procedure does not rewrite a single manifest.
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
-    metadata.rewriteManifests().clusterBy(_OneList()).commit()
+    metadata.rewriteManifests().clusterBy(_SingleManifestFunction()).commit()
 
 
-class _OneList:
+class _SingleManifestFunction:
     """Java function that puts all files into one manifest, and into the next when it is full."""
 
     def apply(self, file: Any) -> str:
@@ -106,6 +106,6 @@ def expire_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
     return sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
 
 
-def snapshots(spark: SparkSession, table: Table) -> int:
+def count_snapshots(spark: SparkSession, table: Table) -> int:
     """Count the snapshots of a table."""
     return int(spark.table(f"{table}.snapshots").count())

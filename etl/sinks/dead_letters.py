@@ -44,7 +44,7 @@ class DeadLetters:
         """
         self._sink.prepare(spark, LETTER)
 
-    def of(self, place: BatchPlace) -> Refuse:
+    def select_from(self, place: BatchPlace) -> Refuse:
         """Return the function that stores the refused rows of a batch, each once however often the batch is repeated.
 
         A result of many records may be refused again with other values: each version is stored.

@@ -91,7 +91,7 @@ class ItemWriter(RequestWriter):
             lambda: self.client.batch_write_item(RequestItems=puts), self.backoff
         )
         left = [put["PutRequest"]["Item"] for put in answer.get("UnprocessedItems", {}).get(self.table, [])]
-        self.backoff.wait_for_rest(len(items), len(left), "items were left unprocessed")
+        self.backoff.wait_before_rest(len(items), len(left), "items were left unprocessed")
         return left
 
     def _put_alone(self, record: Record, item: dict[str, Any]) -> Iterator[Refused]:
@@ -143,7 +143,7 @@ class ResultWriter(ItemWriter):
                     yield entry[0], str(answer)
                 else:
                     self.written += answer
-            self.backoff.wait_for_rest(len(waiting), len(left), f"items: {why}")
+            self.backoff.wait_before_rest(len(waiting), len(left), f"items: {why}")
             waiting = left
 
     def _put_result(self, entry: Entry) -> bool | Exception:
@@ -206,7 +206,7 @@ def _open_writer(
 ) -> ItemWriter:
     """Make a writer in the task of a partition."""
     client, waits = (
-        aws_clients.client("dynamodb", settings.region, endpoint),
+        aws_clients.make_client("dynamodb", settings.region, endpoint),
         Backoff(f"DynamoDB table {settings.table}"),
     )
     if not replaces:
@@ -239,10 +239,10 @@ class DynamoDbSink:
         StartError
             It does not exist, has another key, or cannot be described.
         """
-        name, wanted = self.settings.table, ItemForm.of(schema).key
+        name, wanted = self.settings.table, ItemForm.select_from(schema).key
         check_map_keys(schema, f"DynamoDB table {name}")
-        client = aws_clients.client("dynamodb", self.settings.region, self.endpoint)
-        description = aws_clients.ask_at_start(
+        client = aws_clients.make_client("dynamodb", self.settings.region, self.endpoint)
+        description = aws_clients.call_at_start(
             f"DynamoDB table {name}", client, lambda asked: asked.describe_table(TableName=name)
         )["Table"]
         kinds = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
@@ -273,7 +273,7 @@ class DynamoDbSink:
         counts as a duplicate. If two programs
         write a record's item, the later write wins.
         """
-        form, version = ItemForm.of(rows.schema), version_of(rows, place)
+        form, version = ItemForm.select_from(rows.schema), version_of(rows, place)
         replaces = version is not None or ORDER in rows.columns
         opening = partial(_open_writer, self.settings, self.endpoint, form, version, replaces=replaces)
         return python_task_writes.send(rows, F.lit(None), opening, refuse)

@@ -16,9 +16,9 @@ from ..commits.batch_commits import CommitFence, TableCommits
 from ..commits.look_ups import OUTSIDE, LookUp, OutsideBoundError, look_up_in_whole_table
 from ..launch.sinks import IcebergSinkSettings
 from ..record import tables
-from ..record.batch_accounts import ObservedFigures, Reporter, row_count, values_of
+from ..record.batch_accounts import EventReporter, ObservedFigures, figures_of_observers, row_count
 from ..record.envelope import IDENTITY
-from ..record.errors import JVM_ERRORS, ConflictError, LossError, causes, whole_text
+from ..record.errors import JVM_ERRORS, ConflictError, LossError, java_causes, uncut_messages
 from ..record.job_run import JobRun
 from ..record.tables import Table
 from .base import HASH, BatchPlace, Refuse, Reread, Sink, WriteCounts
@@ -73,7 +73,7 @@ class IcebergSink:
     """
 
     table: Table
-    report: Reporter | None = field(default=None, kw_only=True, compare=False)
+    report: EventReporter | None = field(default=None, kw_only=True, compare=False)
     acts_on_rdd: bool = field(default=False, kw_only=True)
 
     @cached_property
@@ -140,7 +140,7 @@ class IcebergSink:
         try:
             writer.overwrite(F.lit(False))
         except JVM_ERRORS as error:
-            if any(cause.getClass().getSimpleName() == "ValidationException" for cause in causes(error)):
+            if any(cause.getClass().getSimpleName() == "ValidationException" for cause in java_causes(error)):
                 raise ConflictError(
                     f"table {self.table}: another writer added rows while this batch was compared with the "
                     "table, so the batch was not committed"
@@ -215,7 +215,9 @@ class IcebergSink:
             )
         with separating_own_errors(str(self.table)):
             self._append_files(look_up.fail_records_outside(new), fence)
-        found = values_of(*(one for one in (*observed, looked, *observed_elsewhere) if one is not None))
+        found = figures_of_observers(
+            *(one for one in (*observed, looked, *observed_elsewhere) if one is not None)
+        )
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")
         return AppendResult(values.pop("offered", written), written, values, values.pop("held", None))
@@ -299,7 +301,7 @@ def separating_own_errors(what: str) -> Iterator[None]:
     try:
         yield
     except JVM_ERRORS as error:
-        text = whole_text(error)
+        text = uncut_messages(error)
         if OUTSIDE in text:
             raise OutsideBoundError(what) from error
         if OTHER_PAYLOAD in text:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..record import tables
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.errors import StartError
 from ..record.tables import Table
 from .base import ORDER, BatchPlace, Refuse, Reread, WriteCounts
@@ -32,7 +32,7 @@ class IcebergHistorySink:
     """
 
     table: Table
-    report: Reporter | None = field(default=None, kw_only=True)
+    report: EventReporter | None = field(default=None, kw_only=True)
     acts_on_rdd: None = field(default=None, init=False)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:

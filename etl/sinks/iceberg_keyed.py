@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..record import tables
-from ..record.batch_accounts import Reporter
-from ..record.errors import JVM_ERRORS, SinkError, whole_text
+from ..record.batch_accounts import EventReporter
+from ..record.errors import JVM_ERRORS, SinkError, uncut_messages
 from ..record.tables import Table
 from .base import DELETED, ORDER, BatchPlace, Refuse, Reread, WriteCounts
 from .delivery.merge_source import temporary_view
@@ -44,7 +44,7 @@ class KeyedIcebergSink:
     table: Table
     time: str | None = None
     key: tuple[str, ...] = field(default=(), kw_only=True)
-    report: Reporter | None = field(default=None, kw_only=True)
+    report: EventReporter | None = field(default=None, kw_only=True)
     acts_on_rdd: None = field(default=None, init=False)
     _compared_at: float | None = field(default=None, init=False, repr=False)
 
@@ -112,7 +112,7 @@ class KeyedIcebergSink:
                         f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._time_range_condition(span)} {_merge_actions(rows)}"
                     )
                 except JVM_ERRORS as error:
-                    if "MERGE_CARDINALITY_VIOLATION" not in whole_text(error):
+                    if "MERGE_CARDINALITY_VIOLATION" not in uncut_messages(error):
                         raise
                     raise SinkError(
                         f"table {self.table}: two results of one batch have the same values of "

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from ..launch.sinks import JdbcSinkSettings
-from ..record.errors import JVM_ERRORS, SinkError, StartError, describe
+from ..record.errors import JVM_ERRORS, SinkError, StartError, describe_error
 from ..record.job_run import JobRun
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
@@ -79,7 +79,7 @@ class JdbcSink:
         StartError
             The database cannot be reached, has no trusted certificate, or its table does not fit.
         """
-        shape = TableShape.of(self.settings.table, schema)
+        shape = TableShape.select_from(self.settings.table, schema)
         check_map_keys(schema, self._label)
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
@@ -123,7 +123,7 @@ class JdbcSink:
         type) become dead letters, and the others of their batch are written. If a server is unreachable, full or
         restarting, the sink waits within limits.
         """
-        shape, version = TableShape.of(self.settings.table, rows.schema), version_of(rows, place)
+        shape, version = TableShape.select_from(self.settings.table, rows.schema), version_of(rows, place)
         if shape.replaces:
             # A batch with state must be read only once, because the read commits the state.
             rows = rows.persist()
@@ -217,7 +217,7 @@ def _reason_not_stageable(rows: DataFrame) -> Any:
 
 
 def _message(error: BaseException) -> str:
-    return describe(error).splitlines()[0][:500]
+    return describe_error(error).splitlines()[0][:500]
 
 
 def login(arn: str, endpoint: str | None) -> tuple[str, str]:

@@ -103,7 +103,7 @@ class RecordWriter(RequestWriter):
         left = [each for each, code in zip(waiting, error_codes, strict=True) if code]
         self.written += len(waiting) - len(left)
         codes = ", ".join(sorted({code for code in error_codes if code}))
-        self.backoff.wait_for_rest(len(waiting), len(left), f"records: {codes}")
+        self.backoff.wait_before_rest(len(waiting), len(left), f"records: {codes}")
         return left
 
     def _not_in_stream(self, waiting: list[Entry], began: float) -> list[Entry]:
@@ -172,7 +172,7 @@ class KinesisSink:
         check_map_keys(schema, what)
         if key is not None and key not in schema.fieldNames():
             raise StartError(f"{what}: the sink's key is column {key}, which the rows do not have")
-        aws_clients.ask_at_start(
+        aws_clients.call_at_start(
             what,
             self._tail.client(),
             lambda asked: asked.describe_stream_summary(StreamName=self.settings.stream),

@@ -94,7 +94,7 @@ class ParquetSink:
         """
         spark = rows.sparkSession
         whose = place or BatchPlace("replay", uuid.uuid4().int % 10**12)
-        if place is not None and self._manifests.of(spark, place) is not None:
+        if place is not None and self._manifests.select_from(spark, place) is not None:
             counted = ObservedFigures(F.count(F.lit(1)).alias("offered"))
             counted.observe(rows).agg(F.count(F.lit(1))).collect()
             return WriteCounts(counted.values()["offered"], 0)

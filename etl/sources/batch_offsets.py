@@ -26,7 +26,7 @@ class BatchOffsets:
     start: Mapping[str, int]
     end: Mapping[str, int]
 
-    def of(self, prefix: str) -> BatchOffsets:
+    def select_from(self, prefix: str) -> BatchOffsets:
         """Return the partitions whose names have a prefix."""
         return BatchOffsets(
             *({p: at for p, at in ends.items() if p.startswith(prefix)} for ends in (self.start, self.end))

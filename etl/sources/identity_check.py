@@ -17,7 +17,7 @@ from ..launch import typed_json
 from ..launch.settings import QuerySettings
 from ..launch.sources import group_sources_into_legs
 from ..record import hadoop_files
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.errors import LossError, NoAnswerError, StartError
 from ..record.job_run import JobRun
 
@@ -91,7 +91,7 @@ class Identity:
 
     def unique_ids(self, ids: Ids) -> Ids:
         """Return the ids by names that are unique among the legs."""
-        return {f"{what} of {self.of}": known for what, known in ids.items()}
+        return {f"{what} of {self.select_from}": known for what, known in ids.items()}
 
     def by_stream(self, ids: Ids) -> Iterator[tuple[str, KnownStream]]:
         """Yield the ids of each stream: those that all of its records share, independent of the brokers' addresses."""
@@ -123,7 +123,7 @@ class StreamIdentities:
     load: Callable[[], str | None]
     save: Callable[[str], None]
     way_out: str
-    report: Reporter
+    report: EventReporter
     begun: bool
     _file: IdentityFile | None = field(default=None, init=False)
     _found: list[Ids] | None = field(default=None, init=False)

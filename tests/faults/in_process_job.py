@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.etl.job import build_queries, lease
 from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.launch import settings
-from millrace.etl.record.batch_accounts import Reporter
-from millrace.etl.record.errors import StartError, describe
+from millrace.etl.record.batch_accounts import EventReporter
+from millrace.etl.record.errors import StartError, describe_error
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.sandbox.programs import kafka_broker
@@ -107,7 +107,7 @@ class Job:
             Called at the beginning of each batch.
         """
         said = io.StringIO()
-        report = Reporter("in-process", said)
+        report = EventReporter("in-process", said)
         held = lease.lease_of_checkpoints(self._url, "in-process", (), lambda _: None)
         back = held.release if held is not None else lambda: None
         try:
@@ -121,7 +121,7 @@ class Job:
             return RunResult(2, str(error))
         except (OSError, CapturedException, Py4JJavaError) as error:
             back()
-            return RunResult(1, describe(error))
+            return RunResult(1, describe_error(error))
         if dies:
             queries = (*queries[:-1], _dying(queries[-1]))
         if disturbed is not None:

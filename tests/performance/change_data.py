@@ -33,7 +33,7 @@ from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import EnrichThenTransform, good_records
 from millrace.etl.record import envelope, tables
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
@@ -175,7 +175,7 @@ class Bench:
             )
         )
         return list(
-            build_queries.build_queries(JobRun(self.spark, job, {}, Reporter("bench", io.StringIO())))
+            build_queries.build_queries(JobRun(self.spark, job, {}, EventReporter("bench", io.StringIO())))
         )
 
 

@@ -19,7 +19,7 @@ from millrace.etl.job.checkpoint_check import FirstBatchHandler
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.record import tables
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
@@ -109,9 +109,9 @@ class Bench:
                 },
             }
         )
-        query = build_queries.build_queries(JobRun(self.spark, job, {}, Reporter("growth", io.StringIO())))[
-            -1
-        ]
+        query = build_queries.build_queries(
+            JobRun(self.spark, job, {}, EventReporter("growth", io.StringIO()))
+        )[-1]
         # Before its first batch a query compares its topics with the brokers', of which there are none here.
         while isinstance(query.handle, FirstBatchHandler):
             query = replace(query, handle=query.handle.handle)

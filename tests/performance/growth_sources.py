@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.commits.batch_commits import BATCH, NOTHING_LATER, RUN
 from millrace.etl.formats.decoding import routes
-from millrace.etl.queries.query_parts import enrich_then_transform
+from millrace.etl.queries.query_parts import make_enrich_then_transform
 from millrace.etl.record import envelope
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.sources.kinesis import stream as kinesis_source
 from tests.performance.growth_bench import PER_FILE, Bench, Built, Step, kafka, kinesis, now
@@ -129,8 +129,8 @@ class Numbering(Case):
         return decoder.decode(envelope.with_hash_and_landing_time(rows))
 
     def composed(self, rows: DataFrame) -> DataFrame:
-        run = JobRun(self.bench.spark, self.query.job, {}, Reporter("growth", mock.MagicMock()))
-        return enrich_then_transform(run, self.query.settings.name, self.query.end)(rows)
+        run = JobRun(self.bench.spark, self.query.job, {}, EventReporter("growth", mock.MagicMock()))
+        return make_enrich_then_transform(run, self.query.settings.name, self.query.end)(rows)
 
 
 @dataclass(frozen=True)

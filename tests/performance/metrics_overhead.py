@@ -15,7 +15,7 @@ from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.jsonlines import JsonLinesFile
 from millrace.etl.metrics.monitor import MetricsMonitor, SparkProgress
 from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 
 if TYPE_CHECKING:
     from tests.performance.core import Bench
@@ -27,7 +27,7 @@ def _make_calls(name: str, samples: Sequence[MetricSample]) -> None:
 
 
 def watched(bench: Bench, name: str) -> Watched:
-    report = Reporter("flights", bench.log)
+    report = EventReporter("flights", bench.log)
     query = bench.land_query(name, report)
     outputs: list[BackgroundWriter[MetricSample]] = [
         # All but the call itself, which waits for the network.

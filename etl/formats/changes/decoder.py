@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...record.cached_select import CachedSelect
-from ...record.tables import nullable
+from ...record.tables import with_all_nullable
 from ..decoding.decoded_rows import (
     CHANGE,
     NOT_UTF8,
@@ -60,7 +60,7 @@ def change_column_type(row_schema: StructType) -> StructType:
     """
     texts = (StructField(name, StringType()) for name in _TEXTS)
     return StructType(
-        [*texts, StructField("at", TimestampType()), StructField("before", nullable(row_schema))]
+        [*texts, StructField("at", TimestampType()), StructField("before", with_all_nullable(row_schema))]
     )
 
 
@@ -164,9 +164,9 @@ class ChangeDecoder:
         if kept not in self._steps:
             self._steps[kept] = [CachedSelect(partial(tuple, step)) for step in self._make_projections(kept)]
         unwrapped, headed, *rest = self._steps[kept]
-        found = self._events.decode(headed.of(unwrapped.of(rows)))
+        found = self._events.decode(headed.select_from(unwrapped.select_from(rows)))
         for step in rest:
-            found = step.of(found)
+            found = step.select_from(found)
         return found
 
     def _make_projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:

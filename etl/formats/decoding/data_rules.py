@@ -13,7 +13,7 @@ from pyspark.sql.types import BooleanType, StructType
 
 from ...launch.settings import RouteSettings, RuleSettings
 from ...record import envelope
-from ...record.errors import JVM_ERRORS, StartError, describe
+from ...record.errors import JVM_ERRORS, StartError, describe_error
 from ..base import Decoder, DecoderWrapper
 
 STAGE = "rule"
@@ -88,7 +88,7 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
         except JVM_ERRORS as error:
             raise StartError(
                 f"rule {rule.name}: Spark cannot evaluate the condition {rule.where}: "
-                f"{' '.join(describe(error).splitlines()[:2])}"
+                f"{' '.join(describe_error(error).splitlines()[:2])}"
             ) from error
         if not isinstance(kind, BooleanType):
             raise StartError(

@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...launch.settings import RouteSettings
 from ...record.errors import StartError
-from ...record.tables import nullable
+from ...record.tables import with_all_nullable
 from ..base import Decoder, DecoderWrapper, open_decoder
 from . import redact
 from .data_rules import with_rules
@@ -100,7 +100,7 @@ class RoutingDecoder:
         return StructType(
             [
                 StructField(COLUMN, StringType()),
-                *(StructField(route.name, nullable(route.decoder.schema)) for route in self.routes),
+                *(StructField(route.name, with_all_nullable(route.decoder.schema)) for route in self.routes),
             ]
         )
 

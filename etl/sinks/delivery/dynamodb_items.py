@@ -86,7 +86,7 @@ class ItemForm:
     keyed: bool
 
     @classmethod
-    def of(cls, schema: StructType) -> ItemForm:
+    def select_from(cls, schema: StructType) -> ItemForm:
         """Make it from the columns of the rows."""
         return cls(
             frozenset(f.name for f in schema.fields if isinstance(f.dataType, BinaryType)),

@@ -73,7 +73,7 @@ class FolderManifests:
         """URL of the folder of manifests."""
         return f"{self.path}/{FOLDER}"
 
-    def of(self, spark: SparkSession, place: BatchPlace) -> Manifest | None:
+    def select_from(self, spark: SparkSession, place: BatchPlace) -> Manifest | None:
         """Return the manifest of a batch; None if it was not committed.
 
         Raises

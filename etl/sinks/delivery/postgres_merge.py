@@ -106,7 +106,7 @@ class TableShape:
     deletes: bool = False
 
     @classmethod
-    def of(cls, name: str, rows: StructType) -> TableShape:
+    def select_from(cls, name: str, rows: StructType) -> TableShape:
         """Make it from ``schema.table`` and the columns of the rows.
 
         Raises

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ...formats.schemas import read_file
 from ...record import driver_files
-from ...record.errors import causes
+from ...record.errors import java_causes
 
 _REJECTED = "08004"
 """SQLSTATE of pgjdbc if the server does not support TLS (``PSQLState.CONNECTION_REJECTED``)."""
@@ -82,7 +82,7 @@ def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, st
         return {"sslmode": "disable"}
     if authorities is None:
         return {"sslmode": "verify-full", "sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}
-    file = driver_files.ship(spark.sparkContext, "authorities", read_file(spark, authorities))
+    file = driver_files.ship_file_to_jvms(spark.sparkContext, "authorities", read_file(spark, authorities))
     return {"sslmode": "verify-full", "sslrootcert": file}
 
 
@@ -113,7 +113,7 @@ def connect(
 
 def sql_state(error: BaseException) -> str | None:
     """Return the SQLSTATE of the first database error behind an error of PySpark; None if there is none."""
-    for cause in causes(error):
+    for cause in java_causes(error):
         if hasattr(cause, "getSQLState") and "SQLException" in str(cause.getClass().getName()):
             state = cause.getSQLState()
             return None if state is None else str(state)
@@ -123,5 +123,5 @@ def sql_state(error: BaseException) -> str | None:
 def is_tls_refusal(error: BaseException) -> bool:
     """Check that a connection was refused for its certificate or for missing TLS; a retry cannot help."""
     of_certificates = ("java.security.cert.", "sun.security.validator.")
-    classes = (str(cause.getClass().getName()) for cause in causes(error))
+    classes = (str(cause.getClass().getName()) for cause in java_causes(error))
     return sql_state(error) == _REJECTED or any(name.startswith(of_certificates) for name in classes)

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ...record.batch_accounts import ObservedFigures, aggregated
+from ...record.batch_accounts import ObservedFigures, compute_aggregates
 from ...services.backoff import Backoff
 from ..base import (
     LETTER,
@@ -104,7 +104,7 @@ class RowsCountedInPlan:
         metrics: Any = ran._jdf.queryExecution().observedMetrics()
         if not metrics.contains(self._name):
             assert self._observed is not None, "nothing was observed"
-            return aggregated(self._observed, self.figures)
+            return compute_aggregates(self._observed, self.figures)
         row = metrics.apply(self._name)
         return {name: row.get(position) for position, name in enumerate(row.schema().fieldNames())}
 

@@ -20,7 +20,7 @@ from ...formats.decoding.routes import COLUMN
 from ...launch.settings import DeriveSettings, QuerySettings
 from ...launch.sources import KafkaSource, group_sources_into_legs
 from ...record import batch_accounts, envelope, hadoop_files
-from ...record.batch_accounts import Reporter
+from ...record.batch_accounts import EventReporter
 from ...record.job_run import JobRun
 from ...record.ready_query import ReadyQuery
 from ..leg_guards import union_of_legs
@@ -89,7 +89,7 @@ class BoundedTimesHandler:
     legs: tuple[TopicLeg, ...]
     mixed: bool
     name: str
-    report: Reporter
+    report: EventReporter
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch."""

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection, SecretLogin
 from ...launch.sources import KafkaSource
-from ...record.errors import NoAnswerError, StartError, describe
+from ...record.errors import NoAnswerError, StartError, describe_error
 from ...record.job_run import JobRun
 from ...services import bundled_boto3
-from ...services.aws_clients import as_start_error
+from ...services.aws_clients import errors_as_start_error
 from . import login as kafka_login
 
 Answer = TypeVar("Answer")
@@ -93,7 +93,7 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
     """
     if connection.bootstrap_servers:
         return connection.bootstrap_servers
-    with as_start_error(f"MSK cluster {connection.cluster}"):
+    with errors_as_start_error(f"MSK cluster {connection.cluster}"):
         kafka = client or _msk_client()
         clusters = kafka.list_clusters_v2(ClusterNameFilter=connection.cluster)["ClusterInfoList"]
         # The filter of ListClustersV2 matches prefixes.
@@ -255,16 +255,16 @@ def closing_client(open_client: Callable[[], Any], *patience: Any) -> Iterator[A
         client = open_client()
         yield client
     except Py4JJavaError as error:
-        raise NoAnswerError(describe(error)) from error
+        raise NoAnswerError(describe_error(error)) from error
     finally:
         if client is not None:
             client.close(*patience)
 
 
 def _msk_client() -> Any:
-    return bundled_boto3.boto3("to look up an MSK cluster; or give --bind kafka.NAME.bootstrap").client(
-        "kafka"
-    )
+    return bundled_boto3.import_boto3(
+        "to look up an MSK cluster; or give --bind kafka.NAME.bootstrap"
+    ).client("kafka")
 
 
 def bound_connection(source: KafkaSource, run: JobRun) -> BoundConnection:

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 
 from ...launch.connections import Connection, SecretLogin
 from ...record import driver_files
-from ...record.errors import SinkError, StartError, causes
+from ...record.errors import SinkError, StartError, java_causes
 from ...services import secret
 
 WITHOUT: Mapping[str, Mapping[str, str]] = {
@@ -116,7 +116,7 @@ def options_with_secret(kind: str, secret: dict[str, str]) -> dict[str, str]:
 def _with_file_contents(private: Mapping[str, str]) -> dict[str, str]:
     """Return options that refer to a file with their values, which Kafka's own client reads wherever it runs."""
     lines = (f"{name}={_escaped(value)}\n" for name, value in private.items())
-    file = driver_files.ship(SparkContext.getOrCreate(), "kafka", "".join(lines).encode())
+    file = driver_files.ship_file_to_jvms(SparkContext.getOrCreate(), "kafka", "".join(lines).encode())
     return {
         "kafka.config.providers": "file",
         "kafka.config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
@@ -150,7 +150,7 @@ def login_advice(error: BaseException | None, connection: Connection) -> str | N
         None for any other error, such as brokers that do not answer.
     """
     # Causes below Kafka's message on a key are the JVM's, which may show a part of the key.
-    raised = [] if error is None else [*causes(error)]
+    raised = [] if error is None else [*java_causes(error)]
     errors = {str(each.getClass().getSimpleName()): str(each.getMessage()) for each in raised}
     last = str(raised[-1].getMessage()) if raised else ""
     login = connection.authentication

@@ -80,7 +80,7 @@ class Positions:
     known: bool = True
 
     @classmethod
-    def of(cls, offset: Any) -> Positions:
+    def select_from(cls, offset: Any) -> Positions:
         """Parse an entry, decoded from JSON; None gives no shard.
 
         Parameters

@@ -48,7 +48,7 @@ FEWEST_IN_SET = 11
 Horizon = Callable[[Collection[str]], Mapping[str, str | None]]
 """Returns the sequence numbers of the oldest records that shards still have, by shard id; None for no record."""
 
-_NOWHERE = Positions.of(None)
+_NOWHERE = Positions.select_from(None)
 
 
 @dataclass
@@ -225,7 +225,9 @@ class KinesisGuard(LegGuard):
         """Return the positions at the start of a batch."""
         entry = batch - 1 if self.ends_planned else batch
         try:
-            return Positions.of(self.checkpoint.batch_end_offset(spark, entry) if entry >= 0 else None)
+            return Positions.select_from(
+                self.checkpoint.batch_end_offset(spark, entry) if entry >= 0 else None
+            )
         except ValueError as error:
             if isinstance(error, OSError):
                 raise

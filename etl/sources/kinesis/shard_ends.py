@@ -14,7 +14,7 @@ from ...launch.sources import KinesisSource
 from ...launch.start_position import start_time
 from ...record.errors import StartError
 from ...record.ready_query import IsEndReached
-from ...services.aws_clients import as_start_error
+from ...services.aws_clients import errors_as_start_error
 from . import closed_shards, stream
 from .closed_shards import Shard, ShardRest
 from .missed_records_guard import KinesisGuard
@@ -53,7 +53,7 @@ def determine_end(
             f"stream {source.stream}: a job with `run_every` must start at `earliest` or a time, not at "
             "`latest`"
         )
-    with as_start_error(f"stream {source.stream}"):
+    with errors_as_start_error(f"stream {source.stream}"):
         kinesis = stream.api_client(source, endpoint)
         # The service tells whole seconds: what arrived in the current one counts.
         now = StreamReader(source.stream, source.region, endpoint).now(kinesis) + _CLOCK

@@ -19,7 +19,7 @@ from ...launch.start_position import start_time
 from ...record import envelope
 from ...record.errors import NoAnswerError, StartError
 from ...services import bundled_boto3
-from ...services.aws_clients import as_start_error, sts_endpoint
+from ...services.aws_clients import errors_as_start_error, sts_endpoint
 from ..identity_check import Ids
 from . import closed_shards
 from .closed_shards import Positions, Records, Shard, ShardRest
@@ -87,7 +87,7 @@ def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = No
 
 
 def _list_shards(source: KinesisSource, endpoint: str | None, client: Any) -> list[Shard]:
-    with as_start_error(f"stream {source.stream}"):
+    with errors_as_start_error(f"stream {source.stream}"):
         return closed_shards.list_shards(client or api_client(source, endpoint), source.stream)
 
 
@@ -180,7 +180,7 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
         The stream has no such consumer or cannot be described, or boto3 is missing.
     """
     assert source.consumer is not None, f"{source.name}: no consumer"
-    with as_start_error(f"stream {source.stream}"):
+    with errors_as_start_error(f"stream {source.stream}"):
         kinesis = client or api_client(source)
         summary = kinesis.describe_stream_summary(StreamName=source.stream)["StreamDescriptionSummary"]
         try:
@@ -218,7 +218,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
         The service does not answer, or there is no such stream.
     """
     try:
-        with as_start_error(f"stream {source.stream}"):
+        with errors_as_start_error(f"stream {source.stream}"):
             description = (client or api_client(source, endpoint)).describe_stream_summary(
                 StreamName=source.stream
             )
@@ -233,7 +233,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
 
 def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:
     """Make a boto3 ``kinesis`` client, with the keys of the source's role if it has one."""
-    boto3 = bundled_boto3.boto3(f"to ask stream {source.stream} for its consumers and shards")
+    boto3 = bundled_boto3.import_boto3(f"to ask stream {source.stream} for its consumers and shards")
     keys: dict[str, str] = {}
     if source.role is not None and endpoint is None:
         sts = boto3.client("sts", region_name=source.region, endpoint_url=sts_endpoint(source.region))

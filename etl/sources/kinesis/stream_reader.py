@@ -34,7 +34,7 @@ class StreamReader:
 
     def client(self) -> Any:
         """Make a client."""
-        return aws_clients.client("kinesis", self.region, self.endpoint)
+        return aws_clients.make_client("kinesis", self.region, self.endpoint)
 
     def now(self, client: Any) -> datetime:
         """Return the time, by the clock of the service.
@@ -72,7 +72,7 @@ class StreamReader:
         Parameters
         ----------
         client
-            Client of :meth:`client`.
+            Client of :meth:`make_client`.
         since, until
             Times by the stream's clock.
 

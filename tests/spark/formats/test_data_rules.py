@@ -27,9 +27,9 @@ from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.formats import CsvFormat, JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import RouteSettings, RuleSettings
-from millrace.etl.record.errors import StartError, describe
+from millrace.etl.record.errors import StartError, describe_error
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from tests import protobuf as pb
 from tests.spark.formats.test_formats import AVSC, PLAIN
 from tests.spark.queries import test_direct, test_routed_direct
@@ -87,7 +87,7 @@ def test_a_record_that_must_not_be_fails_the_batch_before_it_is_committed(
     write = lander(spark, landing, Events(), rules=(NO_SEVEN, EVEN))
     with pytest.raises((Py4JJavaError, CapturedException)) as failed:
         write(frame(spark, kafka_rows(0, 0, [good(1), good(7)])), 0)
-    assert "rule no_seven (action fail) is broken by record flights-topic/0/1" in describe(failed.value)
+    assert "rule no_seven (action fail) is broken by record flights-topic/0/1" in describe_error(failed.value)
     assert ids(spark, landing) == []
 
 
@@ -97,7 +97,9 @@ def test_what_breaks_no_rule_any_more_is_replayed(spark: SparkSession, table: Na
     lander(spark, landing, events, rules=(EVEN,))(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
     decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
     for rules, settled in (((EVEN,), 0), ((), 1)):
-        replayer = Replayer("land", landing, events.reporter, "flights", with_rules(spark, decoder, rules))
+        replayer = DeadLetterReplayer(
+            "land", landing, events.reporter, "flights", with_rules(spark, decoder, rules)
+        )
         assert replayer(spark, ReplayRequest("land", (), None)) == 0
         assert events.last()["good"] == settled
     rows = spark.table(str(landing)).where("_error IS NULL").collect()

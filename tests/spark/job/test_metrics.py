@@ -18,7 +18,7 @@ from millrace.etl.metrics.monitor import MetricsMonitor
 from millrace.etl.metrics.percentile_sketch import PercentileSketch
 from millrace.etl.metrics.spark_metrics_output import SparkMetrics
 from millrace.etl.metrics.trigger_metrics import MetricSample
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.ready_query import ReadyQuery
 from tests.spark.source_batches import Events
 
@@ -171,7 +171,7 @@ def test_gauges_stand_beside_sparks_own(spark: SparkSession) -> None:
 def test_reporters_tell_their_listeners() -> None:
     heard: list[dict[str, object]] = []
     events = Events()
-    reporter = Reporter("job", events.reporter.stream)
+    reporter = EventReporter("job", events.reporter.stream)
     reporter.add_listener(lambda event: heard.append(dict(event)))
     reporter.emit("batch", query="q", batch=1)
     assert heard == events.all() == [{"event": "batch", "job": "job", "query": "q", "batch": 1}]

@@ -22,7 +22,7 @@ from millrace.etl.record.errors import (
     NoAnswerError,
     RestartQueryError,
     StartError,
-    describe,
+    describe_error,
 )
 from millrace.etl.record.ready_query import ReadyQuery
 from tests.spark.source_batches import Events
@@ -276,9 +276,9 @@ def test_a_cause_of_python_is_kept_and_a_long_chain_loses_its_middle() -> None:
             error, error.__cause__ = ValueError(str(n)), error
         return error
 
-    assert describe(chain(3)) == "2\n1\n0"
-    assert describe(ValueError()) == "ValueError"
-    assert describe(chain(30)).splitlines() == ["29", "28", "27", "26", "25", "...", "3", "2", "1", "0"]
+    assert describe_error(chain(3)) == "2\n1\n0"
+    assert describe_error(ValueError()) == "ValueError"
+    assert describe_error(chain(30)).splitlines() == ["29", "28", "27", "26", "25", "...", "3", "2", "1", "0"]
 
 
 def test_a_requested_stop_lets_the_batch_end_and_is_no_failure(spark: SparkSession, tmp_path: Path) -> None:

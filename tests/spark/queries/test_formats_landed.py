@@ -23,7 +23,7 @@ from millrace.etl.launch.formats import AvroFormat, CsvFormat, JsonFormat, Proto
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from tests import protobuf_sample
 from tests.http_servers import Handler, served
 from tests.spark.formats.test_formats import AVSC, OLDER, PLAIN, decode
@@ -73,7 +73,7 @@ def test_landed_and_replayed(spark: SparkSession, table: Names, tmp_path: Path) 
     corrected = tmp_path / "corrected.jsonl"
     line = {"id": "flights-topic/0/1", "payload_base64": base64.b64encode(good).decode()}
     corrected.write_text(json.dumps(line))
-    replay = Replayer("land", landing, events.reporter, "flights", decoder)
+    replay = DeadLetterReplayer("land", landing, events.reporter, "flights", decoder)
     assert replay(spark, ReplayRequest("land", (), str(corrected))) == 0
     assert (events.last()["good"], events.last()["landed"]) == (1, 1)
     [row] = spark.table(str(landing)).where("_id = 'flights-topic/0/1#replay'").collect()

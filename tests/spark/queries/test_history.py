@@ -71,7 +71,7 @@ def test_the_rows_of_any_time_are_those_of_the_database(
     landing, out = table("landing"), table("history")
     decoder = decoder_of(spark, DDL, connector)
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
-    tables.create_or_evolve(spark, landing, land.table_schema(decoder.schema))
+    tables.create_or_evolve(spark, landing, land.landing_table_schema(decoder.schema))
     named = {
         "latest_by": [key],
         "history": True,

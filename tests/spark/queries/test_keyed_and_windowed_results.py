@@ -26,7 +26,7 @@ from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record import batch_accounts
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
@@ -70,7 +70,7 @@ def played(
 ) -> list[dict[str, Any]]:
     """Run a derive query until it has read all, or until it dies between the commit of a batch and the checkpoint."""
     said = io.StringIO()
-    report = Reporter("order", said)
+    report = EventReporter("order", said)
     job = settings.parse_job_settings(
         job_documents.settings("order", [what], str(home / "checkpoints"), None)
     )

@@ -27,7 +27,7 @@ from millrace.etl.queries import derive, land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import LossError, StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
@@ -169,10 +169,10 @@ class Landing:
         self.spark, self.folder, self.events, self.router = spark, folder, Events(), router
         self.table = table("routed")
         log_made(folder)
-        tables.create_or_evolve(spark, self.table, land.table_schema(router.schema))
+        tables.create_or_evolve(spark, self.table, land.landing_table_schema(router.schema))
         self.write = self.restarted()
 
-    def restarted(self) -> land.Lander:
+    def restarted(self) -> land.LandBatchWriter:
         routes = [
             ("flights", "air.flights", FLIGHTS),
             ("clicks", "web.clicks", WEB),
@@ -189,7 +189,9 @@ class Landing:
         places = [Checkpoint(str(self.folder), place) for place in range(3)]
         guard = KinesisGuard(SHOP, places[2], self.table)
         legs = LegGuards((ReplayedLeg((FLIGHTS,), places[0]), ReplayedLeg((WEB,), places[1])), (guard,))
-        return land.Lander(query, self.router, IcebergSink(self.table), places[0], self.events.reporter, legs)
+        return land.LandBatchWriter(
+            query, self.router, IcebergSink(self.table), places[0], self.events.reporter, legs
+        )
 
     def log(self, batch: int, flights: int, web: dict[str, int], shop: int | None) -> None:
         """Ends of the topics' ranges; of the stream, the record after which the batch begins."""
@@ -294,7 +296,9 @@ def test_a_letter_without_a_route_goes_through_when_there_is_one(
     landing.write(frame(landing.spark, rows), 0)
     assert landing.accounts() == (2, 0, 2, 0, 2)
     wider = RoutingDecoder((DecodingRoute("clicks", "web", "web.new", clicks.decoder),))
-    replay = Replayer("land", landing.table, landing.events.reporter, ("flights", "web", "shop"), wider)
+    replay = DeadLetterReplayer(
+        "land", landing.table, landing.events.reporter, ("flights", "web", "shop"), wider
+    )
     assert replay(landing.spark, ReplayRequest("land")) == 0
     assert {k: landing.events.last()[k] for k in ("letters", "good", "bad")} == {
         "letters": 2,

@@ -21,11 +21,16 @@ from millrace.etl.launch.sinks import ParquetSinkSettings
 from millrace.etl.launch.sources import KafkaReading, KafkaSource
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
-from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, in_landing_shape, replay_to_sinks
+from millrace.etl.queries.direct import (
+    DirectBatchWriter,
+    DirectRoute,
+    refused_rows_as_landing_rows,
+    write_replayed_to_sinks,
+)
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.base import dead_letters_of
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
@@ -74,7 +79,7 @@ class Pipeline:
                 DecodingRoute("clicks", "web", "web.clicks", text),
             )
         )
-        tables.create_or_evolve(spark, self.letters, land.table_schema(self.router.schema))
+        tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.router.schema))
         self.compose = EnrichThenTransform((), loud, "loud")
         schema = self.compose.schema(spark, self.letters, "gates")
         tables.create_or_evolve(spark, self.gates, schema)
@@ -226,8 +231,10 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"id":"gates/0/0","payload":"a"}\n{"id":"web.clicks/0/0","payload":"b"}\n')
     pipe.start(clicks=IcebergSink(pipe.gates))
-    onward = partial(replay_to_sinks, pipe.director.routes)
-    replayer = Replayer("boards", pipe.letters, pipe.events.reporter, ("gates", "web"), pipe.router, onward)
+    onward = partial(write_replayed_to_sinks, pipe.director.routes)
+    replayer = DeadLetterReplayer(
+        "boards", pipe.letters, pipe.events.reporter, ("gates", "web"), pipe.router, onward
+    )
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("boards", (), str(fixed))) == 0
     assert pipe.said() == (["A", "B"], [])
@@ -245,5 +252,5 @@ def test_of_a_refused_record_the_letter_holds_what_its_own_route_leaves_of_it(pi
     )
     # A topic of the same name, of another cluster, has a record of the same identity.
     batch = [gate(0), click(1), record("web", "gates", 0, b"theirs")]
-    landed = in_landing_shape(frame(pipe.spark, batch), refused, router).orderBy("_id").collect()
+    landed = refused_rows_as_landing_rows(frame(pipe.spark, batch), refused, router).orderBy("_id").collect()
     assert [(r["_bytes"], r["_error"]) for r in landed] == [(b"gate 0", "no"), (None, f"no{WITHHELD}")]

@@ -46,7 +46,7 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
     grown = DDL.replace("flight INT", "flight BIGINT") + ", gate STRING"
     events = Events()
     tables.create_or_evolve(
-        spark, pipe.landing, land.table_schema(struct(spark, grown)), report=events.reporter
+        spark, pipe.landing, land.landing_table_schema(struct(spark, grown)), report=events.reporter
     )
     assert events.last()["changes"] == ["ALTER COLUMN `flight` TYPE bigint", "ADD COLUMN `gate` string"]
     payload = b'{"carrier": "UA", "flight": 5000000000, "gate": "B7"}'

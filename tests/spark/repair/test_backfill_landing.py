@@ -59,7 +59,7 @@ def filled(
     """read, written, bad, duplicates of a refill."""
     events = Events()
     run = JobRun(spark, settings, binds or {}, events.reporter)
-    assert backfill_landing.landing_backfiller(run, request)(spark, request) == 0
+    assert backfill_landing.make_landing_backfiller(run, request)(spark, request) == 0
     told = events.last()
     assert told["event"] == "backfilled"
     return tuple(told[name] for name in ("read", "written", "bad", "duplicates"))
@@ -194,16 +194,16 @@ def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names
     settings = job(landing, topic("x:1"), tmp_path / "schema.ddl")
     nobody = BackfillRequest("flights-weather", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="the job has no such land query; it has: land-flights"):
-        backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), nobody)
+        backfill_landing.make_landing_backfiller(JobRun(spark, settings, {}, Events().reporter), nobody)
     asked = BackfillRequest("land-flights", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="start the job, which creates it"):
-        backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)
+        backfill_landing.make_landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)
     lander(spark, landing, Events())
     with pytest.raises(StartError, match="--from file:///nowhere"):
-        backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)(
+        backfill_landing.make_landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)(
             spark, asked
         )
     avro = {"kind": "avro", "framing": "none", "writers": None, "registry": None, "subject": None}
     packed = job(landing, topic("x:1"), tmp_path / "schema.ddl", avro)
     with pytest.raises(StartError, match="avro has no lines"):
-        backfill_landing.landing_backfiller(JobRun(spark, packed, {}, Events().reporter), asked)
+        backfill_landing.make_landing_backfiller(JobRun(spark, packed, {}, Events().reporter), asked)

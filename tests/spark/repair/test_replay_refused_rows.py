@@ -90,7 +90,7 @@ class Refusing:
 
     def replay(self, *ids: str, corrected: Path | None = None, **changed: Any) -> tuple[int, ...]:
         """Exit status, then letters, good, filtered, bad, already, landed."""
-        replayer = one_off_commands.replayer(
+        replayer = one_off_commands.make_replayer(
             JobRun(self.spark, self.job(**changed), self.binds, self.events.reporter), "noted"
         )
         status = replayer(self.spark, ReplayRequest("noted", ids, str(corrected) if corrected else None))

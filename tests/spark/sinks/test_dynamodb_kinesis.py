@@ -375,7 +375,7 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: ty
     record = Record('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
     with faulty_proxy.before(dynamodb) as faults:
         faults.share = 1.0
-        client = aws_clients.client("dynamodb", REGION, faults.endpoint)
+        client = aws_clients.make_client("dynamodb", REGION, faults.endpoint)
         writer = kind(client, backoff, "busy", form)
         assert list(writer.add(record)) == []
         with pytest.raises(SinkError, match=r"DynamoDB table busy: nothing could be written for .*slow down"):

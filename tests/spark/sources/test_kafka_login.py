@@ -19,7 +19,7 @@ from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import Connection, SecretLogin
 from millrace.etl.launch.sinks import KafkaSinkSettings
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.sinks.base import WriteCounts
@@ -251,7 +251,7 @@ def test_a_query_follows_a_password_that_is_changed(
     job = job_documents.settings("shop", queries, str(tmp_path / "checkpoints"), None, retries=2)
     job |= {"connections": {"main": main}}
     said = Lines()
-    report = Reporter("rotated", said)
+    report = EventReporter("rotated", said)
     built = build_queries.build_queries(
         JobRun(spark, settings.parse_job_settings(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
     )

@@ -54,7 +54,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(erase.hadoop_files, "read_text", read)
     monkeypatch.setattr(erase.hadoop_files, "write_text", lambda _, url, text: held.update({url: text}))
     monkeypatch.setattr(erase.hadoop_files, "delete", lambda _, url: held.pop(url))
-    monkeypatch.setattr(erase, "Condition", lambda _, where: where)
+    monkeypatch.setattr(erase, "ErasureCondition", lambda _, where: where)
     monkeypatch.setattr(erase, "mark_erasure", lambda *_: 8)
     monkeypatch.setattr(erase.Erasure, "_place", lambda *_: "s3://lake/db")
     return held

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.etl.launch.sources import KinesisSource
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import LossError, NoAnswerError, StartError
 from millrace.etl.sources.identity_check import Identity, StreamIdentities
 from millrace.etl.sources.kinesis import stream
@@ -34,7 +34,7 @@ class Place:
         self, *, begun: bool, topic: str | None = "flights", name: str = "flights"
     ) -> StreamIdentities:
         streams = {name: ("iceberg lake.flights", topic)}
-        report = Reporter("job", self._said)
+        report = EventReporter("job", self._said)
         return StreamIdentities(
             "land", (Identity("main", self.ask, streams),), self.load, self.save, "RESET", report, begun
         )
@@ -227,7 +227,7 @@ def test_a_source_that_cannot_be_made_again_while_it_is_read_is_asked_at_the_sta
     place, other = Place(), Place()
     legs = (Identity("main", place.ask, {}), Identity("other", other.ask, {}, while_running=False))
     origins = StreamIdentities(
-        "land", legs, place.load, place.save, "RESET", Reporter("job", io.StringIO()), False
+        "land", legs, place.load, place.save, "RESET", EventReporter("job", io.StringIO()), False
     )
     origins.check_before_first_batch()
     origins()

@@ -73,7 +73,7 @@ def test_a_replay_into_a_sink_that_is_away_is_told_as_a_failure(
     def replay(*_: Any) -> int:
         raise error
 
-    monkeypatch.setattr(one_off_commands, "replayer", replay if while_built else lambda *_: replay)
+    monkeypatch.setattr(one_off_commands, "make_replayer", replay if while_built else lambda *_: replay)
     assert main.main([*ARGUMENTS, "--replay", "orders"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["event"], told["query"], told["error"]) == ("failed", "orders", str(error))
@@ -87,7 +87,7 @@ def test_a_replay_that_must_not_start_ends_with_status_2(
     def replayer(*_: Any) -> None:
         raise StartError("--replay orders: the job has no such query")
 
-    monkeypatch.setattr(one_off_commands, "replayer", replayer)
+    monkeypatch.setattr(one_off_commands, "make_replayer", replayer)
     assert main.main([*ARGUMENTS, "--replay", "orders"]) == 2
     assert capsys.readouterr().err == "error: --replay orders: the job has no such query\n"
     assert session.stopped

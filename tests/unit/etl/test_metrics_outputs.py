@@ -26,7 +26,7 @@ from millrace.etl.metrics.metric_names import METRICS
 from millrace.etl.metrics.outputs import NonBlockingConsole, open_monitor
 from millrace.etl.metrics.percentile_sketch import PercentileSketch
 from millrace.etl.metrics.trigger_metrics import MetricSample
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from tests.unit.etl.test_launch import SETTINGS
@@ -175,7 +175,7 @@ def test_standard_output_that_nobody_reads_holds_nobody_up() -> None:
     reading, writing = os.pipe()
     stream, reader = os.fdopen(writing, "w"), os.fdopen(reading, "rb")
     console = NonBlockingConsole(stream)
-    report = Reporter("flights", console)
+    report = EventReporter("flights", console)
     started = time.monotonic()
     for n in range(3000):
         report.emit("batch", query="land", batch=n, filler="x" * 100)
@@ -201,7 +201,7 @@ def opened(binds: dict[str, str], tmp_path: Path, region: str | None = None) -> 
     with (tmp_path / "stdout").open("w") as stream:
         console = NonBlockingConsole(stream)
         spark: Any = None
-        run = JobRun(spark, parse_job_settings(SETTINGS), binds, Reporter("flights", console))
+        run = JobRun(spark, parse_job_settings(SETTINGS), binds, EventReporter("flights", console))
         monitor = open_monitor(JOB, run, console, region)
         assert monitor.close()
     return [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
@@ -228,7 +228,7 @@ def test_a_cloudwatch_that_cannot_be_reached_is_said_once_and_counted(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which remembers credentials
     told = StringIO()
-    output = cloudwatch.CloudWatchSender(JOB, "eu-west-1", Reporter("flights", told))
+    output = cloudwatch.CloudWatchSender(JOB, "eu-west-1", EventReporter("flights", told))
     for n in range(2):
         with pytest.raises(OSError, match="Unable to locate credentials"):
             output.write([sample(batch=n, InputRows=n)])

@@ -19,7 +19,7 @@ from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource
 from millrace.etl.queries.open_sources import sources_digest
-from millrace.etl.record.batch_accounts import Accounts, Reporter
+from millrace.etl.record.batch_accounts import BatchAccounts, EventReporter
 from millrace.etl.record.errors import AccountsError, StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.sinks.base import open_sink
@@ -229,7 +229,7 @@ def test_a_connection_whose_brokers_were_looked_up_asks_no_more() -> None:
     assert connection == dataclasses.replace(MSK, bootstrap_servers="b:9098")
     spark: Any = None
     job: Any = SimpleNamespace(connections={"msk": MSK})
-    run = JobRun(spark, job, {}, Reporter("flights"))
+    run = JobRun(spark, job, {}, EventReporter("flights"))
     settings = KafkaSinkSettings("alerts", "msk", None, 1000)
     msk = FakeMsk()
     with pytest.MonkeyPatch.context() as patch:
@@ -276,14 +276,14 @@ def test_offset_log() -> None:
 
 
 def test_accounts_balance_or_are_refused() -> None:
-    assert Accounts.of_landing(read=5, landed=3, bad=1).land_figures() == {
+    assert BatchAccounts.of_landing(read=5, landed=3, bad=1).land_figures() == {
         "read": 5,
         "duplicates": 2,
         "landed": 3,
         "good": 2,
         "bad": 1,
     }
-    assert Accounts(read=9, offered=6, written=4).fields() == {
+    assert BatchAccounts(read=9, offered=6, written=4).fields() == {
         "read": 9,
         "duplicates": 2,
         "filtered": 3,
@@ -291,6 +291,6 @@ def test_accounts_balance_or_are_refused() -> None:
     }
     for impossible in ((1, 2, 0), (5, 3, 4), (5, 3, -1)):
         with pytest.raises(AccountsError):
-            Accounts.of_landing(*impossible)
+            BatchAccounts.of_landing(*impossible)
     with pytest.raises(AccountsError):
-        Accounts(read=1, offered=1, written=2)
+        BatchAccounts(read=1, offered=1, written=2)
