@@ -32,7 +32,7 @@ from ..record import batch_accounts, tables
 from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..record.ready_query import ReadyQuery
-from ..sinks.dead_letters import DeadLetters
+from ..sinks.dead_letters import DeadLetterTable
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import reader_of
 from .checkpoint_check import CheckpointCheck
@@ -138,7 +138,7 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
     sink = prepare_sink(run, query.sink, schema, query.key, history=query.history)
     letters = None
     if query.dead_letters is not None:
-        letters = DeadLetters(run.table(query.dead_letters), query.name)
+        letters = DeadLetterTable(run.table(query.dead_letters), query.name)
         letters.prepare(spark)
     handler = DeriveBatchWriter(query, landing, compose, sink, letters, checkpoint, run.report)
 

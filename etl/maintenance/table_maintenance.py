@@ -48,7 +48,7 @@ def call_procedure(spark: SparkSession, table: Table, procedure: str, **argument
     spark
         Session with Iceberg's extensions.
     table
-        Table whose name is checked (:meth:`etl.record.tables.Table.select_from`).
+        Table whose name is checked (:meth:`etl.record.tables.Table.from_name`).
     **arguments
         SQL from this code, not from users.
 
@@ -307,7 +307,7 @@ class Retention(TableTask):
             f"AND _arrived_at {old} AND (_landed_at IS NULL OR _landed_at {old})"
         )
         if count := spark.table(str(self.table)).where(condition).count():
-            # The table's name is checked (``Table.of``), and the rest holds only a number computed here.
+            # The table's name is checked (``Table.from_name``), and the rest holds only a number computed here.
             spark.sql(f"DELETE FROM {self.table} WHERE {condition}")  # noqa: S608
             self.report_done(
                 "expired", begun, dead_letters=count, arrived_before=batch_accounts.iso_text(before)

@@ -29,9 +29,9 @@ from pyspark.sql.types import StructType
 from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
 from ..formats.decoding.decoded_rows import CHANGE
 from ..record.errors import SinkError
-from ..sinks.base import DELETED, ORDER, ListsRowOrder, Sink
-from ..sinks.delivery.record_order import POSITION, replaces, with_position
-from ..sinks.delivery.row_versions import of_every_key
+from ..sinks.base import DELETED, ORDER, RowOrderLister, Sink
+from ..sinks.delivery.record_order import POSITION, not_older_condition, with_position
+from ..sinks.delivery.row_versions import delete_versions_of_every_key
 
 _AFTER = "_after"
 _LOGGED, _WHOLE, _DIGITS = 50, 63, 56
@@ -90,8 +90,8 @@ def orders_of_truncates(records: DataFrame) -> list[str]:
 
 
 def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
-    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.row_versions.of_every_key`."""
-    return of_every_key(_positions_of_truncates(records), schema)
+    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.row_versions.delete_versions_of_every_key`."""
+    return delete_versions_of_every_key(_positions_of_truncates(records), schema)
 
 
 def _positions_of_truncates(records: DataFrame) -> DataFrame:
@@ -115,7 +115,7 @@ def apply_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame
     """
     if not orders:
         return rows
-    if not isinstance(sink, ListsRowOrder):
+    if not isinstance(sink, RowOrderLister):
         raise SinkError(
             "the table was truncated in the source database, but a sink of this kind cannot list its rows to "
             "delete them: delete the rows of the sink by hand, and let the connector skip truncates "
@@ -123,7 +123,7 @@ def apply_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame
         )
     later = rows.where(~is_older_than_any(orders))
     gone = (
-        sink.orders(rows.sparkSession)
+        sink.identities_and_orders(rows.sparkSession)
         .where(is_older_than_any(orders))
         .join(later.select("_id"), "_id", "left_anti")
     )
@@ -134,7 +134,7 @@ def apply_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame
 
 def is_older_than_any(orders: list[str]) -> Column:
     """Return a condition: a row is older than one of the orders."""
-    return reduce(or_, (F.expr(f"NOT {replaces(ORDER, repr(order))}") for order in orders))
+    return reduce(or_, (F.expr(f"NOT {not_older_condition(ORDER, repr(order))}") for order in orders))
 
 
 def _is_truncate() -> Column:

@@ -27,13 +27,13 @@ from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigure
 from ..record.envelope import CARRIED, time_outside_generated_code
 from ..record.errors import StartError, describe_error
 from ..record.tables import Table
-from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
-from ..sinks.dead_letters import DeadLetters
+from ..sinks.base import DELETED, Sink, batch_identity, refuse_nothing
+from ..sinks.dead_letters import DeadLetterTable
 from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position
 from ..sinks.delivery.result_keys import newest_of_each_key
-from ..sinks.delivery.row_versions import versions
+from ..sinks.delivery.row_versions import versions_of_changes
 from . import change_order
 from .enrich import ReferenceTable
 
@@ -240,7 +240,7 @@ class EnrichThenTransform:
             raise StartError(f"transform {self.name}: no sink can store its result: {wrong}")
         if self.latest_by:
             last = (
-                versions(out, self.latest_by, self.name)
+                versions_of_changes(out, self.latest_by, self.name)
                 if self.history
                 else newest_of_each_key(out, self.latest_by, self.name, self.latest_order)
             )
@@ -311,7 +311,7 @@ class DeriveBatchWriter:
     landing: Table
     compose: EnrichThenTransform
     sink: Sink
-    letters: DeadLetters | None
+    letters: DeadLetterTable | None
     checkpoint: Checkpoint
     report: EventReporter
     _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
@@ -332,12 +332,12 @@ class DeriveBatchWriter:
         read = CountedRows(self.sink, row_count("read"))
         lanes = ObservedFigures(F.expr("count_if(_lanes) AS unordered"))
         look_ups = partial(self._look_ups, batch_id)
-        place = batch_place(batch.sparkSession, self.checkpoint, batch_id, look_ups=look_ups)
+        place = batch_identity(batch.sparkSession, self.checkpoint, batch_id, look_ups=look_ups)
 
         def derived_rows() -> DataFrame:
             return self.compose(read.observe(batch))
 
-        refuse = refuse_nothing if self.letters is None else self.letters.select_from(place)
+        refuse = refuse_nothing if self.letters is None else self.letters.refused_row_handler(place)
         unordered: dict[str, int] = {}
         if self.settings.latest_by:
             # Read for its deletes and for the sink.

@@ -29,11 +29,11 @@ from ..record import batch_accounts, envelope
 from ..record.batch_accounts import BatchAccounts, EventReporter, row_count
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
-from ..sinks.base import STAGE, BatchPlace, Reread, Sink, WriteCounts, batch_place, refuse_nothing
+from ..sinks.base import STAGE, BatchIdentity, Reread, Sink, WriteCounts, batch_identity, refuse_nothing
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sources.base import ReplayedLeg
-from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, in_few_tasks
-from ..sources.leg_guards import offsets_of
+from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_few_tasks
+from ..sources.leg_guards import batch_offsets_of_legs
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
 
@@ -85,7 +85,7 @@ class DirectRoute:
         """Return the route's rows for the sink, from good records of all routes."""
         return self.compose(rows_of_route(good, self.name, "of the batch").drop(*DEAD_LETTER))
 
-    def batch_place(self, query: str, whole: BatchPlace, offsets: BatchOffsets | None) -> BatchPlace:
+    def batch_place(self, query: str, whole: BatchIdentity, offsets: BatchOffsets | None) -> BatchIdentity:
         """Return the batch's identity for the route's sink.
 
         Parameters
@@ -94,7 +94,7 @@ class DirectRoute:
             Offsets of all that the query reads; None if the checkpoint does not know them.
         """
         own = f"{self.source}/"
-        look_ups = self._overlap.look_ups(None if offsets is None else offsets.select_from(own))
+        look_ups = self._overlap.look_ups(None if offsets is None else offsets.with_prefix(own))
         if self.name is None:
             plain = None if offsets is None else offsets.without_prefix(own)
             return replace(whole, properties=offsets_as_commit_properties(query, plain), look_ups=look_ups)
@@ -152,9 +152,9 @@ class DirectBatchWriter:
         """
         begun = batch_accounts.now()
         spark = batch.sparkSession
-        offsets = offsets_of(spark, self.replayed, batch_id)
-        batch = in_few_tasks(batch, offsets)
-        place = batch_place(spark, self.checkpoint, batch_id)
+        offsets = batch_offsets_of_legs(spark, self.replayed, batch_id)
+        batch = read_in_few_tasks(batch, offsets)
+        place = batch_identity(spark, self.checkpoint, batch_id)
         of_letters = replace(place, look_ups=self._dead_letter_overlap.look_ups(offsets))
         letters = _DeadLetterWriter(batch, self.decoder, self.letters, of_letters)
         places = [route.batch_place(self.query, place, offsets) for route in self.routes]
@@ -166,7 +166,7 @@ class DirectBatchWriter:
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
     def _write_one_route(
-        self, places: Sequence[BatchPlace], letters: _DeadLetterWriter
+        self, places: Sequence[BatchIdentity], letters: _DeadLetterWriter
     ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of one route, read once; a batch with dead letters is read a second time for them."""
         [route], [place] = self.routes, places
@@ -190,7 +190,7 @@ class DirectBatchWriter:
         return figures, done if route.name is None else _sum_of_counts([done])
 
     def _write_cached_routes(
-        self, places: Sequence[BatchPlace], letters: _DeadLetterWriter
+        self, places: Sequence[BatchIdentity], letters: _DeadLetterWriter
     ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of several routes, decoded once and cached for its readers."""
         decoded = self.decoder.decode(with_hash_and_landing_time(letters.batch)).persist()
@@ -218,7 +218,7 @@ class _DeadLetterWriter:
     batch: DataFrame
     decoder: Decoder
     sink: Sink
-    place: BatchPlace
+    place: BatchIdentity
 
     def append(self, letters: Reread) -> None:
         self.sink.write(letters(), self.place, refuse_nothing, letters)

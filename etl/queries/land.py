@@ -31,8 +31,8 @@ from ..record.cached_select import CachedSelect
 from ..record.errors import LossError
 from ..record.tables import with_all_nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
-from ..sources.batch_offsets import BatchOffsets, in_few_tasks
-from ..sources.leg_guards import LegGuards, Positions, offsets_of
+from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
+from ..sources.leg_guards import LegGuards, Positions, batch_offsets_of_legs
 from .offset_overlap import OffsetOverlap, overlap_with_landing_table
 
 MOST_READS = 3
@@ -128,9 +128,11 @@ class LandBatchWriter:
     def _land(self, batch: DataFrame, batch_id: int, positions: Positions) -> None:
         spark = batch.sparkSession
         which = self.checkpoint.batch_id(spark, batch_id)
-        offsets = offsets_of(spark, self.guards.replayed, batch_id) if self.guards.replayed else None
+        offsets = (
+            batch_offsets_of_legs(spark, self.guards.replayed, batch_id) if self.guards.replayed else None
+        )
         if not self.guards.streams:
-            batch = in_few_tasks(batch, offsets)
+            batch = read_in_few_tasks(batch, offsets)
         # An identity that the table holds more than once looks like a second read, unless the count is distinct.
         for distinct in (False, *[True] * (MOST_READS - 1)):
             begun = batch_accounts.now()
@@ -156,7 +158,7 @@ class LandBatchWriter:
             **data_rules.rules_field_of_accounts(landed.figures),
             **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
         }
-        self.guards.note_arrivals(landed.figures)
+        self.guards.take_arrivals_of_landed_batch(landed.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _look_ups(
@@ -182,7 +184,7 @@ class LandBatchWriter:
             F.expr("count(_error) AS bad"),
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
             *data_rules.broken_rule_counts(self.settings.routes),
-            of_offered=self.guards.figures(),
+            of_offered=self.guards.arrival_figures(),
             held=self.guards.count_held_positions(positions),
             observed_elsewhere=[read] if read else (),
             fence=fence,

@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..commits.look_ups import LookUp, LookUps, TableHistory
-from ..sinks.iceberg import may_match_files
-from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, any_of, offset_bound
+from ..sinks.iceberg import any_file_may_match
+from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, disjunction, is_in_offset_ranges
 
 Ends = Mapping[str, int]
 """By partition, as in a batch's offsets (``stream/partition``): the offset from which on a table holds no records."""
@@ -131,7 +131,7 @@ def landed_end_offsets(names: Sequence[str], rows: DataFrame, partitions: Collec
         shards = {partition.partition("/")[2] for partition in partitions}
         mine = mine.where(F.col("_shard").isin(sorted(shards)))
     mine = mine.select("_source", "_shard", "_position")
-    if not may_match_files(mine):
+    if not any_file_may_match(mine):
         return {}
     last = F.max(F.col("_position").cast("long")).alias("last")
     found = mine.groupBy("_source", "_shard").agg(last).collect()
@@ -151,7 +151,7 @@ def derived_end_offsets(source: str, rows: DataFrame, partitions: Collection[str
         Logical name of the stream.
     """
     mine = rows.where(F.col("_source") == source).select("_id")
-    if not may_match_files(mine):
+    if not any_file_may_match(mine):
         return {}
     topic, partition, offset = (F.regexp_extract("_id", _ID, number) for number in (1, 2, 3))
     last = F.max(offset.cast("long")).alias("last")
@@ -173,4 +173,4 @@ def _landed_in_ranges(names: Sequence[str], ranges: Mapping[str, Range] | None) 
     for partition, range_ in ranges.items():
         source, _, shard = partition.partition("/")
         by_source.setdefault(source, {})[shard] = range_
-    return any_of([offset_bound(source, mine) for source, mine in by_source.items()])
+    return disjunction([is_in_offset_ranges(source, mine) for source, mine in by_source.items()])

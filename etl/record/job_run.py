@@ -30,5 +30,5 @@ class JobRun:
     report: EventReporter
 
     def table(self, name: str) -> Table:
-        """Return a table of the job's catalog by ``database.table``; errors as in :meth:`etl.record.tables.Table.select_from`."""
-        return Table.select_from(self.job.catalog, name)
+        """Return a table of the job's catalog by ``database.table``; errors as in :meth:`etl.record.tables.Table.from_name`."""
+        return Table.from_name(self.job.catalog, name)

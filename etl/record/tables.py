@@ -70,7 +70,7 @@ class Table:
     name: str
 
     @classmethod
-    def select_from(cls, catalog: str, name: str) -> Table:
+    def from_name(cls, catalog: str, name: str) -> Table:
         """Make it from a catalog and ``database.table``.
 
         Raises

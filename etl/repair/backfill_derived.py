@@ -22,9 +22,9 @@ from ..record import batch_accounts
 from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
 from ..record.envelope import IDENTITY
 from ..record.tables import Table
-from ..sinks.delivery.merge_source import temporary_view
+from ..sinks.delivery.merge_source import cached_temporary_view
 from ..sinks.iceberg import IcebergSink
-from ..sources.base import arrived_between, backfill_steps
+from ..sources.base import backfill_steps, has_arrived_between
 
 _VIEW, _GONE = "millrace_backfilled", "_gone"
 """Name of a view, and prefix of the identity columns in it for rows to delete."""
@@ -105,7 +105,7 @@ class Backfiller:
         self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool
     ) -> dict[str, int]:
         begun = batch_accounts.now()
-        within = arrived_between(since, until)
+        within = has_arrived_between(since, until)
         rows = rows_of_route(good_records(landed.where(within)), self.route, str(self.landing))
         if rows.isEmpty():
             # Nothing landed then: the sink's rows of that time have another origin.
@@ -137,11 +137,11 @@ class Backfiller:
         rows are deleted by their identity, and computed rows have no identity to match.
         """
         spark = rows.sparkSession
-        there = spark.table(str(self.sink.table)).where(arrived_between(since, until)).select(*IDENTITY)
+        there = spark.table(str(self.sink.table)).where(has_arrived_between(since, until)).select(*IDENTITY)
         gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
         offered = gone.unionByName(rows, allowMissingColumns=True)
         before = there.count()
-        with temporary_view(offered, _VIEW):
+        with cached_temporary_view(offered, _VIEW):
             count = offered.where(F.col(f"{_GONE}_id").isNull()).count()
             same = " AND ".join(f"t.{c} = s.{_GONE}{c}" for c in IDENTITY)
             # The range is redundant, but without it Iceberg would read the complete table.

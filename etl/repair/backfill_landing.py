@@ -26,7 +26,7 @@ from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import BackfillPart, Parts, reader_of
-from ..sources.kafka.bounded_record_times import OverflownTimesDecoder
+from ..sources.kafka.bounded_record_times import OverflowingTimesDecoder
 from ..sources.kafka.range_reader import is_time_overflow
 from .backfill_files import file_parts_reader
 
@@ -105,7 +105,7 @@ class LandingBackfiller:
         except Exception as error:
             if part.around is None or not is_time_overflow(error) or (records := part.around()) is None:
                 raise
-            return self._append(records, OverflownTimesDecoder(self.decoder), part.bound)
+            return self._append(records, OverflowingTimesDecoder(self.decoder), part.bound)
 
     def _append(self, records: DataFrame, decoder: Decoder, bound: LookUp) -> AppendResult:
         return self.sink.append(

@@ -204,7 +204,7 @@ class Erasure:
     def _parent_folder(self, spark: SparkSession, name: str) -> str:
         """Return the parent folder of a table's folder."""
         catalog, rest = name.split(".", 1)
-        location = str(Table.select_from(catalog, rest).metadata(spark).location())
+        location = str(Table.from_name(catalog, rest).metadata(spark).location())
         return location.rstrip("/").rpartition("/")[0]
 
 

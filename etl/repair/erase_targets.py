@@ -259,9 +259,9 @@ def _tables_of_job(job: JobSettings) -> tuple[ErasureTarget, ...]:
     ) -> None:
         checkpoint = f"{job.checkpoints}/{query}"
         before = targets.get(name)
-        pairs = tuple((Table.select_from(job.catalog, source), checkpoint) for source in sources)
+        pairs = tuple((Table.from_name(job.catalog, source), checkpoint) for source in sources)
         targets[name] = ErasureTarget(
-            Table.select_from(job.catalog, name),
+            Table.from_name(job.catalog, name),
             kind,
             (*(before.writers if before else ()), checkpoint),
             (*(before.sources if before else ()), *pairs),

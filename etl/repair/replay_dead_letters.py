@@ -121,7 +121,7 @@ class LetterSelection:
     unknown: tuple[str, ...]
 
     @classmethod
-    def select_from(
+    def from_request(
         cls, ids: Sequence[str], corrected: Mapping[str, bytes] | None, mark: str = MARK
     ) -> LetterSelection:
         """Make it from the request; with both arguments, only the named lines of the file are used."""
@@ -186,7 +186,7 @@ class LetterReplay(ABC):
             corrected = (
                 read_corrected_payloads(spark, request.corrected, self.BETWEEN) if request.corrected else None
             )
-            selection = LetterSelection.select_from(request.ids, corrected, self.BETWEEN)
+            selection = LetterSelection.from_request(request.ids, corrected, self.BETWEEN)
         # The stream appends meanwhile: every action reads this snapshot.
         rows = self.table.current_rows(spark)
         if rows is None or (selection is not None and not selection.payloads):

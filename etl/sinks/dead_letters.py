@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 
 from ..commits.look_ups import LookUp, OtherWriters, TableHistory, is_older_than, look_up_in_whole_table
 from ..record.tables import Table
-from .base import LETTER, BatchPlace, Refuse, refuse_nothing
+from .base import LETTER, BatchIdentity, Refuse, refuse_nothing
 from .iceberg import IcebergSink
 
 
 @dataclass
-class DeadLetters:
+class DeadLetterTable:
     """Dead letters of a derive query: the rows that its sink refused.
 
     Parameters
@@ -44,7 +44,7 @@ class DeadLetters:
         """
         self._sink.prepare(spark, LETTER)
 
-    def select_from(self, place: BatchPlace) -> Refuse:
+    def refused_row_handler(self, place: BatchIdentity) -> Refuse:
         """Return the function that stores the refused rows of a batch, each once however often the batch is repeated.
 
         A result of many records may be refused again with other values: each version is stored.
@@ -56,7 +56,7 @@ class DeadLetters:
         """
         return partial(self._store_letters, replace(place, look_ups=self._look_ups))
 
-    def _store_letters(self, place: BatchPlace, letters: DataFrame) -> None:
+    def _store_letters(self, place: BatchIdentity, letters: DataFrame) -> None:
         # Of a transform that loses an identity: null equals nothing, so a repeated batch would store it again.
         result = F.col("_source").isNull() | F.col("_id").isNull()
         # Without the time of the write, which is another one in a repeated batch.

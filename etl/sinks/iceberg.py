@@ -21,7 +21,7 @@ from ..record.envelope import IDENTITY
 from ..record.errors import JVM_ERRORS, ConflictError, LossError, java_causes, uncut_messages
 from ..record.job_run import JobRun
 from ..record.tables import Table
-from .base import HASH, BatchPlace, Refuse, Reread, Sink, WriteCounts
+from .base import HASH, BatchIdentity, Refuse, Reread, Sink, WriteCounts
 from .iceberg_history import IcebergHistorySink
 from .iceberg_keyed import KeyedIcebergSink
 
@@ -93,7 +93,7 @@ class IcebergSink:
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
@@ -116,13 +116,15 @@ class IcebergSink:
             return WriteCounts(done.offered, done.written, None)
         first: list[DataFrame] = [rows]
 
-        def attempt(look_up: LookUp, fence: CommitFence) -> AppendResult:
+        def append_attempt(look_up: LookUp, fence: CommitFence) -> AppendResult:
             # Counters are valid for one attempt.
             offered = first.pop() if first else rows if reread is None else reread()
             return self.append(offered, look_up, fence=fence)
 
         look_ups = place.look_ups or (lambda _: [look_up_in_whole_table()])
-        done = self._commits.write(rows.sparkSession, place.batch_id, look_ups, attempt, place.properties)
+        done = self._commits.write(
+            rows.sparkSession, place.batch_id, look_ups, append_attempt, place.properties
+        )
         return WriteCounts(done.offered, done.written, None)
 
     def _append_files(self, rows: DataFrame, fence: CommitFence | None) -> None:
@@ -213,7 +215,7 @@ class IcebergSink:
             new, observed = _without_known_rows(
                 batch, looked.observe(existing) if looked else existing, figures, of_offered, distinct, tasks
             )
-        with separating_own_errors(str(self.table)):
+        with unwrapping_own_errors(str(self.table)):
             self._append_files(look_up.fail_records_outside(new), fence)
         found = figures_of_observers(
             *(one for one in (*observed, looked, *observed_elsewhere) if one is not None)
@@ -234,7 +236,7 @@ class IcebergSink:
         found = [
             frame.select(*(c for c in (*IDENTITY, HASH) if c in frame.columns))
             for frame in frames
-            if not ask or may_match_files(frame)
+            if not ask or any_file_may_match(frame)
         ]
         if len(found) < 2:
             return found[0] if found else None
@@ -242,7 +244,7 @@ class IcebergSink:
         return reduce(DataFrame.unionByName, found).dropDuplicates([*IDENTITY])
 
 
-def may_match_files(rows: DataFrame) -> bool:
+def any_file_may_match(rows: DataFrame) -> bool:
     """Check by Iceberg's metadata that a file can hold a row of a filtered table."""
     plan: Any = rows  # DataFrame.rdd would plan again, to send the rows to Python
     return bool(plan._jdf.queryExecution().toRdd().getNumPartitions())
@@ -283,7 +285,7 @@ def _without_known_rows(
 
 
 @contextmanager
-def separating_own_errors(what: str) -> Iterator[None]:
+def unwrapping_own_errors(what: str) -> Iterator[None]:
     """Convert errors of a write that this code's own checks raise; other errors pass unchanged.
 
     Parameters

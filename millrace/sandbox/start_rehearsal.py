@@ -128,7 +128,7 @@ def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) ->
     for name, ddl in (request["deployed"] or {}).items():
         catalog, database = jobs[0].catalog, name.split(".")[0]
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{database}")
-        spark.sql(f"CREATE TABLE {Table.of(catalog, name)} ({ddl}) USING iceberg")
+        spark.sql(f"CREATE TABLE {Table.from_name(catalog, name)} ({ddl}) USING iceberg")
     altered: dict[str, list[str]] = {}
     report = EventReporter("rehearsal", io.StringIO())
     report.add_listener(lambda told: _note_altered_table(altered, told))
@@ -139,7 +139,9 @@ def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) ->
     for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
         run = JobRun(spark, job, {}, report)
         spark_settings.prepare_session(spark, job)
-        unknown = [name for name in _read_tables(query) if not Table.of(job.catalog, name).exists(spark)]
+        unknown = [
+            name for name in _read_tables(query) if not Table.from_name(job.catalog, name).exists(spark)
+        ]
         if request["deployed"] is None and unknown:
             unchecked.append(
                 f"jobs.{job.job}.queries.{query.name} was not checked: it reads {', '.join(unknown)}"

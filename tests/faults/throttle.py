@@ -32,7 +32,7 @@ from millrace.etl.launch.sinks import (
 )
 from millrace.etl.record.errors import describe_error
 from millrace.etl.sinks.base import Sink
-from millrace.etl.sinks.delivery.kinesis_tail import identity_of
+from millrace.etl.sinks.delivery.kinesis_tail import identity_of_record
 from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sinks.kinesis import KinesisSink
@@ -143,7 +143,7 @@ def stream() -> Iterator[Case]:
         settings = KinesisSinkSettings("slow", REGION, None, 100_000)
 
         def held() -> Counter[str]:
-            result = (identity_of(record["Data"]) for record in records(client, "slow"))
+            result = (identity_of_record(record["Data"]) for record in records(client, "slow"))
             return Counter(identity[1] for identity in result if identity is not None)
 
         yield Case(

@@ -48,8 +48,8 @@ class Built:
     def table(self) -> Table:
         """Where its good records go."""
         if isinstance(self.settings, settings.LandSettings):
-            return Table.of(self.job.catalog, self.settings.table)
-        return Table.of(self.job.catalog, self.end.sink.table)
+            return Table.from_name(self.job.catalog, self.settings.table)
+        return Table.from_name(self.job.catalog, self.end.sink.table)
 
     @property
     def end(self) -> Any:

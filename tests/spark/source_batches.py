@@ -29,7 +29,7 @@ from millrace.etl.record.envelope import HEADERS
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
-from millrace.etl.sources.kinesis.missed_records_guard import Horizon, KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import Horizon, KinesisLossGuard
 from millrace.etl.sources.leg_guards import LegGuards
 
 DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE"
@@ -123,7 +123,7 @@ def lander(
     log = Checkpoint(str(checkpoint or tempfile.mkdtemp()))
     log_made(Path(log.location))
     guards = (
-        LegGuards((), (KinesisGuard(source, log, table, horizon),))
+        LegGuards((), (KinesisLossGuard(source, log, table, horizon),))
         if isinstance(source, KinesisSource)
         else LegGuards((ReplayedLeg((source,), log),), ())
     )

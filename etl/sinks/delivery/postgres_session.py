@@ -20,12 +20,12 @@ _REJECTED = "08004"
 
 
 @dataclass
-class Session:
+class PostgresSession:
     """Connection in one transaction: committed at the end of a ``with``, rolled back after an error."""
 
     connection: Any
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> PostgresSession:
         return self
 
     def __exit__(
@@ -61,7 +61,7 @@ class Session:
             return rows
 
 
-def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, str]:
+def tls_properties(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, str]:
     """Return the driver's properties for TLS; without them it would connect without encryption if the server has no TLS.
 
     The driver reads certificates from files only, in the JVM of the Spark driver and of each executor.
@@ -88,7 +88,7 @@ def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, st
 
 def connect(
     spark: SparkSession, url: str, user: str, password: str, socket_seconds: int, secured: Mapping[str, str]
-) -> Session:
+) -> PostgresSession:
     """Open a connection through the driver that Spark registers.
 
     Parameters
@@ -98,7 +98,7 @@ def connect(
     socket_seconds
         Longest time without data from the server during a statement.
     secured
-        From :func:`tls`.
+        From :func:`tls_properties`.
     """
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register("org.postgresql.Driver")
@@ -108,7 +108,7 @@ def connect(
     properties.putAll(credentials)
     connection = jvm.java.sql.DriverManager.getConnection(url, properties)
     connection.setAutoCommit(False)
-    return Session(connection)
+    return PostgresSession(connection)
 
 
 def sql_state(error: BaseException) -> str | None:

@@ -22,7 +22,7 @@ from ...formats.decoding.routes import COLUMN as ROUTE
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER
-from .record_order import POSITION, latest_of_each, order_prefix
+from .record_order import POSITION, latest_row_of_each_id, order_prefix
 
 
 def newest_of_each_key(
@@ -53,16 +53,16 @@ def newest_of_each_key(
         A column of the key or order is missing or of a wrong type, or a name that begins with ``_`` is not one of the
         landing table.
     """
-    theirs = users_columns(rows, key, name)
+    theirs = columns_without_ours(rows, key, name)
     held = F.struct(*(F.col(f"`{f.name}`") for f in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
     known = rows.select("*", result_identity(rows.schema, key).alias("_result"), held.alias("_row"))
     prefix = order_prefix(rows.schema, order, name)
-    result = latest_of_each(known.drop("_id").withColumnRenamed("_result", "_id"), prefix)
+    result = latest_row_of_each_id(known.drop("_id").withColumnRenamed("_result", "_id"), prefix)
     # Without a column that decides, keys of several lanes are counted.
     return result.select("_id", "_row.*", ORDER, (F.col("_lanes") & F.lit(order is None)).alias("_lanes"))
 
 
-def users_columns(rows: DataFrame, key: tuple[str, ...], name: str) -> list[StructField]:
+def columns_without_ours(rows: DataFrame, key: tuple[str, ...], name: str) -> list[StructField]:
     """Return the user's own columns of rows with a key; parameters and errors as in :func:`newest_of_each_key`."""
     lacking = [c for c in key if c not in rows.columns]
     if lacking:
@@ -131,7 +131,7 @@ def _is_finer_than_millisecond(value: Column, kind: DataType) -> Column:
     return F.coalesce(result, F.lit(False))
 
 
-def time_of(schema: StructType, key: tuple[str, ...]) -> str | None:
+def first_timestamp_of_key(schema: StructType, key: tuple[str, ...]) -> str | None:
     """Return the first timestamp of a key: a table of results is partitioned by its day, and looked up by its range."""
     kinds = {field.name: field.dataType for field in schema.fields}
     return next((c for c in key if isinstance(kinds[c], TimestampType)), None)

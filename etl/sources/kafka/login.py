@@ -38,7 +38,7 @@ NEEDED = {
 guide, "Configuring cluster authentication and network access", ``CLIENT_CERTIFICATE_TLS_AUTH``)."""
 
 
-def options(connection: Connection, endpoint: str | None = None) -> dict[str, str]:
+def login_options(connection: Connection, endpoint: str | None = None) -> dict[str, str]:
     """Return the login options of Spark's Kafka source and sink; each call reads the secret again.
 
     Parameters
@@ -66,7 +66,7 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
         )
     chosen = options_with_secret(login.kind, values)
     private = {name: value for name, value in chosen.items() if name in _PRIVATE}
-    return chosen | _with_file_contents(private)
+    return chosen | _options_referring_to_shipped_file(private)
 
 
 _PRIVATE = frozenset(
@@ -113,9 +113,9 @@ def options_with_secret(kind: str, secret: dict[str, str]) -> dict[str, str]:
     return settings
 
 
-def _with_file_contents(private: Mapping[str, str]) -> dict[str, str]:
+def _options_referring_to_shipped_file(private: Mapping[str, str]) -> dict[str, str]:
     """Return options that refer to a file with their values, which Kafka's own client reads wherever it runs."""
-    lines = (f"{name}={_escaped(value)}\n" for name, value in private.items())
+    lines = (f"{name}={_escape_property_value(value)}\n" for name, value in private.items())
     file = driver_files.ship_file_to_jvms(SparkContext.getOrCreate(), "kafka", "".join(lines).encode())
     return {
         "kafka.config.providers": "file",
@@ -124,7 +124,7 @@ def _with_file_contents(private: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _escaped(value: str) -> str:
+def _escape_property_value(value: str) -> str:
     r"""Escape a value for a properties file (``java.util.Properties.load``).
 
     Examples

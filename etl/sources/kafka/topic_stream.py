@@ -28,7 +28,7 @@ def read_topics(
     sources
         Sources of one connection that differ in topic, name and limit only; the limits are added up.
     connection
-        Connection after :func:`etl.sources.kafka.connection.bind`.
+        Connection after :func:`etl.sources.kafka.connection.apply_bind_options`.
     partitions
         Fewest tasks of a batch.
     """
@@ -37,7 +37,7 @@ def read_topics(
         topic=",".join(s.topic for s in sources),
         records_per_batch=sum(s.records_per_batch for s in sources),
     )
-    chosen = options(together, connection, partitions=partitions)
+    chosen = stream_options(together, connection, partitions=partitions)
     return to_envelope(spark.readStream.format("kafka").options(**chosen).load(), sources)
 
 
@@ -56,7 +56,7 @@ def to_envelope(records: DataFrame, sources: Sequence[KafkaSource]) -> DataFrame
     return envelope.from_kafka(records, F.coalesce(names[F.col("topic")], F.col("topic")))
 
 
-def options(source: KafkaSource, connection: Connection, *, partitions: int | None) -> dict[str, str]:
+def stream_options(source: KafkaSource, connection: Connection, *, partitions: int | None) -> dict[str, str]:
     """Return the options of Spark's Kafka source.
 
     Parameters
@@ -79,7 +79,7 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
 
 
 def batch_options(source: KafkaSource, partitions: int | None = None) -> dict[str, str]:
-    """Return the options of Spark's Kafka source that streams and batches share; ``partitions`` as in :func:`options`."""
+    """Return the options of Spark's Kafka source that streams and batches share; ``partitions`` as in :func:`stream_options`."""
     said = source.reading_options
     chosen = {
         # Not configurable: data loss is always an error.

@@ -17,7 +17,7 @@ from ...record.ready_query import IsEndReached
 from ...services.aws_clients import errors_as_start_error
 from . import closed_shards, stream
 from .closed_shards import Shard, ShardRest
-from .missed_records_guard import KinesisGuard
+from .missed_records_guard import KinesisLossGuard
 from .stream_reader import StreamReader
 
 _CLOCK = timedelta(seconds=1)
@@ -25,8 +25,8 @@ _FIRST, _WIDER = timedelta(seconds=5), 12
 """A shard is read this far back for its last record, then so many times as far: a busy shard has it among few records."""
 
 
-def determine_end(
-    spark: SparkSession, source: KinesisSource, endpoint: str | None, guard: KinesisGuard, *, closed: bool
+def run_end_check(
+    spark: SparkSession, source: KinesisSource, endpoint: str | None, guard: KinesisLossGuard, *, closed: bool
 ) -> IsEndReached:
     """Fix the end of a bounded run at the records that the stream holds now.
 
@@ -60,10 +60,10 @@ def determine_end(
         shards = [s for s in closed_shards.list_shards(kinesis, source.stream) if closed or not s.closed]
         ends = last_records(kinesis, source, shards, now)
 
-    def reached(batch: int) -> bool:
+    def is_end_reached(batch: int) -> bool:
         return guard.has_read(spark, batch, ends)
 
-    return reached
+    return is_end_reached
 
 
 def last_records(
@@ -96,7 +96,9 @@ def _last_record(
     while True:
         last = None
         try:
-            for page in closed_shards.pages(client, source.stream, ShardRest(shard, None), until - back):
+            for page in closed_shards.read_shard_pages(
+                client, source.stream, ShardRest(shard, None), until - back
+            ):
                 before = [each for each in page if each["ApproximateArrivalTimestamp"] < until]
                 last = before[-1] if before else last
                 if len(before) < len(page):

@@ -214,7 +214,7 @@ def _land_cells(
         assert isinstance(source, KafkaSource)
         if route.origin is not None:
             source = dataclasses.replace(source, topic=route.origin, reading=None)
-        bound = kafka.bind(source.connection, settings.connections[source.connection], binds)
+        bound = kafka.apply_bind_options(source.connection, settings.connections[source.connection], binds)
         connection = bound
         known, login = connection.bootstrap_servers, connection.authentication
         if isinstance(login, SecretLogin):
@@ -224,7 +224,7 @@ def _land_cells(
                 kind=login.kind,
                 secret=login.secret,
             )
-        options = topic_stream.options(
+        options = topic_stream.stream_options(
             source,
             dataclasses.replace(connection, bootstrap_servers=known or "set below"),
             partitions=query.repartition,

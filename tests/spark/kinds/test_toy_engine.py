@@ -171,7 +171,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     )
     assert settings.runs_on.credentials({}) == {"toy": "yes"}
     (query,) = (each for each in settings.queries if isinstance(each, DeriveSettings))
-    table = Table.of("lake", query.source_table)
+    table = Table.from_name("lake", query.source_table)
     lander(spark, table, Events())(frame(spark, kafka_rows(0, 0, [good(n) for n in range(9)])), 0)
     ran(
         spark,
@@ -179,5 +179,5 @@ def test_it_is_validated_planned_synthesised_and_run(
         Events(),
     )
     assert query.sink.lake_table is not None
-    rows = spark.table(str(Table.of("lake", query.sink.lake_table))).collect()
+    rows = spark.table(str(Table.from_name("lake", query.sink.lake_table))).collect()
     assert sorted(row["flight"] for row in rows) == list(range(9))

@@ -202,7 +202,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
             redact=("user",),
         ),
     )
-    table, events = Table.of("lake", query.table), Events()
+    table, events = Table.from_name("lake", query.table), Events()
     write = dataclasses.replace(lander(spark, table, events, ddl="page STRING, user STRING"), decoder=result)
     write(frame(spark, kafka_rows(0, 0, payloads)), 0)
     assert events.accounts() == (6, 0, 6, 5, 1)

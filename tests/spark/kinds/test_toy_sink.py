@@ -177,7 +177,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     registered(monkeypatch, home, SinkSettings.KINDS, "toy_launch:ToySettings")
     job_settings = parse_job_settings(settings)
     (query,) = (each for each in job_settings.queries if isinstance(each, DeriveSettings))
-    table = Table.of("lake", query.source_table)
+    table = Table.from_name("lake", query.source_table)
     lander(spark, table, Events())(frame(spark, kafka_rows(0, 0, [good(n) for n in range(9)])), 0)
     alone = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "checkpoints"), queries=(query,))
     for _ in range(2):

@@ -235,7 +235,7 @@ def test_it_is_validated_planned_synthesised_and_run(
         if name is not None:
             put(played, name, range(5, 9))
     assert read == [[5, 0, 5], [4, 0, 4], [13, 9, 4]]
-    rows = spark.table(str(Table.of("lake", query.table))).collect()
+    rows = spark.table(str(Table.from_name("lake", query.table))).collect()
     assert sorted((row["_shard"], int(row["page"])) for row in rows) == [
         *(("a", page) for page in range(3)),
         *(("b", page) for page in range(3, 5)),

@@ -37,7 +37,14 @@ from millrace.etl.record.errors import AccountsError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
-from millrace.etl.sinks.base import BatchPlace, Refuse, Reread, Sink, WriteCounts, dead_letters_of
+from millrace.etl.sinks.base import (
+    BatchIdentity,
+    Refuse,
+    Reread,
+    Sink,
+    WriteCounts,
+    dead_letters_of_refused_rows,
+)
 from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink
@@ -359,11 +366,11 @@ class _RefusesAll:
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
-        letters = dead_letters_of(rows, F.lit("no"))
+        letters = dead_letters_of_refused_rows(rows, F.lit("no"))
         count = letters.count()
         refuse(letters)
         return WriteCounts(count, 0, count)

@@ -30,7 +30,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
-from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
 from millrace.etl.sources.leg_guards import LegGuards
 from tests.spark.source_batches import EPOCH, Events, frame, log_made
 
@@ -187,7 +187,7 @@ class Landing:
             None,
         )
         places = [Checkpoint(str(self.folder), place) for place in range(3)]
-        guard = KinesisGuard(SHOP, places[2], self.table)
+        guard = KinesisLossGuard(SHOP, places[2], self.table)
         legs = LegGuards((ReplayedLeg((FLIGHTS,), places[0]), ReplayedLeg((WEB,), places[1])), (guard,))
         return land.LandBatchWriter(
             query, self.router, IcebergSink(self.table), places[0], self.events.reporter, legs

@@ -31,12 +31,12 @@ from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
-from millrace.etl.sinks.base import dead_letters_of
+from millrace.etl.sinks.base import dead_letters_of_refused_rows
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.batch_offsets import BatchOffsets
-from millrace.etl.sources.leg_guards import offsets_of
+from millrace.etl.sources.leg_guards import batch_offsets_of_legs
 from tests.spark.queries.test_direct import NoLookUp
 from tests.spark.source_batches import EPOCH, Events, frame
 
@@ -218,7 +218,7 @@ def test_offsets_are_those_of_all_legs(pipe: Pipeline) -> None:
     folder.mkdir()
     for number, gates in enumerate(("-", '{"gates":{"0":3}}')):
         (folder / str(number)).write_text(f"v1\n{{}}\n{gates}\n{web(number + 4, number)}")
-    first, second = (offsets_of(pipe.spark, pipe.director.replayed, number) for number in range(2))
+    first, second = (batch_offsets_of_legs(pipe.spark, pipe.director.replayed, number) for number in range(2))
     assert second is not None
     assert first == BatchOffsets({}, {"web/web.clicks/0": 4, "web/web.new/0": 0})
     assert second.end == {"gates/0": 3, "web/web.clicks/0": 5, "web/web.new/0": 1}
@@ -247,7 +247,7 @@ def test_of_a_refused_record_the_letter_holds_what_its_own_route_leaves_of_it(pi
     rows = pipe.spark.createDataFrame(
         [("gates/0/0", "gates"), ("web.clicks/0/1", "web")], "_id STRING, _source STRING"
     )
-    refused = dead_letters_of(
+    refused = dead_letters_of_refused_rows(
         rows.withColumns({c: F.lit(EPOCH) for c in ("_arrived_at", "_landed_at")}), F.lit("no")
     )
     # A topic of the same name, of another cluster, has a record of the same identity.

@@ -51,7 +51,7 @@ def go_on(job: Keyed) -> list[str]:
 
 def test_a_compaction_beside_a_batch(spark: SparkSession, commits: Commits, keyed: Keyed) -> None:
     """Both rewrite the same files: the second commit is refused, which is told, and its work is repeated."""
-    events, out = Events(), Table.of(CATALOG, keyed._table("out"))
+    events, out = Events(), Table.from_name(CATALOG, keyed._table("out"))
     repeated: list[str] = []
     commits.meets, commits.operation = lambda: repeated.extend(go_on(keyed)), b'"replace"'
     with pytest.raises(REFUSED, match="1 rewrite commits failed"):

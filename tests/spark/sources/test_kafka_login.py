@@ -73,7 +73,7 @@ def secrets() -> Iterator[Secrets]:
 
 def bound(secrets: Secrets, servers: str, kind: Any, arn: str) -> Connection:
     connection = Connection(None, servers, SecretLogin(kind, arn))
-    return kafka.bind("main", connection, {"secretsmanager.endpoint": secrets.endpoint})
+    return kafka.apply_bind_options("main", connection, {"secretsmanager.endpoint": secrets.endpoint})
 
 
 def refused(spark: SparkSession, connection: Connection) -> str:
@@ -191,7 +191,7 @@ def test_brokers_that_are_named_otherwise_than_in_their_certificate_are_told(
     "text", ["${file:/etc/passwd:x}", "a\\u0041\tb", " leading", "a\r\nb", "#!=:", "ä€𝄞"]
 )
 def test_kafka_reads_every_text_as_it_was(text: str, spark: SparkSession, tmp_path: Path) -> None:
-    options = login._with_file_contents(
+    options = login._options_referring_to_shipped_file(
         {"kafka.ssl.keystore.key": text, "kafka.sasl.jaas.config": f"x{text}"}
     )
     jvm: Any = spark._jvm

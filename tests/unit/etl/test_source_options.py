@@ -167,20 +167,20 @@ def test_the_connector_knows_every_option_of_ours() -> None:
 
 
 def test_kafka_options() -> None:
-    bound = kafka.bind("main", MSK, {"kafka.main.bootstrap": "b:9098"})
-    options = topic_stream.options(TOPIC, bound, partitions=16)
+    bound = kafka.apply_bind_options("main", MSK, {"kafka.main.bootstrap": "b:9098"})
+    options = topic_stream.stream_options(TOPIC, bound, partitions=16)
     assert options["kafka.bootstrap.servers"] == "b:9098"
     assert options["startingOffsets"] == "latest"
     assert (options["failOnDataLoss"], options["includeHeaders"]) == ("true", "true")
     assert (options["maxOffsetsPerTrigger"], options["minPartitions"]) == ("1000", "16")
     assert options["kafka.sasl.mechanism"] == "AWS_MSK_IAM"
-    plain = topic_stream.options(
-        TOPIC, kafka.bind("main", bound, {"kafka.main.authentication": "none"}), partitions=None
+    plain = topic_stream.stream_options(
+        TOPIC, kafka.apply_bind_options("main", bound, {"kafka.main.authentication": "none"}), partitions=None
     )
     assert not any("sasl" in name or "security" in name for name in plain)
     assert "minPartitions" not in plain
     with pytest.raises(StartError, match="authentication=magic: not one of none, tls, iam"):
-        kafka.bind("main", MSK, {"kafka.main.authentication": "magic"})
+        kafka.apply_bind_options("main", MSK, {"kafka.main.authentication": "magic"})
 
 
 class FakeMsk:
@@ -260,12 +260,12 @@ def test_what_keeps_from_asking_kinesis_is_told_in_one_message(monkeypatch: pyte
     with pytest.raises(StartError, match=r"stream acme-flights: .*AccessDenied.*DescribeStreamSummary"):
         kinesis.with_consumer_arn(source, Denied())
     monkeypatch.setattr(boto3, "client", lambda *_, **__: Denied())
-    for ask in (lambda: kinesis.open_shards(source, None), lambda: kinesis.with_consumer_arn(source)):
+    for ask in (lambda: kinesis.count_open_shards(source, None), lambda: kinesis.with_consumer_arn(source)):
         with pytest.raises(StartError, match=r"stream acme-flights: .*AccessDenied.*AssumeRole"):
             ask()
     monkeypatch.setattr(boto3, "client", nowhere)
     with pytest.raises(StartError, match="stream acme-flights: You must specify a region"):
-        kinesis.open_shards(STREAM, None)
+        kinesis.count_open_shards(STREAM, None)
 
 
 def test_offset_log() -> None:
