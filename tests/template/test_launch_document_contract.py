@@ -12,7 +12,7 @@ from millrace.config.queries import LandQuery
 from millrace.etl.launch import typed_json
 from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.launch.typed_json import SettingsError
-from millrace.infra.engines.emr import gigabytes
+from millrace.infra.engines.emr import format_gigabytes
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 
@@ -134,8 +134,8 @@ def test_workers_are_the_plans(each: Synthesis) -> None:
             capacity = each.the("AWS::EMRServerless::Application", f"job-{name}")["MaximumCapacity"]
             assert capacity == {
                 "Cpu": f"{planned.vcpu * workers} vCPU",
-                "Memory": gigabytes(planned.memory_gib * workers * 1024**3),
-                "Disk": gigabytes(planned.disk_gib * workers * 1024**3),
+                "Memory": format_gigabytes(planned.memory_gib * workers * 1024**3),
+                "Disk": format_gigabytes(planned.disk_gib * workers * 1024**3),
             }
             assert document["spark"]["spark.dynamicAllocation.maxExecutors"] == str(planned.executors.value)
             assert document["retries_per_hour"] == job.retries_per_hour

@@ -119,7 +119,7 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     from millrace.infra.launch.launch_settings import job_settings
     from millrace.infra.permission_scope import PermissionScope
     from millrace.infra.permissions.commands import ROLES
-    from millrace.infra.permissions.commands import policies as of_role
+    from millrace.infra.permissions.commands import policy_documents_of_role as of_role
     from millrace.lifecycle.account import catalog_columns
 
     if environment.account is None:

@@ -174,7 +174,7 @@ def _configure_magic(environment: Environment, job: str, names: Names) -> str:
 
 
 def _session_conf(environment: Environment, job: str, names: Names) -> str:
-    from millrace.infra.engines.glue import glue_conf
+    from millrace.infra.engines.glue import join_for_glue_conf
     from millrace.infra.launch.job_spark_settings import spark_settings
 
     # The job's own settings if the session runs on the job's engine; else those of the catalog.
@@ -186,7 +186,7 @@ def _session_conf(environment: Environment, job: str, names: Names) -> str:
             for key, value in settings.items()
             if key.startswith(prefixes) and not any(character.isspace() for character in value)
         }
-    return glue_conf(settings)
+    return join_for_glue_conf(settings)
 
 
 def _land_cells(

@@ -89,10 +89,10 @@ from millrace.infra.stacks.job_base import JobStack
 class Toys(DeployedEngine):
     stack = "toy_deployed:ToyStack"
 
-    def spark(self, job, plan, *, jars):
+    def engine_spark_settings(self, job, plan, *, jars):
         return {"spark.toys": str(plan.executors.value)}
 
-    def launch(self, job):
+    def engine_launch_keys(self, job):
         return {"shelf": job.worker}
 
 
