@@ -92,7 +92,7 @@ def good_records(landing: DataFrame, *, deletes: bool = False) -> DataFrame:
     """
     if not deletes:
         return landing.where("_error IS NULL AND _stage IS NULL").drop(*DEAD_LETTER)
-    # Truncates too, of which Deriver knows.
+    # Truncates too, of which DeriveBatchWriter knows.
     good = landing.where(f"_error IS NULL AND coalesce(_stage, '{DELETE}') IN ('{DELETE}', '{TRUNCATE}')")
     good = good.withColumn(DELETED, F.col("_stage").eqNullSafe(DELETE))
     return good.drop(*DEAD_LETTER)

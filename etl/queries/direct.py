@@ -201,9 +201,13 @@ class DirectBatchWriter:
             for route, place in zip(self.routes, places, strict=True):
                 if route.name in with_good_records:
                     rows = route.rows_for_sink(good)
-                    done.append(
-                        route.sink.write(rows, place, letters.append_refused_rows, lambda rows=rows: rows)
-                    )  # type: ignore[misc]  # of this turn
+                    written = route.sink.write(
+                        rows,
+                        place,
+                        letters.append_refused_rows,
+                        lambda rows=rows: rows,  # type: ignore[misc]  # of this turn
+                    )
+                    done.append(written)
             if figures["bad"]:
                 letters.append(lambda: decoded.where("_error IS NOT NULL"))
         finally:

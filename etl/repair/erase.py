@@ -321,7 +321,7 @@ class _TableStep:
 
         Raises
         ------
-        _TooManyError
+        _TooManyMatchesError
             More match than may: an answer that says that the erasure is under way may be forged, as the request may.
         """
         matches = self.target.count_matches(self.spark, self.condition)

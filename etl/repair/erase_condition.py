@@ -54,7 +54,7 @@ class ErasureCondition:
 
         Raises
         ------
-        ConditionError
+        ErasureConditionError
             It is not SQL, names no column, or has a subquery.
         """
         try:

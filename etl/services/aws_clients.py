@@ -204,7 +204,7 @@ def endpoint_domain(region: str) -> str:
 
     Examples
     --------
-    >>> domain("cn-north-1")
+    >>> endpoint_domain("cn-north-1")
     'amazonaws.com.cn'
     """
     return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"

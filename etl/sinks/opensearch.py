@@ -299,7 +299,7 @@ def row_as_document(text: str, order: str | None = None) -> bytes:
 
     Examples
     --------
-    >>> document('{"_id":"t/0/1","flight":7}')
+    >>> row_as_document('{"_id":"t/0/1","flight":7}')
     b'{"flight":7,"millrace":{"id":"t/0/1"}}'
     """
     theirs, ours = [], []

@@ -70,7 +70,7 @@ def pull_through_cache_prefix(prefix: str) -> str:
 
     Examples
     --------
-    >>> cache_prefix("flights-prod")
+    >>> pull_through_cache_prefix("flights-prod")
     'flights-prod'
     """
     if len(prefix) <= _LONGEST_PREFIX:

@@ -58,7 +58,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
     settings |= engine.engine_spark_settings(job, plan, jars=tuple(dict.fromkeys(jars)))
     if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
         settings |= _STATE
-    settings |= job.engine_spark_settings
+    settings |= job.spark
     engine.check_spark_settings(plan.name, settings)
     return dict(sorted(settings.items()))
 

@@ -23,7 +23,7 @@ from ..launch.launch_settings import source_streams_of_job
 from ..sink_permissions import sink_grants
 from .source_permissions import kafka_secrets, source_grants
 
-__all__ = ["Grant", "JobPermissions", "EncryptionKeyArns", "glue_network_grants"]
+__all__ = ["EncryptionKeyArns", "Grant", "JobPermissions", "glue_network_grants"]
 
 
 @dataclass(frozen=True)

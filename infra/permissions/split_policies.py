@@ -68,9 +68,9 @@ def statement_length(resolved: Any) -> int:
 
     Examples
     --------
-    >>> characters({"Effect": "Allow"})
+    >>> statement_length({"Effect": "Allow"})
     18
-    >>> characters({"Ref": "Key"}) == len('""') + _UNKNOWN
+    >>> statement_length({"Ref": "Key"}) == len('""') + _UNKNOWN
     True
     """
     return len(json.dumps(_with_placeholder_values(resolved), separators=(",", ":")))

@@ -157,7 +157,7 @@ def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
     real = carried_boto3._package_files
     monkeypatch.setattr(
         carried_boto3,
-        "_files_of_package",
+        "_package_files",
         lambda name: real(name) | ({"carried/boto3/session.py": changed} if name == "boto3" else {}),
     )
     with pytest.raises(InfrastructureError, match=r"boto3 .* is not the one .* pip install --require-hashes"):

@@ -1,6 +1,6 @@
 """Change events of Debezium: with and without the schema wrapper of Kafka Connect, or flattened by ExtractNewRecordState.
 
-The order of changes is that of the database's log (:func:`_position`). The rows of a snapshot have a lane of their own: a
+The order of changes is that of the database's log (:func:`_place_of_change`). The rows of a snapshot have a lane of their own: a
 transaction that was open during the snapshot has an earlier place in the log and is later all the same, so between them the record
 that arrived later decides. Rows of an incremental snapshot are among the changes, with the place of the change before them.
 """

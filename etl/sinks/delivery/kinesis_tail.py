@@ -65,9 +65,9 @@ def identity_of_record(data: bytes) -> Identity | None:
 
     Examples
     --------
-    >>> identity_of(b'{"_source":"flights","_id":"t/0/1","n":1}')
+    >>> identity_of_record(b'{"_source":"flights","_id":"t/0/1","n":1}')
     ('flights', 't/0/1')
-    >>> identity_of(b"[]") is None
+    >>> identity_of_record(b"[]") is None
     True
     """
     try:

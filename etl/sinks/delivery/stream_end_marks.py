@@ -83,7 +83,7 @@ class StreamEndMarks:
 
         Returns
         -------
-        StreamEnd or None
+        StreamEndMark or None
             None if the batch was not started before. For the first batch of a run this is unknown, so it counts
             as started.
 

@@ -129,7 +129,7 @@ def _escape_property_value(value: str) -> str:
 
     Examples
     --------
-    >>> print(_escaped("two\nlines"))
+    >>> print(_escape_property_value("two\nlines"))
     two\nlines
     """
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\f", "\\f")

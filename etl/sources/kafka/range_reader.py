@@ -71,7 +71,7 @@ def split_around_unreadable(
 
     Examples
     --------
-    >>> split({("t", 0): (5, 9)}, {("t", 0): [6]})
+    >>> split_around_unreadable({("t", 0): (5, 9)}, {("t", 0): [6]})
     ({('t', 0): [(5, 6), (7, 9)]}, {('t', 0): [(6, 7)]})
     """
     clean: dict[Partition, list[tuple[int, int]]] = {}

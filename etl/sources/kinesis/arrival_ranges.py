@@ -40,7 +40,7 @@ def next_arrival_ranges(steps: Collection[int], further: int, recent: int) -> tu
 
     Examples
     --------
-    >>> ranges_after([3, 4, 40], 5, 41)
+    >>> next_arrival_ranges([3, 4, 40], 5, 41)
     ((3, 10), (40, None))
     """
     ranges: list[tuple[int, int]] = []

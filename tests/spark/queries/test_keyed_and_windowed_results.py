@@ -224,7 +224,7 @@ def test_without_a_mechanism_of_order_it_would_be_noticed(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
     if without == "comparison":
-        monkeypatch.setattr(iceberg_keyed, "replaces", lambda *_: "true")
+        monkeypatch.setattr(iceberg_keyed, "not_older_condition", lambda *_: "true")
     elif without == "lane":
         monkeypatch.setattr(F, "xxhash64", lambda *_: F.lit(1))
     else:

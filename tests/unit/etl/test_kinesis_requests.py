@@ -196,7 +196,7 @@ def test_a_stream_that_does_not_say_how_many_shards_it_has_ends_no_job(
     there: Any = None
     guard = KinesisLossGuard(SOURCE, there, there, shards=1)
     entries = {0: positions(a="1"), 1: positions(a="2", b=None)}
-    monkeypatch.setattr(guard, "_begin_of", lambda _spark, batch: entries[batch])
+    monkeypatch.setattr(guard, "_start_positions", lambda _spark, batch: entries[batch])
     other = dataclasses.replace(SOURCE, stream="flight")
     guard.count_shards = lambda: kinesis.count_open_shards(other, None, client=client)
     with pytest.raises(NoAnswerError, match=r"stream flight: .*not found"):

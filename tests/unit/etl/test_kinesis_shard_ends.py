@@ -92,7 +92,7 @@ def test_a_closed_shard_whose_records_have_expired_has_no_end() -> None:
 def test_a_position_of_the_log_is_an_end_that_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     guard = KinesisLossGuard(SOURCE, Checkpoint("nowhere"), Table("lake", "db", "landed"))
     here = ShardPositions(frozenset({"s1", "s2", "s3"}), {"s1": "100", "s2": "9"}, frozenset({"s3"}))
-    monkeypatch.setattr(KinesisLossGuard, "_begin_of", lambda *_: here)
+    monkeypatch.setattr(KinesisLossGuard, "_start_positions", lambda *_: here)
     ends = {"s1": ("99", NOW), "s2": ("9", NOW), "s3": ("5", NOW)}
     assert guard.has_read(None, 4, ends)  # type: ignore[arg-type]  # without a look into the table
 
