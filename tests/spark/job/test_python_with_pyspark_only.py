@@ -84,7 +84,7 @@ for each in pkgutil.walk_packages(etl.__path__, "millrace.etl."):
 from millrace.etl.job import lease
 held = lease.lease_of_checkpoints("s3://bare/checkpoints", "run", (), print)
 held.acquire()
-print("held", held.lost())
+print("held", held.loss_reason())
 held.release()
 from millrace.etl.services import aws
 print(sorted(aws.client(name, "us-east-1", None).meta.service_model.service_name for name in sys.argv[1:]))

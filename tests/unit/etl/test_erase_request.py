@@ -56,7 +56,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(erase.hadoop_files, "delete", lambda _, url: held.pop(url))
     monkeypatch.setattr(erase, "ErasureCondition", lambda _, where: where)
     monkeypatch.setattr(erase, "mark_erasure", lambda *_: 8)
-    monkeypatch.setattr(erase.Erasure, "_place", lambda *_: "s3://lake/db")
+    monkeypatch.setattr(erase.Erasure, "_parent_folder", lambda *_: "s3://lake/db")
     return held
 
 

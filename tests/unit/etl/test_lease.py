@@ -38,9 +38,9 @@ try:
 except lease.StartError as error:
     sys.exit(f"refused: {error}")
 print("held", flush=True)
-while held.lost() is None:
+while held.loss_reason() is None:
     time.sleep(0.02)
-print("lost", held.lost(), flush=True)
+print("lost", held.loss_reason(), flush=True)
 """
 
 
