@@ -18,7 +18,7 @@ def is_original(name: str, content: bytes) -> bool:
     return digest is None or digest[0] == hashlib.sha256(content_digest.encode()).hexdigest()
 
 
-def exchanged_archives() -> list[str]:
+def foreign_archives() -> list[str]:
     """Return the archives on Python's path that are not those of the deployment."""
     archives = [Path(entry) for entry in sys.path if entry.endswith(".zip")]
     return [
@@ -28,7 +28,7 @@ def exchanged_archives() -> list[str]:
 
 if __name__ == "__main__":
     # Before anything of an archive is imported.
-    if exchanged := exchanged_archives():
+    if exchanged := foreign_archives():
         sys.stderr.write(f"error: {', '.join(exchanged)}: not what was deployed, by the digest in its name\n")
         sys.exit(2)
     from millrace.etl.job.entry_point import main

@@ -37,7 +37,7 @@ def synthesise(app: App) -> int:
         environment = load(requested_environment(app), root=root)
         if deployed := app.node.try_get_context("deployed"):
             environment = environment.with_deployed(DeployedSizes.from_json(deployed))
-        names, numbers = Names(environment, account_of(environment)), plan(environment)
+        names, numbers = Names(environment, account_of_environment(environment)), plan(environment)
         build_stacks(app, names=names, plan=numbers, root=root)
         if needs_private_image(environment, numbers.network):
             print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
@@ -75,7 +75,7 @@ def requested_environment(app: App) -> str:
     return str(name)
 
 
-def account_of(environment: Environment) -> str:
+def account_of_environment(environment: Environment) -> str:
     """Return the account of an environment: its own, else that of the caller's credentials.
 
     Raises

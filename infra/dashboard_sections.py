@@ -87,7 +87,7 @@ _JOB_PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...], str], ...] 
 
 
 @dataclass(frozen=True)
-class Series:
+class ChartLine:
     """One line of a chart.
 
     Attributes
@@ -105,7 +105,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Limit:
+class LimitLine:
     """A level of a chart: the threshold of an alarm, or a value of the plan."""
 
     label: str
@@ -118,8 +118,8 @@ class Panel:
 
     title: str
     unit: str
-    series: tuple[Series, ...]
-    limits: tuple[Limit, ...] = ()
+    series: tuple[ChartLine, ...]
+    limits: tuple[LimitLine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Section:
     panels: tuple[Panel, ...]
 
 
-def sections(names: Names, plan: Plan) -> tuple[Section, ...]:
+def dashboard_sections(names: Names, plan: Plan) -> tuple[Section, ...]:
     """Return the sections of every job, stream and cluster.
 
     Parameters
@@ -157,27 +157,31 @@ def _job_panels(names: Names, job: JobPlan) -> Iterator[Panel]:
     queries = list(job.queries.values())
     limits = {
         "": (),
-        "SLA": tuple(Limit(f"{q.name} SLA", q.latency_seconds.value) for q in queries),
+        "SLA": tuple(LimitLine(f"{q.name} SLA", q.latency_seconds.value) for q in queries),
         "trigger": tuple(
-            Limit(f"{BATCH_SHARE:.0%} of {q.name}'s trigger", round(BATCH_SHARE * q.trigger_seconds.value, 3))
+            LimitLine(
+                f"{BATCH_SHARE:.0%} of {q.name}'s trigger", round(BATCH_SHARE * q.trigger_seconds.value, 3)
+            )
             for q in queries
         ),
-        "alarm": (Limit("alarm", 0),),
+        "alarm": (LimitLine("alarm", 0),),
     }
     for title, unit, lines, limit in _JOB_PANELS:
-        series = tuple(each for line in lines for each in _job_series(names, job, *line))
+        series = tuple(each for line in lines for each in _chart_lines_of_metric(names, job, *line))
         if series:
             yield Panel(title, unit, series, limits[limit])
 
 
-def _job_series(names: Names, job: JobPlan, metric: str, statistic: str, label: str) -> Iterator[Series]:
+def _chart_lines_of_metric(
+    names: Names, job: JobPlan, metric: str, statistic: str, label: str
+) -> Iterator[ChartLine]:
     """Yield the lines of a metric: one for each query that reports it, or one for the job."""
     dimensions = {"job": names.job(job.name)}
     space = namespace(names.job(job.name))
     if not BY_NAME[metric].per_query:
-        yield Series(label or job.name, space, metric, dimensions, statistic)
+        yield ChartLine(label or job.name, space, metric, dimensions, statistic)
     for query in reporting_queries(BY_NAME[metric], names.environment, job.name):
-        yield Series(f"{query} {label}".rstrip(), space, metric, dimensions | {"query": query}, statistic)
+        yield ChartLine(f"{query} {label}".rstrip(), space, metric, dimensions | {"query": query}, statistic)
 
 
 def _stream_panels(names: Names, name: str, metrics: StreamMetrics, plan: Plan) -> Iterator[Panel]:
@@ -189,10 +193,10 @@ def _stream_panels(names: Names, name: str, metrics: StreamMetrics, plan: Plan) 
             panel.title,
             panel.unit,
             tuple(
-                Series(label, metrics.namespace, metric, dimensions, how)
+                ChartLine(label, metrics.namespace, metric, dimensions, how)
                 for label, metric, how in panel.series
             ),
-            () if limit is None else (Limit("alarm", limit),),
+            () if limit is None else (LimitLine("alarm", limit),),
         )
 
 
@@ -211,7 +215,7 @@ def _cluster_panels(names: Names, name: str) -> Iterator[Panel]:
         ("Bytes out, a second", "Bps", "BytesOutPerSec"),
     ):
         series = (
-            Series(
+            ChartLine(
                 stream,
                 "AWS/Kafka",
                 metric,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from .dashboard_sections import Panel, Section, Series
+from .dashboard_sections import ChartLine, Panel, Section
 
 _PERIOD = 60
 _WIDTH, _HEIGHT, _COLUMNS = 8, 6, 3
@@ -29,7 +29,7 @@ def split_into_dashboards(sections: Sequence[Section], alarms: int) -> list[tupl
     Parameters
     ----------
     sections
-        From :func:`infra.dashboard_sections.sections`.
+        From :func:`infra.dashboard_sections.dashboard_sections`.
     alarms
         Number of alarms, for which each dashboard keeps room.
     """
@@ -46,7 +46,7 @@ def split_into_dashboards(sections: Sequence[Section], alarms: int) -> list[tupl
     return pages
 
 
-def cloudwatch_body(
+def cloudwatch_dashboard_body(
     sections: tuple[Section, ...], region: str, alarm_arns: tuple[str, ...]
 ) -> dict[str, Any]:
     """Write the sections as the body of a CloudWatch dashboard.
@@ -54,7 +54,7 @@ def cloudwatch_body(
     Parameters
     ----------
     sections
-        From :func:`infra.dashboard_sections.sections`.
+        From :func:`infra.dashboard_sections.dashboard_sections`.
     region
         Region of the metrics.
     alarm_arns
@@ -101,7 +101,7 @@ def cloudwatch_body(
                         "region": region,
                         "view": "timeSeries",
                         "period": _PERIOD,
-                        "metrics": _with_dots_for_repeats(
+                        "metrics": _dots_for_repeated_values(
                             [_cloudwatch_series(series) for series in panel.series]
                         ),
                         "annotations": {
@@ -117,7 +117,7 @@ def cloudwatch_body(
     return {"widgets": widgets}
 
 
-def _cloudwatch_series(series: Series) -> list[Any]:
+def _cloudwatch_series(series: ChartLine) -> list[Any]:
     if series.summed_over is not None:
         return [{"expression": _sum_expression(series), "label": series.label}]
     dimensions = [part for pair in series.dimensions.items() for part in pair]
@@ -129,7 +129,7 @@ def _cloudwatch_series(series: Series) -> list[Any]:
     ]
 
 
-def _with_dots_for_repeats(rows: Sequence[list[Any]]) -> list[list[Any]]:
+def _dots_for_repeated_values(rows: Sequence[list[Any]]) -> list[list[Any]]:
     """Write "." for what a row has in common with the row before: a template has 1 MB, and most rows differ in one value."""
     before: Sequence[list[Any]] = [[], *rows]
     return [
@@ -141,7 +141,7 @@ def _with_dots_for_repeats(rows: Sequence[list[Any]]) -> list[list[Any]]:
     ]
 
 
-def _sum_expression(series: Series) -> str:
+def _sum_expression(series: ChartLine) -> str:
     """Return the sum over a dimension, as metric math ("CloudWatch search expression syntax", CloudWatch user guide)."""
     quoted = {
         name: f'"{name}"' if " " in name else name for name in (*series.dimensions, series.summed_over or "")
@@ -152,13 +152,13 @@ def _sum_expression(series: Series) -> str:
     return f"SUM(SEARCH('{search}', '{series.statistic}', {_PERIOD}))"
 
 
-def grafana(sections: tuple[Section, ...], *, title: str, uid: str, region: str) -> dict[str, Any]:
+def grafana_dashboard(sections: tuple[Section, ...], *, title: str, uid: str, region: str) -> dict[str, Any]:
     """Write the sections as a Grafana dashboard over a CloudWatch data source.
 
     Parameters
     ----------
     sections
-        From :func:`infra.dashboard_sections.sections`.
+        From :func:`infra.dashboard_sections.dashboard_sections`.
     title, uid
         Title and uid of the dashboard; an import with the same uid replaces it.
     region
@@ -263,6 +263,6 @@ def _grafana_panel(panel: Panel, number: int, position: dict[str, int], region: 
     }
 
 
-def to_text(document: dict[str, Any]) -> str:
+def dashboard_file_text(document: dict[str, Any]) -> str:
     """Write a dashboard as the text of a file; the same content gives the same bytes."""
     return json.dumps(document, indent=2, sort_keys=True) + "\n"

@@ -15,7 +15,7 @@ from millrace.sizing.planned_environment import as_planned
 
 from . import engines
 from .constructs.alarms import add_alarms, alarm_name
-from .constructs.lake_grants import add_lake_grants
+from .constructs.lake_grants import add_lake_formation_grants
 from .constructs.state_machine import JobStateMachine
 from .permissions.company_rules import apply_company_rules
 from .stacks.history import HistoryStack
@@ -94,7 +94,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
             history.add_stack_dependency(image, reason="tasks find an image")
     jobs: dict[str, JobStack] = {}
     for name, job in environment.jobs.items():
-        kind: type[JobStack] = resolve_name(engines.engine_of(job.engine).stack)
+        kind: type[JobStack] = resolve_name(engines.deployed_engine(job.engine).stack)
         stack = kind(app, names=names, plan=plan.jobs[name], foundation=foundation, root=root)
         for source in (streams, kafka):
             if source is not None:
@@ -107,9 +107,9 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
                     each, reason="an alarm leaves one stack before it is made in another"
                 )
         if environment.storage.lake_formation != "off":
-            add_lake_grants(stack)
+            add_lake_formation_grants(stack)
         silenced = silenced_by_stop(plan.alarms, name)
-        runs = stack.runs()
+        runs = stack.engine_run_calls()
         if runs is not None:
             JobStateMachine(
                 stack,

@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from millrace.config.aws.grants import Grant
 
 
-def statement(grant: Grant) -> iam.PolicyStatement:
+def to_policy_statement(grant: Grant) -> iam.PolicyStatement:
     """Write a grant as a statement of a CDK policy."""
     return iam.PolicyStatement(
         sid=grant.sid,

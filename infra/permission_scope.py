@@ -39,19 +39,19 @@ class PermissionScope:
         return tuple(self.names.checkpoint_folder(job) for job in self.jobs)
 
     @property
-    def by_engine(self) -> dict[str, list[str]]:
+    def job_names_by_engine(self) -> dict[str, list[str]]:
         """Names of the jobs of each engine that has any."""
         jobs = self.names.environment.jobs
         jobs_by_engine = {kind: [name for name, job in jobs.items() if job.engine == kind] for kind in KINDS}
         return {kind: names for kind, names in jobs_by_engine.items() if names}
 
-    def s3(self, place: str) -> str:
+    def s3_arn(self, place: str) -> str:
         """Write the ARN of a bucket, or of objects in one."""
         return f"arn:{self.names.partition}:s3:::{place}"
 
     def bucket(self, kind: Bucket) -> str:
         """Write the ARN of one of the environment's buckets."""
-        return self.s3(self.names.bucket(kind))
+        return self.s3_arn(self.names.bucket(kind))
 
     def bootstrap_name(self, pattern: str) -> str:
         """Return a name of the bootstrap from its pattern in CDK's synthesizer."""
@@ -65,7 +65,7 @@ class PermissionScope:
             pattern = pattern.replace(f"${{{key}}}", value)
         return pattern
 
-    def only_own_resources(self) -> dict[str, Any]:
+    def condition_own_tags(self) -> dict[str, Any]:
         """Return the condition that limits a statement to resources with the environment's tags (``infra/stacks/base.py``)."""
         environment = self.names.environment
         return {
@@ -75,23 +75,23 @@ class PermissionScope:
             }
         }
 
-    def only_via_service(self, service: str) -> dict[str, Any]:
+    def condition_via_service(self, service: str) -> dict[str, Any]:
         """Return the condition that limits a key to its use through one service."""
         region = self.names.environment.region
         # No document says which of the two names is used in China.
         via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
         return {"StringEquals": {"kms:ViaService": via}}
 
-    def key(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:
+    def key_grants(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:
         """Allow a data class's key through a service: the company's own key, else the one with the environment's tags."""
         own = getattr(self.names.environment.storage.keys, data_class)
-        via = self.only_via_service(service)
+        via = self.condition_via_service(service)
         if own is not None:
             return [allow(f"{sid}Given", actions, [own], via)]
-        both = {"StringEquals": {**via["StringEquals"], **self.only_own_resources()["StringEquals"]}}
+        both = {"StringEquals": {**via["StringEquals"], **self.condition_own_tags()["StringEquals"]}}
         return [allow(sid, actions, [self.names.arn("kms", "key/*")], both, why=TAGGED)]
 
-    def s3_keys(self, verb: str, actions: list[str], data_class: str) -> list[Grant]:
+    def s3_key_grants(self, verb: str, actions: list[str], data_class: str) -> list[Grant]:
         """Allow the use of a data class's key through S3; the statement's name starts with ``verb``."""
         own = getattr(self.names.environment.storage.keys, data_class) is not None
-        return self.key(f"{verb}{data_class.title() if own else ''}Files", actions, "s3", data_class)
+        return self.key_grants(f"{verb}{data_class.title() if own else ''}Files", actions, "s3", data_class)

@@ -14,7 +14,7 @@ from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkContext
 
 
-def written_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
+def written_kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
     """Return the logical names of the Kafka clusters that a job writes to."""
     return tuple(
         dict.fromkeys(cluster for sink in job.sinks for cluster in sink.clusters(environment.streams))

@@ -6,14 +6,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ..commits.snapshots import added_files, history_of
+from ..commits.snapshots import count_added_files, snapshot_and_earlier
 from ..record.ready_query import IsEndReached
 from ..record.tables import load_table
 from .checkpoint import Checkpoint
-from .initial_snapshot import all_files, table_streams
+from .initial_snapshot import count_files, table_streams
 
 
-def determine_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:
+def run_end_check(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:
     """Fix the end of a bounded run at the current snapshot of each table.
 
     Parameters
@@ -27,7 +27,7 @@ def determine_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) 
     sources = [each.source for each in readings]
     ends = [_newest_append(load_table(spark, each.table)) for each in readings]
 
-    def reached(batch: int) -> bool:
+    def is_end_reached(batch: int) -> bool:
         try:
             spans = checkpoint.batch_ranges(spark, batch, sources)
         except FileNotFoundError:
@@ -45,12 +45,12 @@ def determine_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) 
             for each, at, end in pairs
         )
 
-    return reached
+    return is_end_reached
 
 
 def _newest_append(metadata: Any) -> Any:
     """Return the newest snapshot that adds records; None if a table has none. Streams skip compactions and deletes."""
-    known = history_of(metadata, metadata.currentSnapshot())
+    known = snapshot_and_earlier(metadata, metadata.currentSnapshot())
     return next((snapshot for snapshot in known if snapshot.operation() == "append"), None)
 
 
@@ -59,6 +59,6 @@ def _has_read_snapshot(metadata: Any, at: Any, end: Any) -> bool:
     snapshot = None if at is None else metadata.snapshot(at["snapshot_id"])
     if snapshot is not None and snapshot.snapshotId() == end.snapshotId():
         return bool(
-            at["position"] >= (all_files(metadata, end) if at["scan_all_files"] else added_files(end))
+            at["position"] >= (count_files(metadata, end) if at["scan_all_files"] else count_added_files(end))
         )
-    return any(each.snapshotId() == end.snapshotId() for each in history_of(metadata, snapshot))
+    return any(each.snapshotId() == end.snapshotId() for each in snapshot_and_earlier(metadata, snapshot))

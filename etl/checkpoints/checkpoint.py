@@ -36,7 +36,7 @@ class Checkpoint:
     """Entry of the batch that was read last; Spark does not change an entry after it is written."""
     _made: list[tuple[str, int]] = field(default_factory=list, repr=False, compare=False)
 
-    def batch(self, spark: SparkSession, number: int) -> BatchId:
+    def batch_id(self, spark: SparkSession, number: int) -> BatchId:
         """Return the id under which commits name a batch; errors as in :meth:`id_and_creation_time`."""
         run, created = self.id_and_creation_time(spark)
         return BatchId(run, number, self.source, created)
@@ -55,7 +55,7 @@ class Checkpoint:
             self._made.append((run, int(hadoop_files.modified_at(spark, url).timestamp())))
         return self._made[0]
 
-    def batch_start(self, spark: SparkSession, batch: int) -> Any:
+    def batch_start_offset(self, spark: SparkSession, batch: int) -> Any:
         """Return the offset at which a batch begins.
 
         It is the end of the batch before, as Spark wrote it to the offset log: a
@@ -72,23 +72,23 @@ class Checkpoint:
             The offset, decoded from JSON; None where it is not known, as for the first
             batch of a checkpoint.
         """
-        return None if batch == 0 else self.batch_end(spark, batch - 1)
+        return None if batch == 0 else self.batch_end_offset(spark, batch - 1)
 
-    def batch_end(self, spark: SparkSession, batch: int) -> Any:
+    def batch_end_offset(self, spark: SparkSession, batch: int) -> Any:
         """Return the offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
         entry = self._offset_log_text(spark, batch)
-        return None if entry is None else parse_offset(entry, self.place)
+        return None if entry is None else source_offset(entry, self.place)
 
     def planned_at(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time at which Spark planned a batch, the same in each replay; None where unknown."""
-        at = self._metadata(spark, batch).get("batchTimestampMs")
+        at = self._offset_log_metadata(spark, batch).get("batchTimestampMs")
         return None if at is None else datetime.fromtimestamp(at / 1000, tz=UTC)
 
     def watermark(self, spark: SparkSession, batch: int) -> int:
         """Return the watermark of a planned batch in milliseconds since 1970; zero for none."""
-        return int(self._metadata(spark, batch).get("batchWatermarkMs", 0))
+        return int(self._offset_log_metadata(spark, batch).get("batchWatermarkMs", 0))
 
-    def _metadata(self, spark: SparkSession, batch: int) -> Any:
+    def _offset_log_metadata(self, spark: SparkSession, batch: int) -> Any:
         entry = self._offset_log_text(spark, batch)
         return {} if entry is None else json.loads(entry.splitlines()[1])
 
@@ -104,7 +104,7 @@ class Checkpoint:
             self._last[batch] = entry
         return self._last[batch]
 
-    def initial_snapshot_file(self, source: int) -> str:
+    def initial_snapshot_url(self, source: int) -> str:
         """Return the URL of the file with the start position of an Iceberg source, by the source's number in the query."""
         return f"{self.location}/sources/{source}/offsets/0"
 
@@ -128,28 +128,28 @@ class Checkpoint:
         ValueError
             The log is damaged, or has another number of lines.
         """
-        ends = _decoded_lines(read_text(spark, f"{self.location}/offsets/{batch}"))
+        ends = _offsets_of_all_sources(read_text(spark, f"{self.location}/offsets/{batch}"))
         if batch:
             return list(
                 zip(
-                    _decoded_lines(read_text(spark, f"{self.location}/offsets/{batch - 1}")),
+                    _offsets_of_all_sources(read_text(spark, f"{self.location}/offsets/{batch - 1}")),
                     ends,
                     strict=True,
                 )
             )
-        begins = {n: json.loads(read_text(spark, self.initial_snapshot_file(n))) for n in set(sources)}
+        begins = {n: json.loads(read_text(spark, self.initial_snapshot_url(n))) for n in set(sources)}
         return [(begins[n], end) for n, end in zip(sources, ends, strict=True)]
 
     def planned_batch(self, spark: SparkSession) -> int | None:
         """Return the batch that is planned but not committed, with which the next start begins; None for none."""
-        newest = _newest_batch(spark, f"{self.location}/offsets")
-        return newest if newest != _newest_batch(spark, f"{self.location}/commits") else None
+        newest = _newest_batch_number(spark, f"{self.location}/offsets")
+        return newest if newest != _newest_batch_number(spark, f"{self.location}/commits") else None
 
     def last_committed_batch(self, spark: SparkSession) -> int | None:
         """Return the batch that was committed last; None for none."""
-        return _newest_batch(spark, f"{self.location}/commits")
+        return _newest_batch_number(spark, f"{self.location}/commits")
 
-    def change_planned_batch(
+    def rewrite_planned_batch(
         self, spark: SparkSession, batch: int, ends: Mapping[int, Any], *, no_watermark: bool
     ) -> None:
         """Change a batch that is planned but not committed.
@@ -163,7 +163,7 @@ class Checkpoint:
         """
         url = f"{self.location}/offsets/{batch}"
         text = read_text(spark, url)
-        head, lines = text.splitlines()[:2], _source_lines(text)
+        head, lines = text.splitlines()[:2], _offset_lines(text)
         if no_watermark:
             head[1] = json.dumps({**json.loads(head[1]), "batchWatermarkMs": 0}, separators=(",", ":"))
         for number, end in ends.items():
@@ -184,11 +184,11 @@ class Checkpoint:
             One offset for each source, decoded from JSON (None for a source that had no data yet);
             None if a batch is planned and none committed: the offsets are then not known.
         """
-        done = _newest_batch(spark, f"{self.location}/commits")
+        done = _newest_batch_number(spark, f"{self.location}/commits")
         return (
             None
             if done is None
-            else tuple(_decoded_lines(read_text(spark, f"{self.location}/offsets/{done}")))
+            else tuple(_offsets_of_all_sources(read_text(spark, f"{self.location}/offsets/{done}")))
         )
 
     def commit_time(self, spark: SparkSession, batch: int) -> datetime | None:
@@ -199,7 +199,7 @@ class Checkpoint:
             return None
 
 
-def read_states(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | None:
+def last_read_snapshots(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | None:
     """Return the snapshots of a table that a derive query has read last.
 
     Parameters
@@ -226,28 +226,28 @@ def read_states(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | 
     return [state for state in known if state is not None]
 
 
-def parse_offset(log: str, place: int = 0) -> Any:
+def source_offset(log: str, place: int = 0) -> Any:
     """Return a source's offset from an offset log entry; None for ``-`` (no data yet)."""
-    return _offset_from_json(_source_lines(log)[place])
+    return _offset_from_json(_offset_lines(log)[place])
 
 
-def _newest_batch(spark: SparkSession, folder: str) -> int | None:
+def _newest_batch_number(spark: SparkSession, folder: str) -> int | None:
     """Return the number of a log's newest entry; None if it has none."""
     return max(
         (int(name) for name in hadoop_files.list_names(spark, folder) if name.isdecimal()), default=None
     )
 
 
-def _decoded_lines(log: str) -> list[Any]:
+def _offsets_of_all_sources(log: str) -> list[Any]:
     """Return the offsets of an offset log entry, one for each source."""
-    return [_offset_from_json(line) for line in _source_lines(log)]
+    return [_offset_from_json(line) for line in _offset_lines(log)]
 
 
 def _offset_from_json(line: str) -> Any:
     return None if line == "-" else json.loads(line)
 
 
-def _source_lines(log: str) -> list[str]:
+def _offset_lines(log: str) -> list[str]:
     """Return the lines of an offset log entry, one for each source."""
     lines = log.splitlines()
     if len(lines) < 3 or not lines[0].startswith("v"):

@@ -25,7 +25,7 @@ from ..launch.settings import (
     LandSettings,
     QuerySettings,
 )
-from ..launch.sources import group_sources
+from ..launch.sources import group_sources_into_legs
 
 FORMAT = 1
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -72,7 +72,7 @@ class ManifestSource:
 
 
 @dataclass(frozen=True)
-class State:
+class QueryState:
     """State that a query keeps between batches.
 
     Attributes
@@ -121,7 +121,7 @@ class Manifest:
     kind: str
     legs: tuple[ManifestSource, ...]
     sinks: Mapping[str, str]
-    state: State | None
+    state: QueryState | None
     operators: tuple[str, ...] | None
     schemas: Mapping[str, str]
     code: Mapping[str, str]
@@ -132,7 +132,7 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Change:
+class ManifestChange:
     """One difference between the writer of a checkpoint and a version that would continue from it.
 
     Attributes
@@ -176,7 +176,7 @@ def make_manifest(
         keeping = query.state
         joined = None if keeping.join is None else keeping.join.source_table
         settings = (conf(PROVIDER), conf(PARTITIONS))
-        state = State(keeping.watermark.time, keeping.key, keeping.distinct, joined, *settings)
+        state = QueryState(keeping.watermark.time, keeping.key, keeping.distinct, joined, *settings)
     ends = _sink_settings_by_route(query)
     paths = {route.schema for route in getattr(query, "routes", ())}
     schemas = {path: schema_text(path) for path in sorted(paths)}
@@ -188,7 +188,7 @@ def make_manifest(
         query=query.name,
         kind=query.kind,
         legs=_sources_of_query(job, query, spark),
-        sinks={route: _sink_in_manifest(end) for route, end in ends.items()},
+        sinks={route: _describe_sink(end) for route, end in ends.items()},
         state=state,
         operators=None,
         schemas={path: _hex_digest(data) for path, data in schemas.items() if data is not None},
@@ -215,7 +215,7 @@ def parse_manifest(text: str) -> Manifest:
     return manifest
 
 
-def find_changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
+def find_changes(old: Manifest, new: Manifest) -> tuple[ManifestChange, ...]:
     """Find the differences, and whether the checkpoint may still be continued.
 
     Parameters
@@ -234,31 +234,33 @@ def find_changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
     differences = []
     if old.kind != new.kind:
         differences.append(
-            Change("the query's kind", old.kind, new.kind, "each kind counts and writes its own way")
+            ManifestChange("the query's kind", old.kind, new.kind, "each kind counts and writes its own way")
         )
-    differences += _source_changes(old, new)
+    differences += _changes_of_sources(old, new)
     for route in sorted(old.sinks.keys() & new.sinks.keys()):
         if old.sinks[route] != new.sinks[route]:
             what = f"the sink{f' of route {route}' if route else ''}"
             why = "a repeated batch would be in both"
-            differences.append(Change(what, old.sinks[route], new.sinks[route], why))
-    differences += _state_changes(old, new)
+            differences.append(ManifestChange(what, old.sinks[route], new.sinks[route], why))
+    differences += _changes_of_state(old, new)
     if _minor_version(new.spark) < _minor_version(old.spark):
         if old.state is not None:
             why = "an earlier Spark does not read the states of a later one"
-            differences.append(Change("Spark", old.spark, new.spark, why))
+            differences.append(ManifestChange("Spark", old.spark, new.spark, why))
         else:
             follows = "the logs of a query without state are read by both"
-            differences.append(Change("Spark", old.spark, new.spark, follows=follows))
+            differences.append(ManifestChange("Spark", old.spark, new.spark, follows=follows))
     return tuple(differences)
 
 
-def incompatible_changes(differences: tuple[Change, ...]) -> tuple[Change, ...]:
+def incompatible_changes(differences: tuple[ManifestChange, ...]) -> tuple[ManifestChange, ...]:
     """Return the changes with which a checkpoint cannot be continued."""
     return tuple(change for change in differences if change.why)
 
 
-def advice_for_changes(environment: str, job: str, query: str, differences: tuple[Change, ...] = ()) -> str:
+def advice_for_changes(
+    environment: str, job: str, query: str, differences: tuple[ManifestChange, ...] = ()
+) -> str:
     """Return the advice for a checkpoint that cannot be continued for these reasons."""
     first = f"{ANOTHER_NAME}; then " if any(change.repeats for change in differences) else ""
     return first + (
@@ -274,14 +276,18 @@ def sinks_of_stream(query: QuerySettings, stream: str) -> str:
     mine = [end for end in ends if getattr(end, "source", None) is not None and end.source.name == stream]
     # A query with routes has one table for all of them.
     return "; ".join(
-        sorted({_sink_in_manifest(end if hasattr(end, "sink") else query) for end in mine})
-    ) or _sink_in_manifest(query)
+        sorted({_describe_sink(end if hasattr(end, "sink") else query) for end in mine})
+    ) or _describe_sink(query)
 
 
-def _source_changes(old: Manifest, new: Manifest) -> list[Change]:
+def _changes_of_sources(old: Manifest, new: Manifest) -> list[ManifestChange]:
     if len(old.legs) != len(new.legs):
         before, after = ("; ".join(map(str, m.legs)) for m in (old, new))
-        return [Change("what it reads", before, after, "positions are kept by number, one for each source")]
+        return [
+            ManifestChange(
+                "what it reads", before, after, "positions are kept by number, one for each source"
+            )
+        ]
     differences = []
     for number, (was, now) in enumerate(zip(old.legs, new.legs, strict=True), start=1):
         what = f"source {number}"
@@ -289,30 +295,38 @@ def _source_changes(old: Manifest, new: Manifest) -> list[Change]:
             why = (
                 f"the positions are those of {KINESIS[was.connector]}, which the other connector cannot read"
             )
-            differences.append(Change(f"{what}'s connector", was.connector, now.connector, why))
+            differences.append(ManifestChange(f"{what}'s connector", was.connector, now.connector, why))
         elif was.connector != now.connector or was.of != now.of:
             repeats = bool(set(was.topics) & set(now.topics))
             differences.append(
-                Change(what, str(was), str(now), "its positions belong to the old one", repeats=repeats)
+                ManifestChange(
+                    what, str(was), str(now), "its positions belong to the old one", repeats=repeats
+                )
             )
         elif gone := sorted(set(was.topics) - set(now.topics)):
             why = f"what is unread of {', '.join(gone)} would be passed over"
-            differences.append(Change(f"{what}'s topics", ", ".join(was.topics), ", ".join(now.topics), why))
+            differences.append(
+                ManifestChange(f"{what}'s topics", ", ".join(was.topics), ", ".join(now.topics), why)
+            )
         elif set(now.topics) - set(was.topics):
             follows = "the new ones are read from their start"
             differences.append(
-                Change(f"{what}'s topics", ", ".join(was.topics), ", ".join(now.topics), follows=follows)
+                ManifestChange(
+                    f"{what}'s topics", ", ".join(was.topics), ", ".join(now.topics), follows=follows
+                )
             )
     return differences
 
 
-def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
+def _changes_of_state(old: Manifest, new: Manifest) -> list[ManifestChange]:
     was, now = old.state, new.state
     if was is None or now is None:
         if was is now:
             return []
         before, after = ("none" if remains is None else "kept" for remains in (was, now))
-        return [Change("state", before, after, "a checkpoint has the state of all batches, or of none")]
+        return [
+            ManifestChange("state", before, after, "a checkpoint has the state of all batches, or of none")
+        ]
     differences = []
     why = "what the state holds is laid out by it"
     for what, before, after in (
@@ -322,19 +336,21 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
         ("the joined table", was.joined or "none", now.joined or "none"),
     ):
         if before != after:
-            differences.append(Change(what, before, after, why))
+            differences.append(ManifestChange(what, before, after, why))
     # Two versions of Spark may write the same plan differently.
     known = old.operators is not None and new.operators is not None
     if known and _minor_version(old.spark) == _minor_version(new.spark) and old.operators != new.operators:
         before, after = ("; ".join(m.operators or ()) or "none" for m in (old, new))
-        differences.append(Change("what keeps state", before, after, why))
+        differences.append(ManifestChange("what keeps state", before, after, why))
     for what, remains, wanted in (
         ("the number of state partitions", was.partitions, now.partitions),
         ("the state store", was.provider, now.provider),
     ):
         if remains != wanted:
             stays = "the checkpoint keeps its own until it is reset"
-            differences.append(Change(what, remains or "Spark's own", wanted or "Spark's own", follows=stays))
+            differences.append(
+                ManifestChange(what, remains or "Spark's own", wanted or "Spark's own", follows=stays)
+            )
     return differences
 
 
@@ -343,11 +359,11 @@ def _sources_of_query(job: JobSettings, query: QuerySettings, spark: str) -> tup
         return tuple(ManifestSource("iceberg", table) for table in query.landings)
     return tuple(
         ManifestSource(
-            leg[0].connector(job.runs_on, spark),
+            leg[0].connector_name(job.runs_on, spark),
             leg[0].position_source(job),
             tuple(each.manifest_name for each in leg if each.manifest_name is not None),
         )
-        for leg in group_sources(query.sources)
+        for leg in group_sources_into_legs(query.sources)
     )
 
 
@@ -358,7 +374,7 @@ def _sink_settings_by_route(query: QuerySettings) -> dict[str, Any]:
     return {"": query}
 
 
-def _sink_in_manifest(end: Any) -> str:
+def _describe_sink(end: Any) -> str:
     if isinstance(end, LandSettings):
         return f"iceberg {end.table}"
     if not isinstance(end, DeriveSettings) or not end.latest_by:

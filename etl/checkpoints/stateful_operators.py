@@ -25,33 +25,33 @@ def stateful_operators(rows: DataFrame) -> tuple[str, ...]:
         from one start to the next.
     """
     plan: Any = rows._jdf.queryExecution().analyzed()
-    return tuple(_operator_descriptions(plan))
+    return tuple(_describe_operators(plan))
 
 
-def _operator_descriptions(node: Any) -> Iterator[str]:
+def _describe_operators(node: Any) -> Iterator[str]:
     name = _java_class_name(node)
     if name == "Aggregate":
-        yield f"Aggregate by {_columns_text(node.groupingExpressions(), node.child())}"
+        yield f"Aggregate by {_describe_columns(node.groupingExpressions(), node.child())}"
     elif name in ("Deduplicate", "DeduplicateWithinWatermark"):
-        yield f"{name} by {_columns_text(node.keys(), node.child())}"
+        yield f"{name} by {_describe_columns(node.keys(), node.child())}"
     elif name == "Join":
         sides = (node.left(), node.right())
         if all(side.isStreaming() for side in sides):
             # Complete rows of both sides wait for their partners.
-            sides_text = " with ".join(_columns_text(side.output()) for side in sides)
+            sides_text = " with ".join(_describe_columns(side.output()) for side in sides)
             yield f"{node.joinType().sql()} join of {sides_text}"
     elif "MapGroupsWithState" in name or "InPandasWithState" in name:
-        yield f"{name} by {_columns_text(node.groupingAttributes())}"
-    for child in _elements(node.children()):
+        yield f"{name} by {_describe_columns(node.groupingAttributes())}"
+    for child in _list_of_scala_sequence(node.children()):
         if child.isStreaming():
-            yield from _operator_descriptions(child)
+            yield from _describe_operators(child)
 
 
-def _columns_text(expressions: Any, below: Any = None) -> str:
-    return ", ".join(_column_text(each, below) for each in _elements(expressions))
+def _describe_columns(expressions: Any, below: Any = None) -> str:
+    return ", ".join(_describe_column(each, below) for each in _list_of_scala_sequence(expressions))
 
 
-def _column_text(expression: Any, below: Any) -> str:
+def _describe_column(expression: Any, below: Any) -> str:
     kind = expression.dataType().simpleString()
     if _java_class_name(expression) != "AttributeReference":
         return f"{expression.sql()} {kind}"
@@ -64,16 +64,16 @@ def _projected_expression(column: Any, node: Any) -> str | None:
     """Return the expression of a column in the projections below, down to the next operator with several inputs, or None."""
     while True:
         if _java_class_name(node) == "Project":
-            for each in _elements(node.projectList()):
+            for each in _list_of_scala_sequence(node.projectList()):
                 if _java_class_name(each) == "Alias" and each.exprId().id() == column.exprId().id():
                     return str(each.child().sql())
-        children = _elements(node.children())
+        children = _list_of_scala_sequence(node.children())
         if len(children) != 1:
             return None
         node = children[0]
 
 
-def _elements(sequence: Any) -> list[Any]:
+def _list_of_scala_sequence(sequence: Any) -> list[Any]:
     """Return the elements of a Scala sequence."""
     return [sequence.apply(number) for number in range(sequence.size())]
 

@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 
 from ..record.errors import ConflictError, LeaseLostError
 from ..record.tables import Table
-from .look_ups import AddedRows, History, LookUp, LookUps, OutsideBoundError
-from .snapshots import commit_time, history_of
+from .look_ups import AddedRows, LookUp, LookUps, OutsideBoundError, TableHistory
+from .snapshots import commit_time, snapshot_and_earlier
 
 RUN, BATCH, WRITER, NOTHING_LATER = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"
 """Properties of a commit: checkpoint, batch number, process, and a flag that no later batch can be in the table."""
@@ -95,7 +95,7 @@ class CommitFence:
 
 
 @dataclass
-class Commits:
+class TableCommits:
     """Commits of one query to one table, in one process."""
 
     table: Table
@@ -144,7 +144,7 @@ class Commits:
             conflicting = history.others if isinstance(refused, ConflictError) else ()
             self._shared = self._shared or any(other.run for other in conflicting)
             for look_up in look_ups(history):
-                named = self._properties(batch, nothing_later=look_up.nothing_later)
+                named = self._commit_properties(batch, nothing_later=look_up.nothing_later)
                 fence = CommitFence(history.base, {**properties, **named}, exclusive=not self._shared)
                 try:
                     done = attempt(replace(look_up, commits=history.same_batch), fence)
@@ -155,30 +155,30 @@ class Commits:
                     break
                 else:
                     if self._shared:
-                        self._check_since(spark, batch, history.base)
+                        self._check_no_rival_since(spark, batch, history.base)
                     return done
             else:
                 break
         raise refused
 
-    def _properties(self, batch: BatchId, *, nothing_later: bool) -> dict[str, str]:
+    def _commit_properties(self, batch: BatchId, *, nothing_later: bool) -> dict[str, str]:
         """Return the properties by which a commit names its batch."""
         named = {RUN: batch.run, BATCH: str(batch.number), WRITER: self.writer}
         if batch.source:
             named |= {SOURCE: batch.source, CREATED: str(batch.created)}
         return named | ({NOTHING_LATER: "true"} if nothing_later else {})
 
-    def _check_since(self, spark: SparkSession, batch: BatchId, base: int | None) -> None:
+    def _check_no_rival_since(self, spark: SparkSession, batch: BatchId, base: int | None) -> None:
         """Raise if a rival committed between the look-up and this commit, which had no fence."""
         metadata = self.table.metadata(spark)
-        for snapshot in history_of(metadata, metadata.currentSnapshot()):
+        for snapshot in snapshot_and_earlier(metadata, metadata.currentSnapshot()):
             if int(snapshot.snapshotId()) == base:
                 return
             summary = snapshot.summary()
             if summary.get(RUN) == batch.run and summary.get(WRITER) != self.writer:
-                raise self._rival(summary)
+                raise self._rival_error(summary)
 
-    def _rival(self, summary: Any) -> LeaseLostError:
+    def _rival_error(self, summary: Any) -> LeaseLostError:
         return LeaseLostError(
             f"table {self.table}: another process committed batch {summary.get(BATCH)} of the same "
             "checkpoint after this batch began, so this run ends; only one run may use a checkpoint"
@@ -197,7 +197,7 @@ class Commits:
                 "(docs/how-to/rename-and-remove.md)"
             )
 
-    def read_history(self, spark: SparkSession, batch: BatchId) -> History:
+    def read_history(self, spark: SparkSession, batch: BatchId) -> TableHistory:
         """Read the table's history back to the run's last commit before a batch.
 
         Raises
@@ -215,12 +215,12 @@ class Commits:
         same_batch: list[AddedRows] = []
         others: list[AddedRows] = []
         nothing_later, incomplete = False, True
-        for snapshot in islice(history_of(metadata, newest), MOST_COMMITS):
-            summary, added = snapshot.summary(), _added(snapshot)
+        for snapshot in islice(snapshot_and_earlier(metadata, newest), MOST_COMMITS):
+            summary, added = snapshot.summary(), _rows_added_by(snapshot)
             begun = begun or added.snapshot == self._first or summary.get(WRITER) == self.writer
             if summary.get(RUN) == batch.run:
                 if not begun:
-                    raise self._rival(summary)
+                    raise self._rival_error(summary)
                 number = int(summary.get(BATCH))
                 if number != batch.number:
                     incomplete = number > batch.number
@@ -232,7 +232,7 @@ class Commits:
                     self._check_owner(batch, summary)
                 if int(summary.get("added-records") or 0) and snapshot.operation() != "replace":
                     others.append(added)
-        return History(
+        return TableHistory(
             spark,
             self.table,
             base,
@@ -245,7 +245,7 @@ class Commits:
         )
 
 
-def _added(snapshot: Any) -> AddedRows:
+def _rows_added_by(snapshot: Any) -> AddedRows:
     parent = snapshot.parentId()
     return AddedRows(
         int(snapshot.snapshotId()),

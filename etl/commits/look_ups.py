@@ -13,7 +13,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..record.envelope import timestamp_literal
+from ..record.envelope import time_outside_generated_code
 from ..record.tables import Table
 
 OUTSIDE = "millrace: a record lies outside the bound of its batch"
@@ -58,7 +58,7 @@ class AddedRows:
 
 
 @dataclass(frozen=True)
-class History:
+class TableHistory:
     """Known commits and rows of a table before a batch is written.
 
     Attributes
@@ -112,7 +112,7 @@ class LookUp:
     nothing_later: bool = False
     commits: tuple[AddedRows, ...] = ()
 
-    def fail_outside(self, batch: DataFrame) -> DataFrame:
+    def fail_records_outside(self, batch: DataFrame) -> DataFrame:
         """Make a record outside the bound fail its task, before anything is committed."""
         if self.outside is None:
             return batch
@@ -120,18 +120,18 @@ class LookUp:
         return batch.withColumn("_id", F.when(self.outside, failing).otherwise(F.col("_id")))
 
 
-LookUps = Callable[[History], Iterable[LookUp]]
+LookUps = Callable[[TableHistory], Iterable[LookUp]]
 """Look-ups of a batch by a table's history, from the cheapest, whose bound may not hold, to one that cannot fail."""
 
 
-def everything() -> LookUp:
+def look_up_in_whole_table() -> LookUp:
     """Return the look-up in the complete table."""
     return LookUp(F.lit(True))
 
 
-def older_than(column: str, time: datetime) -> Column:
+def is_older_than(column: str, time: datetime) -> Column:
     """Return a condition: records with an earlier time in a column. The time is no part of Spark's generated code."""
-    return F.col(column) < timestamp_literal(time, f"`{column}` IS NULL")
+    return F.col(column) < time_outside_generated_code(time, f"`{column}` IS NULL")
 
 
 @dataclass
@@ -141,7 +141,7 @@ class OtherWriters:
     _known: bool = False
     _until: datetime | None = None
 
-    def latest_commit(self, history: History) -> datetime | None:
+    def latest_commit_time(self, history: TableHistory) -> datetime | None:
         """Return that time; None if there is no such commit.
 
         Parameters

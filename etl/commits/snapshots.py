@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 
-def history_of(metadata: Any, snapshot: Any) -> Iterator[Any]:
+def snapshot_and_earlier(metadata: Any, snapshot: Any) -> Iterator[Any]:
     """Yield a snapshot of a table and those before it, the newest first; nothing for None. It ends where they are expired."""
     while snapshot is not None:
         yield snapshot
@@ -20,6 +20,6 @@ def commit_time(snapshot: Any) -> datetime:
     return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
 
 
-def added_files(snapshot: Any) -> int:
+def count_added_files(snapshot: Any) -> int:
     """Count the files that a snapshot added."""
     return int(snapshot.summary().getOrDefault("added-data-files", "0"))

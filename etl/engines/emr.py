@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..launch.engine import Engine
 from ..launch.sources import KinesisSource
 from ..launch.start_position import start_time
-from ..services.aws_clients import domain
+from ..services.aws_clients import endpoint_domain
 
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses a smaller value
 
@@ -36,8 +36,9 @@ class Emr(Engine):
             "kinesis.region": source.region,
             "kinesis.streamName": source.stream,
             "kinesis.consumerType": "GetRecords" if source.consumer is None else "SubscribeToShard",
-            "kinesis.endpointUrl": endpoint or f"https://kinesis.{source.region}.{domain(source.region)}",
-            "kinesis.startingPosition": _start(source.start),
+            "kinesis.endpointUrl": endpoint
+            or f"https://kinesis.{source.region}.{endpoint_domain(source.region)}",
+            "kinesis.startingPosition": _start_option(source.start),
             "kinesis.failOnDataLoss": "true",
             "kinesis.maxFetchRecordsPerShard": str(source.records_per_shard),
             "kinesis.maxFetchTimePerShardSec": str(
@@ -52,7 +53,7 @@ class Emr(Engine):
         }
 
 
-def _start(start: str) -> str:
+def _start_option(start: str) -> str:
     moment = start_time(start)
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[start]

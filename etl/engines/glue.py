@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from ..launch.engine import Engine
 from ..launch.sources import KinesisSource
-from ..launch.start_position import milliseconds, start_time
-from ..services.aws_clients import domain, sts_endpoint
+from ..launch.start_position import epoch_milliseconds, start_time
+from ..services.aws_clients import endpoint_domain, sts_endpoint
 
 MOST_RECORDS_OF_A_CALL = 10_000
 """Most records of one GetRecords call (Kinesis service limit)."""
@@ -43,8 +43,8 @@ class GlueFamily(Engine):
         reads = math.ceil(source.records_per_shard / MOST_RECORDS_OF_A_CALL)
         return {
             "streamName": source.stream,
-            "endpointUrl": endpoint or f"https://kinesis.{source.region}.{domain(source.region)}",
-            "startingPosition": _start(source, shards),
+            "endpointUrl": endpoint or f"https://kinesis.{source.region}.{endpoint_domain(source.region)}",
+            "startingPosition": _start_option(source, shards),
             "failOnDataLoss": "true",
             # The connector stops after the call with which it has *more* than this: 100 with calls of
             # 100 gave batches of 200, 99 gave 100. So this is the limit minus one, in calls that add up to the limit.
@@ -68,11 +68,11 @@ class Glue(GlueFamily):
     BY_CONSUMER_ARN = True
 
 
-def _start(source: KinesisSource, shards: Sequence[str]) -> str:
+def _start_option(source: KinesisSource, shards: Sequence[str]) -> str:
     moment = start_time(source.start)
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start]
     # These connectors take a time only in the form of a checkpoint: for each shard.
-    at = {"iteratorType": "AT_TIMESTAMP", "iteratorPosition": milliseconds(moment)}
+    at = {"iteratorType": "AT_TIMESTAMP", "iteratorPosition": epoch_milliseconds(moment)}
     metadata = {"streamName": source.stream, "batchId": "-1"}
     return json.dumps({"metadata": metadata, **dict.fromkeys(shards, at)})

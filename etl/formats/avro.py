@@ -42,8 +42,8 @@ from ..record.errors import StartError
 from . import avro_schemas, avro_values, schemas
 from .decoding import arrow
 from .decoding import decoded_rows as shared
-from .decoding.decompress import STAGE, with_decompressed
-from .decoding.out_of_range_numbers import decimals
+from .decoding.decompress import STAGE, with_decompressed_column
+from .decoding.out_of_range_numbers import contains_decimal
 
 LONGEST_VALUE = 64 << 20
 """Most bytes of a text or of ``bytes``; records of MSK and Kinesis are smaller."""
@@ -75,7 +75,7 @@ _UNFIT = "not one datum of the schema: incomplete, or written with another schem
 
 def open_decoder(form: AvroFormat, spark: SparkSession, schema: str, open_up_to: int | None) -> AvroDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`; Glue's serializer compresses datums."""
-    return decoder(spark, form, schemas.read_schema(spark, schema), schema, open_up_to)
+    return make_avro_decoder(spark, form, schemas.read_schema(spark, schema), schema, open_up_to)
 
 
 @dataclass(frozen=True)
@@ -119,16 +119,20 @@ class AvroDecoder:
         limited = rows.withColumn("_limits", limits)
         if self._handles_compression:
             packed = F.when(self._is_compressed(), F.expr("substring(payload, 19)"))
-            limited = with_decompressed(limited, packed, self.open_up_to or 0, arrow=arrow.available())
+            limited = with_decompressed_column(
+                limited, packed, self.open_up_to or 0, arrow=arrow.can_return_arrow_columns()
+            )
         limited = limited.withColumn("_harmless", self._has_only_short_decimals())
         parsed = limited.withColumn("_parsed", self._parsed_datum())
         ints = [F.col("_parsed.datum")[f.name] for f in self.schema if isinstance(f.dataType, IntegerType)]
         most, least = (f(F.lit(0), F.lit(0), *ints) for f in (F.greatest, F.least))
         # In a projection of its own, as the verdict uses it twice: together they would be more code than Java compiles.
         over = F.when(most > 2**31 - 1, most).when(least < -(2**31), least)
-        held = parsed.withColumn(_OVER, over).withColumn("_verdict", self._verdict())
+        held = parsed.withColumn(_OVER, over).withColumn("_verdict", self._dead_letter_verdict())
         values = {
-            f.name: avro_values.to_column_type(f, F.col("_parsed.datum")[f.name], days=self._days)
+            f.name: avro_values.to_column_type(
+                f, F.col("_parsed.datum")[f.name], dates_as_long=self._reads_dates_as_long
+            )
             for f in self.schema
         }
         return shared.decoded_or_dead_letter(
@@ -136,11 +140,11 @@ class AvroDecoder:
         )
 
     @cached_property
-    def _days(self) -> bool:
-        return avro_values.days_can_be_wide(json.loads(self.reader))
+    def _reads_dates_as_long(self) -> bool:
+        return avro_values.can_read_dates_as_long(json.loads(self.reader))
 
     @property
-    def _nested_ints(self) -> StructType:
+    def _fields_but_plain_ints(self) -> StructType:
         return StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
 
     @property
@@ -160,10 +164,13 @@ class AvroDecoder:
 
     def _has_only_short_decimals(self) -> Column:
         """Return a condition: no decimal has more bytes than one that fits a column."""
-        if not decimals(self.schema):
+        if not contains_decimal(self.schema):
             return F.lit(True)
-        found = self._read(partial(_without_decimals, days=self._days), _limits_are_set())
-        fitting = shared.holds_for_all(
+        found = self._read_by_writer_schema(
+            partial(_end_mark_schema_without_decimals, dates_as_long=self._reads_dates_as_long),
+            _limits_are_set(),
+        )
+        fitting = shared.holds_for_all_leaves(
             self.schema,
             found["datum"],
             lambda kind, value: (
@@ -174,15 +181,18 @@ class AvroDecoder:
 
     def _parsed_datum(self) -> Column:
         """Return ``datum`` and ``end``, both null where the payload cannot be read."""
-        return self._read(partial(framed_schema, days=self._days), _limits_are_set() & F.col("_harmless"))
+        return self._read_by_writer_schema(
+            partial(schema_with_end_mark, dates_as_long=self._reads_dates_as_long),
+            _limits_are_set() & F.col("_harmless"),
+        )
 
-    def _with_frame(self, condition: Column) -> Column:
+    def _datum_with_end_mark(self, condition: Column) -> Column:
         return F.when(condition, F.concat(self._datum_bytes(), F.lit(bytearray(self.mark))))
 
-    def _read(self, shape: Callable[[str], str], condition: Column) -> Column:
+    def _read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
         parsed = F.lit(None)
         for identity, writer in self.writers.items():
-            one = from_framed(self._with_frame(condition), shape(writer), shape(self.reader))
+            one = datum_and_end_mark(self._datum_with_end_mark(condition), shape(writer), shape(self.reader))
             parsed = (
                 one
                 if self.framing == "none"
@@ -204,7 +214,7 @@ class AvroDecoder:
             )
         return F.when(marked & (F.length(payload) >= header), identity)
 
-    def _verdict(self) -> Column:
+    def _dead_letter_verdict(self) -> Column:
         payload, end, datum = F.col("payload"), F.col("_parsed.end"), F.col("_parsed.datum")
         verdict = F.when(payload.isNull(), shared.dead_letter_verdict("decode", shared.TOMBSTONE)).when(
             F.length(payload) == 0, shared.dead_letter_verdict("decode", shared.EMPTY)
@@ -230,18 +240,20 @@ class AvroDecoder:
         over = F.concat(F.lit(f"{_OVER_INT}: "), F.col(_OVER).cast("string"))
         verdict = verdict.when(F.col(_OVER).isNotNull(), shared.dead_letter_verdict("schema", over))
         checks: tuple[tuple[shared.Leaf, str, str], ...] = (
-            (avro_values.is_flag_value, "decode", _UNFIT),
+            (avro_values.is_boolean_byte, "decode", _UNFIT),
             (avro_values.fits_digits, "schema", "a decimal of more digits than the schema has"),
             (avro_values.fits_int, "schema", _OVER_INT),
             (
-                avro_values.day_lies_in_years if self._days else avro_values.lies_in_years,
+                avro_values.date_number_lies_in_years
+                if self._reads_dates_as_long
+                else avro_values.lies_in_years,
                 "schema",
                 "a time out of range (years 1 to 9999)",
             ),
         )
         for holds, stage, text in checks:
-            parts = self._nested_ints if holds is avro_values.fits_int else self.schema
-            if (fitting := shared.holds_for_all(parts, datum, holds)) is not None:
+            parts = self._fields_but_plain_ints if holds is avro_values.fits_int else self.schema
+            if (fitting := shared.holds_for_all_leaves(parts, datum, holds)) is not None:
                 verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
         readable = shared.all_texts_are_utf8(self.schema, datum)
         if readable is not None:
@@ -261,8 +273,8 @@ class AvroDecoder:
         )
 
 
-def from_framed(framed: Column, writer: str, reader: str | None = None) -> Column:
-    """Return what a schema of :func:`framed_schema` reads; ``reader`` is the writer's if it is None."""
+def datum_and_end_mark(framed: Column, writer: str, reader: str | None = None) -> Column:
+    """Return what a schema of :func:`schema_with_end_mark` reads; ``reader`` is the writer's if it is None."""
     # Else Spark refuses times before 1900, as it may not know by which calendar they were written.
     options = {"mode": "PERMISSIVE", "avroSchema": reader or writer, "datetimeRebaseMode": "CORRECTED"}
     return from_avro(framed, writer, options)
@@ -282,33 +294,35 @@ def _limits_are_set() -> Column:
     return F.length("_limits") >= 0
 
 
-def framed_schema(schema: str, *, days: bool) -> str:
-    """Return the schema of a record of two fields: the datum, read with :func:`etl.formats.avro_values.wide_schema`, and the mark after it."""
-    return _framed_schema_text(avro_values.wide_schema(json.loads(schema), days=days))
+def schema_with_end_mark(schema: str, *, dates_as_long: bool) -> str:
+    """Return the schema of a record of two fields: the datum, read with :func:`etl.formats.avro_values.schema_of_wider_types`, and the mark after it."""
+    return _schema_text_with_end_mark(
+        avro_values.schema_of_wider_types(json.loads(schema), dates_as_long=dates_as_long)
+    )
 
 
-def _framed_schema_text(schema: Any) -> str:
+def _schema_text_with_end_mark(schema: Any) -> str:
     end = {"type": "fixed", "name": "End", "size": _MARK_BYTES}
     fields = [{"name": "datum", "type": schema}, {"name": "end", "type": end}]
     return json.dumps({"type": "record", "name": "Framed", "namespace": "millrace", "fields": fields})
 
 
-def _without_decimals(schema: str, *, days: bool) -> str:
+def _end_mark_schema_without_decimals(schema: str, *, dates_as_long: bool) -> str:
     """Return the same framed schema with ``bytes`` instead of decimals of any length."""
 
-    def bare(part: Any) -> Any:
+    def with_bytes(part: Any) -> Any:
         if isinstance(part, list):
-            return [bare(each) for each in part]
+            return [with_bytes(each) for each in part]
         if not isinstance(part, dict):
             return part
         if part.get("type") == "bytes" and part.get("logicalType") == "decimal":
             return "bytes"
-        return {key: value if key == "default" else bare(value) for key, value in part.items()}
+        return {key: value if key == "default" else with_bytes(value) for key, value in part.items()}
 
-    return json.dumps(bare(json.loads(framed_schema(schema, days=days))))
+    return json.dumps(with_bytes(json.loads(schema_with_end_mark(schema, dates_as_long=dates_as_long))))
 
 
-def decoder(
+def make_avro_decoder(
     spark: SparkSession, settings: AvroFormat, text: str, path: str, open_up_to: int | None = None
 ) -> AvroDecoder:
     """Make the decoder, so that every error in a schema shows before the first record.
@@ -329,11 +343,11 @@ def decoder(
         engine has no spark-avro.
     """
     set_limits(spark)
-    reader = json.dumps(avro_schemas.parse(spark, text, path))
-    found = {"": reader} if settings.framing == "none" else writers(spark, settings, path)
-    schema = shared.check_names(datum_type(spark, reader, path), path)
+    reader = json.dumps(avro_schemas.parse_schema_json(spark, text, path))
+    found = {"": reader} if settings.framing == "none" else writer_schemas(spark, settings, path)
+    schema = shared.check_column_names(datum_type(spark, reader, path), path)
     for identity, writer in found.items():
-        _compatible(spark, reader, writer, f"{path}: writer {identity}")
+        _refuse_incompatible_schemas(spark, reader, writer, f"{path}: writer {identity}")
     return AvroDecoder(schema, reader, settings.framing, found, open_up_to)
 
 
@@ -344,19 +358,22 @@ def set_limits(spark: SparkSession) -> None:
         jvm.java.lang.System.setProperty(name, str(value))
 
 
-def writers(spark: SparkSession, settings: AvroFormat, path: str) -> dict[str, str]:
-    """Return the writers' schemas, as JSON, by the ids of a framing; parameters and errors as in :func:`decoder`."""
+def writer_schemas(spark: SparkSession, settings: AvroFormat, path: str) -> dict[str, str]:
+    """Return the writers' schemas, as JSON, by the ids of a framing; parameters and errors as in :func:`make_avro_decoder`."""
     if settings.registry is not None and settings.subject is not None:
-        found = avro_schemas.from_registry(settings.registry, settings.subject)
+        found = avro_schemas.writer_schemas_from_registry(settings.registry, settings.subject)
     else:
-        found = avro_schemas.from_folder(str(settings.writers), settings.framing)
-    return {i: json.dumps(avro_schemas.parse(spark, w, f"{path}: writer {i}")) for i, w in found.items()}
+        found = avro_schemas.writer_schemas_from_folder(str(settings.writers), settings.framing)
+    return {
+        i: json.dumps(avro_schemas.parse_schema_json(spark, w, f"{path}: writer {i}"))
+        for i, w in found.items()
+    }
 
 
 def datum_type(spark: SparkSession, reader: str, path: str) -> StructType:
-    """Return the type of a schema's datums, as Spark maps it; parameters and errors as in :func:`decoder`."""
+    """Return the type of a schema's datums, as Spark maps it; parameters and errors as in :func:`make_avro_decoder`."""
     try:
-        parsed = from_avro(F.lit(bytearray()), _framed_schema_text(json.loads(reader)))
+        parsed = from_avro(F.lit(bytearray()), _schema_text_with_end_mark(json.loads(reader)))
         schema = spark.range(1).select(parsed.alias("parsed")).schema["parsed"].dataType
     except TypeError as error:
         raise StartError(
@@ -364,16 +381,16 @@ def datum_type(spark: SparkSession, reader: str, path: str) -> StructType:
             "does when it deploys a job"
         ) from error
     except (Py4JJavaError, AnalysisException) as error:
-        raise StartError(f"{path}: {errors.describe(error)}") from error
+        raise StartError(f"{path}: {errors.describe_error(error)}") from error
     assert isinstance(schema, StructType)
     datum = schema["datum"].dataType
     assert isinstance(datum, StructType)
     return datum
 
 
-def _compatible(spark: SparkSession, reader: str, writer: str, where: str) -> None:
+def _refuse_incompatible_schemas(spark: SparkSession, reader: str, writer: str, where: str) -> None:
     jvm: Any = spark._jvm
-    one, other = (avro_schemas.java_schema(spark, each, where) for each in (reader, writer))
+    one, other = (avro_schemas.parse_java_schema(spark, each, where) for each in (reader, writer))
     result = jvm.org.apache.avro.SchemaCompatibility.checkReaderWriterCompatibility(one, other)
     if result.getType().toString() != "COMPATIBLE":
         found = result.getResult().getIncompatibilities()

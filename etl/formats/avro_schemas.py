@@ -13,15 +13,15 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from ..launch.formats import MOST_DIGITS, wrong_decimals
-from ..record.errors import SinkError, StartError, describe
+from ..launch.formats import MOST_DIGITS, decimals_avro_ignores
+from ..record.errors import SinkError, StartError, describe_error
 from ..services.backoff import START_SECONDS, Backoff
 
 _ANSWER_SECONDS = 10
 _BUSY = (429, 500, 502, 503, 504)
 
 
-def java_schema(spark: SparkSession, text: str, where: str) -> Any:
+def parse_java_schema(spark: SparkSession, text: str, where: str) -> Any:
     """Parse a schema with Avro's own parser.
 
     Raises
@@ -33,27 +33,27 @@ def java_schema(spark: SparkSession, text: str, where: str) -> Any:
     try:
         return jvm.org.apache.avro.Schema.Parser().parse(text)
     except Py4JJavaError as error:
-        raise StartError(f"{where}: {describe(error)}") from error
+        raise StartError(f"{where}: {describe_error(error)}") from error
 
 
-def parse(spark: SparkSession, text: str, where: str) -> Any:
+def parse_schema_json(spark: SparkSession, text: str, where: str) -> Any:
     """Read a schema's JSON.
 
     Raises
     ------
     StartError
-        As in :func:`java_schema`; or a decimal that no column holds.
+        As in :func:`parse_java_schema`; or a decimal that no column holds.
     """
-    java_schema(spark, text, where)
+    parse_java_schema(spark, text, where)
     found = json.loads(text)
-    if wrong := ", ".join(wrong_decimals(found)):
+    if wrong := ", ".join(decimals_avro_ignores(found)):
         raise StartError(
             f"{where}: decimals must have at most {MOST_DIGITS} digits, and a scale no larger than their precision: {wrong}"
         )
     return found
 
 
-def from_folder(path: str, framing: str) -> dict[str, str]:
+def writer_schemas_from_folder(path: str, framing: str) -> dict[str, str]:
     """Read the writers' schemas beside the code: ``17.avsc``, or ``UUID.avsc`` for Glue's registry.
 
     Parameters
@@ -72,7 +72,7 @@ def from_folder(path: str, framing: str) -> dict[str, str]:
     return found
 
 
-def from_registry(url: str, subject: str) -> dict[str, str]:
+def writer_schemas_from_registry(url: str, subject: str) -> dict[str, str]:
     """Read all versions of a subject from a registry that answers like Confluent's.
 
     Parameters
@@ -94,8 +94,8 @@ def from_registry(url: str, subject: str) -> dict[str, str]:
     """
     base = f"{url.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
     found: dict[str, str] = {}
-    for version in _get(base):
-        answer = _get(f"{base}/{version}")
+    for version in _get_from_registry(base):
+        answer = _get_from_registry(f"{base}/{version}")
         try:
             if answer.get("schemaType", "AVRO") != "AVRO":
                 raise StartError(
@@ -110,7 +110,7 @@ def from_registry(url: str, subject: str) -> dict[str, str]:
     return found
 
 
-def _get(url: str) -> Any:
+def _get_from_registry(url: str) -> Any:
     """Ask a registry, again for a while if it is busy or unreachable."""
     request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - the configuration takes http(s) only
     waits = Backoff("at the start", patience=START_SECONDS)

@@ -24,16 +24,16 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The years 1 to 9999, in days since 1970."""
 
 
-def days_can_be_wide(part: Any) -> bool:
+def can_read_dates_as_long(part: Any) -> bool:
     """Check that no union of a schema has a date beside a long, as a union cannot have two longs."""
     if isinstance(part, list):
-        return not ("long" in part and any(map(_is_day, part))) and all(map(days_can_be_wide, part))
+        return not ("long" in part and any(map(_is_day, part))) and all(map(can_read_dates_as_long, part))
     if isinstance(part, dict):
-        return all(days_can_be_wide(each) for key, each in part.items() if key != "default")
+        return all(can_read_dates_as_long(each) for key, each in part.items() if key != "default")
     return True
 
 
-def wide_schema(part: Any, *, days: bool = True) -> Any:
+def schema_of_wider_types(part: Any, *, dates_as_long: bool = True) -> Any:
     """Return a schema that reads the same bytes, and every value that they can hold.
 
     A decimal has as many digits as its bytes hold: for one of up to 18 digits Spark takes the last eight bytes and ignores those
@@ -42,40 +42,41 @@ def wide_schema(part: Any, *, days: bool = True) -> Any:
 
     Parameters
     ----------
-    days
+    dates_as_long
         True to read a ``date`` as a ``long``, too.
     """
     flags = itertools.count()
 
-    def wide(part: Any) -> Any:
+    def widened(part: Any) -> Any:
         if isinstance(part, list):
             # A union with an int and a long cannot have two longs.
             return [
-                each if (_is_int(each) or _is_day(each)) and "long" in part else wide(each) for each in part
+                each if (_is_int(each) or _is_day(each)) and "long" in part else widened(each)
+                for each in part
             ]
         if isinstance(part, str):
             part = {"type": part}
         kind = part.get("type")
         if kind == "boolean":
             return _FLAG if next(flags) == 0 else f"{_FLAG['namespace']}.{_FLAG['name']}"
-        if _is_int(part) or (days and _is_day(part)):
+        if _is_int(part) or (dates_as_long and _is_day(part)):
             return "long"
         if part.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
             size = part.get("size", DECIMAL_BYTES)
             digits = min(len(str(2 ** (8 * size - 1) - 1)) - 1, MOST_DIGITS)
             return {**part, "precision": max(part["precision"], digits)}
         if kind == "record":
-            return {**part, "fields": [member(each) for each in part["fields"]]}
+            return {**part, "fields": [widened_field(each) for each in part["fields"]]}
         inner = {"array": "items", "map": "values"}.get(kind) if isinstance(kind, str) else "type"
-        return {**part, inner: wide(part[inner])} if inner else part if len(part) > 1 else kind
+        return {**part, inner: widened(part[inner])} if inner else part if len(part) > 1 else kind
 
-    def member(each: dict[str, Any]) -> dict[str, Any]:
-        found = {**each, "type": wide(each["type"])}
+    def widened_field(each: dict[str, Any]) -> dict[str, Any]:
+        found = {**each, "type": widened(each["type"])}
         return (
             found | {"default": _wide_default(each["type"], each["default"])} if "default" in each else found
         )
 
-    return wide(part)
+    return widened(part)
 
 
 def _is_int(part: Any) -> bool:
@@ -88,7 +89,7 @@ def _is_day(part: Any) -> bool:
 
 
 def _wide_default(kind: Any, value: Any) -> Any:
-    """Return a default for a schema of :func:`wide_schema`."""
+    """Return a default for a schema of :func:`schema_of_wider_types`."""
     if isinstance(value, bool):
         return chr(value)
     first = kind[0] if isinstance(kind, list) else kind
@@ -99,38 +100,40 @@ def _wide_default(kind: Any, value: Any) -> Any:
     return value
 
 
-def to_column_type(field: StructField, value: Column, *, days: bool) -> Column:
-    """Return a column in its own type, of what :func:`wide_schema` reads; only this column, as Spark repeats a cast of all for each."""
+def to_column_type(field: StructField, value: Column, *, dates_as_long: bool) -> Column:
+    """Return a column in its own type, of what :func:`schema_of_wider_types` reads; only this column, as Spark repeats a cast of all for each."""
 
-    def leaf(kind: DataType, read: Column, _: Column) -> Column:
+    def leaf_in_column_type(kind: DataType, read: Column, _: Column) -> Column:
         # Null where it does not fit, as :func:`lies_in_years` says.
-        return read == F.lit(_TRUE) if _is_flag(kind) else F.date_from_unix_date(read.cast("int"))
+        return read == F.lit(_TRUE) if _is_boolean(kind) else F.date_from_unix_date(read.cast("int"))
 
-    made = shared.rebuilt(
+    made = shared.with_replaced_leaves(
         field.dataType,
         value,
         None,
-        lambda kind: _is_flag(kind) or (days and isinstance(kind, DateType)),
-        leaf,
+        lambda kind: _is_boolean(kind) or (dates_as_long and isinstance(kind, DateType)),
+        leaf_in_column_type,
     )
-    if not shared.contains(field.dataType, lambda kind: isinstance(kind, DecimalType | IntegerType)):
+    if not shared.contains_type(field.dataType, lambda kind: isinstance(kind, DecimalType | IntegerType)):
         return made
     # By the type's name: then every part may be null, and a cast to fewer digits may return null.
     return made.cast(field.dataType.simpleString())
 
 
-def with_flags(kind: DataType, value: Column) -> Column:
-    """Return a value of :func:`wide_schema` with booleans."""
-    return shared.rebuilt(kind, value, None, _is_flag, lambda _kind, read, _: read == F.lit(_TRUE))
+def with_booleans(kind: DataType, value: Column) -> Column:
+    """Return a value of :func:`schema_of_wider_types` with booleans."""
+    return shared.with_replaced_leaves(
+        kind, value, None, _is_boolean, lambda _kind, read, _: read == F.lit(_TRUE)
+    )
 
 
-def _is_flag(kind: DataType) -> bool:
+def _is_boolean(kind: DataType) -> bool:
     return isinstance(kind, BooleanType)
 
 
-def is_flag_value(kind: DataType, value: Column) -> Column | None:
+def is_boolean_byte(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a byte is a boolean, as Avro writes it."""
-    return value.isin(F.lit(_FALSE), F.lit(_TRUE)) if _is_flag(kind) else None
+    return value.isin(F.lit(_FALSE), F.lit(_TRUE)) if _is_boolean(kind) else None
 
 
 def fits_digits(kind: DataType, value: Column) -> Column | None:
@@ -143,11 +146,11 @@ def fits_int(kind: DataType, value: Column) -> Column | None:
     return value.between(-(2**31), 2**31 - 1) if isinstance(kind, IntegerType) else None
 
 
-def day_lies_in_years(kind: DataType, value: Column) -> Column | None:
+def date_number_lies_in_years(kind: DataType, value: Column) -> Column | None:
     """Return :func:`lies_in_years`, of a date that was read as a number."""
     return value.between(_FIRST_DAY, _LAST_DAY) if isinstance(kind, DateType) else lies_in_years(kind, value)
 
 
 def lies_in_years(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a time lies in the years 1 to 9999."""
-    return times.is_in_years(kind, value).isNotNull() if times.is_time(kind) else None
+    return times.null_outside_years(kind, value).isNotNull() if times.is_time_type(kind) else None

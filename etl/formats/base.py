@@ -43,7 +43,7 @@ def open_decoder(form: Format, spark: SparkSession, schema: str, open_up_to: int
     StartError
         The file is missing, or the format cannot use it.
     """
-    decoder: Decoder = typed_json.module_of(form).open_decoder(form, spark, schema, open_up_to)
+    decoder: Decoder = typed_json.import_module_of(form).open_decoder(form, spark, schema, open_up_to)
     return decoder
 
 

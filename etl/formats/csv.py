@@ -83,8 +83,8 @@ class CsvDecoder:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
         payload, record = F.col("payload"), F.col("_record")
         # Together with the conditions on columns this would be more code than Java compiles.
-        well = self._is_quoted_well() & ~self._may_be_java() & shared.valid_text(payload)
-        parsed = rows.withColumns({"_record": self._parse(_read_types(self.schema)), "_made_well": well})
+        well = self._is_quoted_well() & ~self._may_have_java_number() & shared.is_valid_utf8(payload)
+        parsed = rows.withColumns({"_record": self._parse(_parser_schema(self.schema)), "_made_well": well})
         made = {
             f.name: _value_of_text(f.dataType, record[f.name])
             for f in times.with_units(self.schema)
@@ -94,8 +94,8 @@ class CsvDecoder:
         typed = parsed.withColumns({names[name]: value for name, value in made.items()})
         values = {f.name: F.col(names[f.name]) if f.name in names else record[f.name] for f in self.schema}
         read = (record[name].isNull() | values[name].isNotNull() for name in made)
-        absences = shared.missing_fields(self.schema, values.__getitem__, record.isNotNull())
-        finite = out_of_range_numbers.all_finite(self.schema, record)
+        absences = shared.missing_required_fields(self.schema, values.__getitem__, record.isNotNull())
+        finite = out_of_range_numbers.are_all_finite(self.schema, record)
         checks = [
             self._was_read_completely(record),
             F.col("_made_well"),
@@ -104,7 +104,7 @@ class CsvDecoder:
             *([] if finite is None else [finite]),
         ]
         fine = F.coalesce(reduce(and_, checks), F.lit(False))
-        held = typed.withColumn("_verdict", F.when(~fine, self._verdict(record, values)))
+        held = typed.withColumn("_verdict", F.when(~fine, self._dead_letter_verdict(record, values)))
         return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict", values)
 
     def _parse(self, schema: StructType) -> Column:
@@ -128,13 +128,13 @@ class CsvDecoder:
     def _can_check_quotes(self) -> Column:
         # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
         return (
-            (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._has_many()
+            (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._has_many_delimiters()
         ) & ~self._has_marker_or_nul()
 
-    def _has_many(self) -> Column:
-        return self._delimiters() > MOST_DELIMITERS
+    def _has_many_delimiters(self) -> Column:
+        return self._delimiter_count() > MOST_DELIMITERS
 
-    def _delimiters(self) -> Column:
+    def _delimiter_count(self) -> Column:
         text = F.col("payload").cast("string")
         return F.length(text) - F.length(F.translate(text, self.options.delimiter, ""))
 
@@ -150,7 +150,7 @@ class CsvDecoder:
         plain = reduce(or_, (text.contains(each) for each in (self.options.quote, "\n", "\r")))
         return ~plain | text.rlike(rf"^{column}(?:{delimiter}{column})*+(?:\r?\n)?+\z")
 
-    def _may_be_java(self) -> Column:
+    def _may_have_java_number(self) -> Column:
         """Return a condition: there may be a number as only Java writes it; these end in a letter, or have sixteen digits."""
         if not self._float_columns:
             return F.lit(False)
@@ -164,11 +164,11 @@ class CsvDecoder:
         """Return a condition: the parser refused nothing, and the record ended with the payload."""
         return record[_CORRUPT].isNull() & (record[_END] == self.mark)
 
-    def _verdict(self, record: Column, values: Mapping[str, Column]) -> Column:
+    def _dead_letter_verdict(self, record: Column, values: Mapping[str, Column]) -> Column:
         payload = F.col("payload")
         texts = StructType([StructField(f.name, StringType()) for f in self.schema.fields])
         columns = len(self.schema.fields)
-        required = shared.missing_fields(self.schema, values.__getitem__, record.isNotNull())
+        required = shared.missing_required_fields(self.schema, values.__getitem__, record.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         ragged = f"not one record of {columns} column{'s' * (columns != 1)}"
         # A lambda is the only way to name a value inside an expression.
@@ -177,13 +177,13 @@ class CsvDecoder:
             lambda loose: (
                 F.when(payload.isNull(), shared.dead_letter_verdict("decode", shared.TOMBSTONE))
                 .when(F.length(payload) == 0, shared.dead_letter_verdict("decode", shared.EMPTY))
-                .when(~shared.valid_text(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8))
+                .when(~shared.is_valid_utf8(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8))
                 .when(
                     self._has_marker_or_nul(),
                     shared.dead_letter_verdict("decode", "a NUL or a byte order mark"),
                 )
                 .when(
-                    self._has_many(),
+                    self._has_many_delimiters(),
                     shared.dead_letter_verdict("decode", f"more than {MOST_DELIMITERS:,} delimiters"),
                 )
                 .when(
@@ -192,16 +192,18 @@ class CsvDecoder:
                 )
                 .when(~self._is_quoted_well(), shared.dead_letter_verdict("decode", MISPLACED))
                 .when(
-                    record[_CORRUPT].isNotNull() | (self._refused_fields(values, loose) != ""),
+                    record[_CORRUPT].isNotNull() | (self._refused_field_names(values, loose) != ""),
                     shared.dead_letter_verdict(
-                        "schema", F.concat(F.lit("wrong type: "), self._refused_fields(values, loose))
+                        "schema", F.concat(F.lit("wrong type: "), self._refused_field_names(values, loose))
                     ),
                 )
                 .when(
-                    self._out_of_range_fields(record, loose) != "",
+                    self._out_of_range_field_names(record, loose) != "",
                     shared.dead_letter_verdict(
                         "schema",
-                        F.concat(F.lit(out_of_range_numbers.RANGE), self._out_of_range_fields(record, loose)),
+                        F.concat(
+                            F.lit(out_of_range_numbers.RANGE), self._out_of_range_field_names(record, loose)
+                        ),
                     ),
                 )
                 .when(
@@ -213,12 +215,12 @@ class CsvDecoder:
             ),
         ).getItem(0)
 
-    def _refused_fields(self, values: Mapping[str, Column], loose: Column) -> Column:
-        def name(field: StructField) -> Column:
+    def _refused_field_names(self, values: Mapping[str, Column], loose: Column) -> Column:
+        def name_with_unit_hint(field: StructField) -> Column:
             told = F.lit(field.name)
             return (
                 F.concat(told, times.unit_hint(field.dataType, loose[field.name]))
-                if times.is_time(field.dataType)
+                if times.is_time_type(field.dataType)
                 else told
             )
 
@@ -226,21 +228,23 @@ class CsvDecoder:
             ", ",
             *(
                 F.when(
-                    (loose[f.name].isNotNull() & values[f.name].isNull()) | self._is_java(loose, f.name),
-                    name(f),
+                    (loose[f.name].isNotNull() & values[f.name].isNull())
+                    | self._has_java_number(loose, f.name),
+                    name_with_unit_hint(f),
                 )
                 for f in times.with_units(self.schema)
             ),
         )
 
-    def _is_java(self, loose: Column, name: str) -> Column:
+    def _has_java_number(self, loose: Column, name: str) -> Column:
         """Return a condition: a column has a number as only Java writes it."""
         return loose[name].rlike(_JAVA) if name in self._float_columns else F.lit(False)
 
-    def _out_of_range_fields(self, record: Column, loose: Column) -> Column:
+    def _out_of_range_field_names(self, record: Column, loose: Column) -> Column:
         """Return the fields with a number out of range; an infinite value without a digit was written so."""
         asked = {
-            f.name: out_of_range_numbers.all_finite(f.dataType, record[f.name]) for f in self.schema.fields
+            f.name: out_of_range_numbers.are_all_finite(f.dataType, record[f.name])
+            for f in self.schema.fields
         }
         return F.concat_ws(
             ", ",
@@ -252,7 +256,7 @@ class CsvDecoder:
         )
 
 
-def _read_types(schema: StructType) -> StructType:
+def _parser_schema(schema: StructType) -> StructType:
     """Return the types that the parser reads: decimals and times as texts, which are converted where that takes not too long."""
     return StructType(
         [StructField(f.name, StringType() if _is_read_as_text(f.dataType) else f.dataType) for f in schema]
@@ -260,15 +264,15 @@ def _read_types(schema: StructType) -> StructType:
 
 
 def _is_read_as_text(kind: DataType) -> bool:
-    return isinstance(kind, DecimalType) or times.is_time(kind)
+    return isinstance(kind, DecimalType) or times.is_time_type(kind)
 
 
 def _value_of_text(kind: DataType, text: Column) -> Column:
     """Return the value of a column that was read as a text; null if it is none."""
     if isinstance(kind, DecimalType):
-        return out_of_range_numbers.decimal(text, kind)
-    if not times.is_time(kind):
+        return out_of_range_numbers.decimal_of_text(text, kind)
+    if not times.is_time_type(kind):
         return text
     # The rare forms in a lambda, which is not compiled into the code of all records.
-    rare = F.transform(F.array(text), lambda each: times.from_text(kind, each)).getItem(0)
-    return F.coalesce(times.from_common_form(kind, text), F.when(text.isNotNull(), rare))
+    rare = F.transform(F.array(text), lambda each: times.time_from_text(kind, each)).getItem(0)
+    return F.coalesce(times.time_from_common_form(kind, text), F.when(text.isNotNull(), rare))

@@ -38,18 +38,18 @@ from pyspark.sql.types import (
 
 from ..launch.formats import JsonFormat
 from ..record.cached_select import CachedSelect
-from ..record.tables import nullable
+from ..record.tables import with_all_nullable
 from . import schemas
 from .base import Observe
 from .decoding import exact_json, json_values, out_of_range_numbers, times
 from .decoding.decoded_rows import (
     TOMBSTONE,
-    contains,
+    contains_type,
     dead_letter_verdict,
-    holds_for_all,
-    missing_fields,
-    rebuilt,
-    valid_text,
+    holds_for_all_leaves,
+    is_valid_utf8,
+    missing_required_fields,
+    with_replaced_leaves,
 )
 
 NOT_ONE = "not exactly one JSON object"
@@ -127,21 +127,21 @@ class JsonDecoder:
         """Decode rows and observe them once they are judged; see :func:`etl.formats.base.decode_and_observe`."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._projections:
-            steps = self._project(kept)
+            steps = self._make_projections(kept)
             self._projections[kept] = [CachedSelect(partial(tuple, step)) for step in steps]
         *judging, taken_apart = self._projections[kept]
         for step in judging:
-            rows = step.of(rows)
-        return taken_apart.of(observe(rows, "exact.verdict.error"))
+            rows = step.select_from(rows)
+        return taken_apart.select_from(observe(rows, "exact.verdict.error"))
 
-    def _project(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
+    def _make_projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
         """Return projections: one makes the text to parse, one parses and judges, one splits the record into fields.
 
         A repeated expression in the second runs once, as Spark shares what is always evaluated. The first keeps it
         short, and the last keeps the plan linear in the number of fields. Conditions on the items of arrays and maps need one
-        more between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_finite`.
+        more between them: see :func:`etl.formats.decoding.out_of_range_numbers.are_all_finite`.
         """
-        raw = _parse(F.col(_TEXT), nullable(json_values.parser_schema(self.schema)))
+        raw = _parse(F.col(_TEXT), with_all_nullable(json_values.parser_schema(self.schema)))
         flat, nested = (
             StructType(
                 [f for f in self._schema_with_units if out_of_range_numbers.is_flat(f.dataType) == one]
@@ -153,9 +153,11 @@ class JsonDecoder:
         values = {f.name: raw.getField(f.name) for f in self.schema}
         values |= {f.name: json_values.quick_value(f.dataType, values[f.name]) for f in flat}
         record = F.struct(*(value.alias(name) for name, value in values.items()))
-        present = [~absent for _, absent in missing_fields(self.schema, values.__getitem__, F.lit(True))]
+        present = [
+            ~absent for _, absent in missing_required_fields(self.schema, values.__getitem__, F.lit(True))
+        ]
         # Before the parse: with it, this would be more code than Java compiles.
-        text = _all_true(exact_json.is_supported(_payload_text()))
+        text = _all_true(exact_json.can_be_read_exactly(_payload_text()))
         fine = _all_true(
             F.col(_SUPPORTED),
             *_completeness_conditions(raw),
@@ -163,7 +165,12 @@ class JsonDecoder:
             *json_values.soundness_conditions(flat, raw.getField),
         )
         others = [F.col(name) for name in kept]
-        to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT), text.alias(_SUPPORTED)]
+        to_parse = [
+            *others,
+            F.col("payload"),
+            self._text_for_first_parse().alias(_TEXT),
+            text.alias(_SUPPORTED),
+        ]
         parsed = [*others, F.col("payload"), record.alias("quick")]
         quick = F.col("quick")
         within = list(json_values.soundness_conditions(nested, quick.getField))
@@ -194,31 +201,37 @@ class JsonDecoder:
     def _schema_with_units(self) -> StructType:
         return times.with_units(self.schema)
 
-    def _quick_text(self) -> Column:
+    def _text_for_first_parse(self) -> Column:
         """Return the text for the first parse; null where parsing could take too long, or misread a decimal."""
         suspected = out_of_range_numbers.may_have_misread_decimal(_payload_text(), self.schema)
-        return _with_end() if suspected is None else F.when(~suspected, _with_end())
+        return (
+            _payload_with_end_member()
+            if suspected is None
+            else F.when(~suspected, _payload_with_end_member())
+        )
 
     def _dead_letter(self, verdict: Column) -> Column:
         """Return a dead letter as :meth:`_parse_exactly` does, without a parse; with routes, most payloads are null for each decoder."""
-        none = F.lit(None).cast(nullable(self.schema))
+        none = F.lit(None).cast(with_all_nullable(self.schema))
         return F.struct(none.alias("record"), verdict.alias("verdict"))
 
     def _parse_exactly(self) -> Column:
         """Return ``record`` and ``verdict`` of a record that failed the first check; each parse runs once."""
         suspected = out_of_range_numbers.may_have_large_exponent(_payload_text(), self.schema)
         if suspected is None:
-            return _evaluate_once(self._parses(), self._record_and_verdict)
-        fields = nullable(json_values.parser_schema(out_of_range_numbers.decimal_fields(self.schema)))
+            return _evaluate_once(self._parse_strictly_and_as_texts(), self._record_and_verdict)
+        fields = with_all_nullable(
+            json_values.parser_schema(out_of_range_numbers.fields_with_decimals(self.schema))
+        )
         harmless = _parse(
-            _with_end_after_all(out_of_range_numbers.without_large_exponents(_payload_text())), fields
+            _text_with_end_member(out_of_range_numbers.without_large_exponents(_payload_text())), fields
         )
         return _evaluate_once(
             F.when(suspected, harmless),
-            lambda found: _evaluate_once(self._parses(found), self._record_and_verdict),
+            lambda found: _evaluate_once(self._parse_strictly_and_as_texts(found), self._record_and_verdict),
         )
 
-    def _parses(self, harmless: Column | None = None) -> Column:
+    def _parse_strictly_and_as_texts(self, harmless: Column | None = None) -> Column:
         """Parse the record by its schema, and what is or may be a text in it as it was written.
 
         Parameters
@@ -228,59 +241,63 @@ class JsonDecoder:
             parsed only if none of these fields was refused.
         """
         strict = _parse(
-            _with_end_after_all(_payload_text()), nullable(json_values.parser_schema(self.schema))
+            _text_with_end_member(_payload_text()), with_all_nullable(json_values.parser_schema(self.schema))
         )
         if harmless is not None:
             strict = F.when(harmless.isNull() | _all_true(*_completeness_conditions(harmless)), strict)
-        shape = json_values.text_types(self._schema_with_units)
-        marked = _with_end_after_all(exact_json.marked(_payload_text()))
+        shape = json_values.types_read_as_text(self._schema_with_units)
+        marked = _text_with_end_member(exact_json.with_marked_texts(_payload_text()))
         texts = _parse(marked, shape) if isinstance(shape, StructType) else strict
         # For the reason of a refused record: parsed here, as one more lambda would double the time of planning.
         any_type = StructType([StructField(f.name, StringType()) for f in self.schema])
         return F.struct(
             strict.alias("strict"),
             texts.alias("texts"),
-            _parse(_with_end_after_all(_payload_text()), any_type).alias("loose"),
+            _parse(_text_with_end_member(_payload_text()), any_type).alias("loose"),
             *([] if harmless is None else [harmless.alias("harmless")]),
         )
 
     def _record_and_verdict(self, parses: Column) -> Column:
         """Return ``record`` and ``verdict``: each value of the type in the schema, made of what was written."""
-        groups = json_values.columns_by_type(self._schema_with_units)
+        groups = json_values.column_names_by_type(self._schema_with_units)
         made = F.struct(
             parses.alias("parses"),
             *(
-                _exact_values(kind, parses["texts"], names).alias(f"_{n}")
+                _exact_values_of_type(kind, parses["texts"], names).alias(f"_{n}")
                 for n, (kind, names) in enumerate(groups)
             ),
         )
         places = {name: (n, at) for n, (_, names) in enumerate(groups) for at, name in enumerate(names)}
 
-        def value(of: Column, field: StructField) -> Column:
+        def field_value(of: Column, field: StructField) -> Column:
             if field.name in places:
                 group, at = places[field.name]
                 return of[f"_{group}"][at]
             strict, texts = (of["parses"][part][field.name] for part in ("strict", "texts"))
-            return rebuilt(field.dataType, strict, texts, json_values.is_converted, json_values.exact_value)
+            return with_replaced_leaves(
+                field.dataType, strict, texts, json_values.is_converted_by_us, json_values.exact_value
+            )
 
-        def record(of: Column) -> Column:
-            fields = F.struct(*(value(of, f).alias(f.name) for f in self._schema_with_units))
+        def record_struct(of: Column) -> Column:
+            fields = F.struct(*(field_value(of, f).alias(f.name) for f in self._schema_with_units))
             return F.struct(of["parses"].alias("parses"), fields.alias("record"))
 
-        def judged(of: Column) -> Column:
-            return F.struct(of["record"], self._verdict(of["parses"], of["record"]).alias("verdict"))
+        def record_with_verdict(of: Column) -> Column:
+            return F.struct(
+                of["record"], self._dead_letter_verdict(of["parses"], of["record"]).alias("verdict")
+            )
 
-        return _evaluate_once(made, lambda of: _evaluate_once(record(of), judged))
+        return _evaluate_once(made, lambda of: _evaluate_once(record_struct(of), record_with_verdict))
 
-    def _verdict(self, parses: Column, record: Column) -> Column:
+    def _dead_letter_verdict(self, parses: Column, record: Column) -> Column:
         payload, strict, texts = F.col("payload"), parses["strict"], parses["texts"]
         verdict = (
             F.when(F.length(payload) == 0, dead_letter_verdict("decode", "empty record"))
-            .when(~valid_text(payload), dead_letter_verdict("decode", "not UTF-8"))
+            .when(~is_valid_utf8(payload), dead_letter_verdict("decode", "not UTF-8"))
             .when(exact_json.has_lone_surrogate(_payload_text()), dead_letter_verdict("decode", HALF))
             .when(exact_json.has_long_name(_payload_text()), dead_letter_verdict("decode", LONG_NAME))
         )
-        fields = out_of_range_numbers.decimal_fields(self.schema)
+        fields = out_of_range_numbers.fields_with_decimals(self.schema)
         if fields.fields:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
             refused = harmless.isNotNull() & ~_all_true(*_completeness_conditions(harmless))
@@ -288,21 +305,24 @@ class JsonDecoder:
                 refused, self._explain_refusal(harmless, fields, parses["loose"], text, {})
             )
         readable = {
-            f.name: texts[f.name].isNull() | record[f.name].isNotNull() if times.is_time(f.dataType) else ok
+            f.name: texts[f.name].isNull() | record[f.name].isNotNull()
+            if times.is_time_type(f.dataType)
+            else ok
             for f in self._schema_with_units
-            if (ok := holds_for_all(f.dataType, texts[f.name], json_values.is_readable)) is not None
+            if (ok := holds_for_all_leaves(f.dataType, texts[f.name], json_values.is_written_as_type))
+            is not None
         }
         verdict = verdict.when(
             ~_all_true(*_completeness_conditions(strict), *readable.values()),
             self._explain_refusal(strict, self._schema_with_units, parses["loose"], "wrong type: ", readable),
         )
-        absences = missing_fields(self.schema, record.getField, strict.isNotNull())
+        absences = missing_required_fields(self.schema, record.getField, strict.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
         missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         verdicts = (
             verdict,
             self._repeated_name_verdict(strict),
-            out_of_range_numbers.out_of_range(self.schema, record),
+            out_of_range_numbers.out_of_range_verdict(self.schema, record),
             F.when(missing != "", missed),
         )
         return F.coalesce(*(each for each in verdicts if each is not None))
@@ -310,7 +330,7 @@ class JsonDecoder:
     def _repeated_name_verdict(self, strict: Column) -> Column | None:
         """Return the verdict on a record with a map that has a name twice; None if there is no map in the schema."""
         once = {
-            f.name: holds_for_all(f.dataType, strict[f.name], json_values.has_distinct_names)
+            f.name: holds_for_all_leaves(f.dataType, strict[f.name], json_values.map_has_distinct_keys)
             for f in self.schema
         }
         named = [F.when(~each, F.lit(name)) for name, each in once.items() if each is not None]
@@ -326,11 +346,11 @@ class JsonDecoder:
     ) -> Column:
         """Distinguish "not an object" from "wrong type", by a parse that allows any type."""
 
-        def refused() -> Iterator[Column]:
+        def refused_field_names() -> Iterator[Column]:
             for f in fields:
                 wrong = loose[f.name].isNotNull() & record[f.name].isNull()
                 wrong = wrong | ~readable[f.name] if f.name in readable else wrong
-                timed = contains(f.dataType, times.is_time)
+                timed = contains_type(f.dataType, times.is_time_type)
                 name = (
                     F.concat(F.lit(f.name), times.unit_hint(f.dataType, loose[f.name]))
                     if timed
@@ -339,14 +359,14 @@ class JsonDecoder:
                 yield F.when(wrong, name)
 
         # Not a `when`, which would contain the list of all fields twice.
-        where = F.regexp_replace(F.concat_ws(", ", *refused()), "^$", "inside a nested field")
+        where = F.regexp_replace(F.concat_ws(", ", *refused_field_names()), "^$", "inside a nested field")
         return F.when(
             _all_true(*_completeness_conditions(loose)),
             dead_letter_verdict("schema", F.concat(F.lit(text), where)),
         ).otherwise(dead_letter_verdict("decode", NOT_ONE))
 
 
-def _exact_values(kind: DataType, texts: Column, names: Sequence[str]) -> Column:
+def _exact_values_of_type(kind: DataType, texts: Column, names: Sequence[str]) -> Column:
     """Return the values of columns of one type, as an array; with an expression for each, plans would be several times as long."""
     return F.transform(
         F.array(*(texts[n] for n in names)), lambda text: json_values.exact_value(kind, text, text)
@@ -362,7 +382,7 @@ def _evaluate_once(value: Column, then: Callable[[Column], Column]) -> Column:
     return F.transform(F.array(value), then).getItem(0)
 
 
-def _with_end() -> Column:
+def _payload_with_end_member() -> Column:
     """Return the payload with one more member in its last object instead of the last brace; null without a last brace."""
     ways = (
         F.when(
@@ -374,7 +394,7 @@ def _with_end() -> Column:
     return F.coalesce(*ways)
 
 
-def _with_end_after_all(text: Column) -> Column:
+def _text_with_end_member(text: Column) -> Column:
     """Do the same, slower, with any blanks after the brace, and for an object without members, where no comma is allowed."""
     ended = F.regexp_replace(text, rf"\}}{_BLANKS}\z", f",{_MARK}")
     return F.regexp_replace(ended, rf"^({_BLANKS}\{{){_BLANKS},({re.escape(_MARK)})\z", "$1$2")
@@ -385,12 +405,12 @@ def _without_last_bytes(value: Column, last: int) -> Column:
     return value.substr(F.lit(1), F.length(value) - last).cast("string")
 
 
-def _with_marks(schema: StructType) -> StructType:
+def _schema_with_end_and_corrupt(schema: StructType) -> StructType:
     return StructType([*schema, StructField(_END, IntegerType()), StructField(_CORRUPT, StringType())])
 
 
 def _parse(text: Column, schema: StructType) -> Column:
-    return F.from_json(text, _with_marks(schema), _OPTIONS)
+    return F.from_json(text, _schema_with_end_and_corrupt(schema), _OPTIONS)
 
 
 def _completeness_conditions(record: Column) -> tuple[Column, Column]:

@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 from ..launch.formats import ProtobufFormat
 from . import protobuf_descriptors, protobuf_wire, schemas
 from .decoding import arrow
-from .decoding.decoded_rows import TOMBSTONE, check_names
+from .decoding.decoded_rows import TOMBSTONE, check_column_names
 from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,10 +66,10 @@ def open_decoder(
     form: ProtobufFormat, spark: SparkSession, schema: str, _open_up_to: int | None
 ) -> ProtobufDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    return decoder(schemas.read_file(spark, schema), form.message, schema)
+    return make_protobuf_decoder(schemas.read_file(spark, schema), form.message, schema)
 
 
-class SchemaError(ValueError):
+class DescriptorMismatchError(ValueError):
     """A message whose fields do not match the descriptor."""
 
 
@@ -100,8 +100,8 @@ def _scalar_reader(one: Field) -> tuple[Read, Any]:
         8: (bool, False),
         12: (bytes, b""),
         13: (lambda raw: raw & 0xFFFFFFFF, 0),
-        17: (lambda raw: protobuf_wire.to_signed(protobuf_wire.zigzag(raw & 0xFFFFFFFF), 32), 0),
-        18: (lambda raw: protobuf_wire.to_signed(protobuf_wire.zigzag(raw), 64), 0),
+        17: (lambda raw: protobuf_wire.to_signed(protobuf_wire.decode_zigzag(raw & 0xFFFFFFFF), 32), 0),
+        18: (lambda raw: protobuf_wire.to_signed(protobuf_wire.decode_zigzag(raw), 64), 0),
     }
     return readers[one.kind]
 
@@ -114,7 +114,7 @@ def _utf8_text(raw: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class _Slot:
+class _FieldTarget:
     """Target of a field's values."""
 
     name: str
@@ -130,7 +130,7 @@ class ValueBudget:
 
     left: int = MOST_VALUES
 
-    def take(self, values: int) -> None:
+    def reserve(self, values: int) -> None:
         """Reserve room for a number of values.
 
         Raises
@@ -143,7 +143,7 @@ class ValueBudget:
             raise protobuf_wire.WireError(f"more than {MOST_VALUES:,} values")
 
 
-def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, Any]]:
+def message_reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, Any]]:
     """Make the function that reads a message.
 
     Parameters
@@ -156,15 +156,15 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
     Returns
     -------
     Callable
-        Function from bytes to values by column; raises :class:`etl.formats.protobuf_wire.WireError` and :class:`SchemaError`.
+        Function from bytes to values by column; raises :class:`etl.formats.protobuf_wire.WireError` and :class:`DescriptorMismatchError`.
     """
     width = 1 + len(message.fields)
-    slots: dict[int, _Slot] = {}
+    slots: dict[int, _FieldTarget] = {}
     absent: dict[str, Any] = {}
     for one in message.fields:
         read, zero = (bytes, None) if one.message is not None else _scalar_reader(one)
         kind = _WIRE.get(one.kind, protobuf_wire.VARINT)
-        slots[one.number] = _Slot(one.name, kind, read, one.repeated, one.message is not None)
+        slots[one.number] = _FieldTarget(one.name, kind, read, one.repeated, one.message is not None)
         if message.is_entry:
             absent[one.name] = b"" if one.message is not None else zero
         else:
@@ -182,7 +182,7 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
         if not (slot.repeated or slot.message or number in others) and number < _MOST_OF_TWO_BYTES
     }
     inner = {
-        f.name: (_timestamp if f.message.is_timestamp else reader(f.message, room))
+        f.name: (_parse_timestamp if f.message.is_timestamp else message_reader(f.message, room))
         for f in message.fields
         if f.message
     }
@@ -191,7 +191,7 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
     required = [f.name for f in message.fields if f.required]
 
     def read_message(data: bytes) -> dict[str, Any]:
-        room.take(width)
+        room.reserve(width)
         values = absent.copy()
         for name in lists:
             values[name] = []
@@ -202,7 +202,7 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
                 tag, place = tag & 0x7F | data[place] << 7, place + 1
             known = plain.get(tag)
             if known is None or place >= size:
-                at = other(values, data, at)
+                at = read_rare_field(values, data, at)
                 continue
             name, kind, read, length = known
             if kind != protobuf_wire.LENGTH and kind != protobuf_wire.VARINT:
@@ -212,7 +212,7 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
             elif place + 1 < size and data[place + 1] < 0x80:
                 number, place = number & 0x7F | data[place + 1] << 7, place + 2
             else:
-                number, place = protobuf_wire.varint(data, place)
+                number, place = protobuf_wire.read_varint(data, place)
             if kind == protobuf_wire.VARINT:
                 values[name], at = read(number), place
                 continue
@@ -231,11 +231,11 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
         for name in required:
             if values[name] is None:
                 missing = ", ".join(n for n in required if values[n] is None)
-                raise SchemaError(f"no value for a required field: {missing}")
+                raise DescriptorMismatchError(f"no value for a required field: {missing}")
         return values
 
-    def other(values: dict[str, Any], data: bytes, at: int) -> int:
-        number, kind, raw, behind = protobuf_wire.field(data, at)
+    def read_rare_field(values: dict[str, Any], data: bytes, at: int) -> int:
+        number, kind, raw, behind = protobuf_wire.read_field(data, at)
         slot = slots.get(number)
         if slot is None:
             return behind
@@ -246,11 +246,11 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
             values[name] = None
         if kind != slot.kind:
             if not (slot.repeated and kind == protobuf_wire.LENGTH and not slot.message):
-                raise SchemaError(f"wrong type: {slot.name}")
-            room.take(_count_packed_values(slot, raw))
+                raise DescriptorMismatchError(f"wrong type: {slot.name}")
+            room.reserve(_count_packed_values(slot, raw))
             values[slot.name] += map(slot.read, _unpack_values(slot, raw))
         elif slot.repeated:
-            room.take(1)
+            room.reserve(1)
             values[slot.name].append(slot.read(raw))
         elif slot.message and values[slot.name]:
             # A message may come in millions of parts: bytes would be copied for each.
@@ -266,20 +266,20 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
     return read_message
 
 
-def _count_packed_values(slot: _Slot, raw: Any) -> int:
+def _count_packed_values(slot: _FieldTarget, raw: Any) -> int:
     """Count the values of a packed field without reading them: each varint ends with a byte without the highest bit."""
     return len(raw.translate(None, _GO_ON)) if slot.kind == protobuf_wire.VARINT else len(raw) // 4
 
 
-def _unpack_values(slot: _Slot, raw: Any) -> list[Any]:
+def _unpack_values(slot: _FieldTarget, raw: Any) -> list[Any]:
     """Return the values of a packed repeated field."""
     if slot.kind == protobuf_wire.LENGTH:
-        raise SchemaError(f"wrong type: {slot.name}")
+        raise DescriptorMismatchError(f"wrong type: {slot.name}")
     values: list[Any] = []
     at = 0
     if slot.kind == protobuf_wire.VARINT:
         while at < len(raw):
-            value, at = protobuf_wire.varint(raw, at)
+            value, at = protobuf_wire.read_varint(raw, at)
             values.append(value)
         return values
     size = 8 if slot.kind == protobuf_wire.FIXED64 else 4
@@ -288,17 +288,17 @@ def _unpack_values(slot: _Slot, raw: Any) -> list[Any]:
     return [raw[i : i + size] for i in range(0, len(raw), size)]
 
 
-def _timestamp(data: bytes) -> datetime:
+def _parse_timestamp(data: bytes) -> datetime:
     seconds = nanos = 0
-    for number, kind, raw in protobuf_wire.fields(data):
+    for number, kind, raw in protobuf_wire.read_fields(data):
         if number in (1, 2) and (kind != protobuf_wire.VARINT or isinstance(raw, bytes)):
-            raise SchemaError("a field of a google.protobuf.Timestamp has the wrong wire type")
+            raise DescriptorMismatchError("a field of a google.protobuf.Timestamp has the wrong wire type")
         if number == 1:
             seconds = protobuf_wire.to_signed(int(raw), 64)
         elif number == 2:
             nanos = protobuf_wire.to_signed(int(raw), 32)
     if not (_FIRST <= seconds <= _LAST and 0 <= nanos < 1_000_000_000):
-        raise SchemaError("a google.protobuf.Timestamp is outside the years 1 to 9999")
+        raise DescriptorMismatchError("a google.protobuf.Timestamp is outside the years 1 to 9999")
     return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
 
 
@@ -315,7 +315,7 @@ class ProtobufDecoder:
     """
 
     message: Message
-    arrow: bool = field(default_factory=arrow.available)
+    arrow: bool = field(default_factory=arrow.can_return_arrow_columns)
 
     @property
     def schema(self) -> StructType:
@@ -324,18 +324,20 @@ class ProtobufDecoder:
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
-        return arrow.decode(rows, self.schema, partial(decode_function, self.message), by_arrow=self.arrow)
+        return arrow.decode_payloads(
+            rows, self.schema, partial(make_payload_decoder, self.message), by_arrow=self.arrow
+        )
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _MessageDecoder:
     """Decoder of payloads one by one."""
 
     read: Callable[[bytes], dict[str, Any]]
     room: ValueBudget
 
     @property
-    def values(self) -> int:
+    def value_count(self) -> int:
         """Number of values of the last payload."""
         return MOST_VALUES - self.room.left
 
@@ -347,17 +349,17 @@ class _Reading:
             return self.read(payload), None, None
         except protobuf_wire.WireError as error:
             return None, "decode", str(error)
-        except SchemaError as error:
+        except DescriptorMismatchError as error:
             return None, "schema", str(error)
 
 
-def decode_function(message: Message) -> arrow.Decode:
+def make_payload_decoder(message: Message) -> arrow.PayloadDecoder:
     """Make the decode function on the worker; only the message's description is serialized."""
     room = ValueBudget()
-    return _Reading(reader(message, room), room)
+    return _MessageDecoder(message_reader(message, room), room)
 
 
-def decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:
+def make_protobuf_decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:
     """Make the decoder.
 
     Parameters
@@ -370,8 +372,8 @@ def decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:
     Raises
     ------
     StartError
-        As in :func:`etl.formats.protobuf_descriptors.read`, or a table cannot have the names.
+        As in :func:`etl.formats.protobuf_descriptors.find_message`, or a table cannot have the names.
     """
-    found = protobuf_descriptors.read(data, message, path)
-    check_names(found.struct, path)
+    found = protobuf_descriptors.find_message(data, message, path)
+    check_column_names(found.struct, path)
     return ProtobufDecoder(found)

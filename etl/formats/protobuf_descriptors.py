@@ -124,7 +124,7 @@ class Message:
         return StructType([StructField(f.name, f.type, not f.required) for f in self.fields])
 
 
-def read(data: bytes, name: str, where: str) -> Message:
+def find_message(data: bytes, name: str, where: str) -> Message:
     """Find a message in a descriptor file.
 
     Parameters
@@ -141,11 +141,11 @@ def read(data: bytes, name: str, where: str) -> Message:
         a column).
     """
     try:
-        kinds = dict(_types(data))
+        kinds = dict(_types_by_name(data))
         if name not in kinds or kinds[name].enum:
             known = ", ".join(sorted(n for n, k in kinds.items() if not k.enum and not k.entry)) or "none"
             raise StartError(f"{where}: the file has no message {name}; its messages are {known}")
-        return _message(name, kinds, (), where)
+        return _build_message(name, kinds, (), where)
     except protobuf_wire.WireError as error:
         raise StartError(
             f"{where}: this is not a Protobuf descriptor file, as protoc --descriptor_set_out writes it: "
@@ -154,7 +154,7 @@ def read(data: bytes, name: str, where: str) -> Message:
 
 
 @dataclass(frozen=True)
-class _Type:
+class _MessageOrEnum:
     """Message or enum of the file: its parts by field number."""
 
     parts: Mapping[int, list[Any]]
@@ -163,7 +163,7 @@ class _Type:
     entry: bool = False
 
 
-def _types(data: bytes) -> Iterator[tuple[str, _Type]]:
+def _types_by_name(data: bytes) -> Iterator[tuple[str, _MessageOrEnum]]:
     for file in protobuf_wire.values_by_field(data).get(1, []):
         parts = protobuf_wire.values_by_field(_require_bytes(file))
         package = _text_of_field(parts, 2)
@@ -175,20 +175,22 @@ def _types(data: bytes) -> Iterator[tuple[str, _Type]]:
 
 def _nested_types(
     parts: Mapping[int, list[Any]], messages: int, enums: int, scope: str, proto3: bool
-) -> Iterator[tuple[str, _Type]]:
+) -> Iterator[tuple[str, _MessageOrEnum]]:
     prefix = f"{scope}." if scope else ""
     for each in parts.get(enums, []):
         enum = protobuf_wire.values_by_field(_require_bytes(each))
-        yield prefix + _text_of_field(enum, 1), _Type(enum, proto3, enum=True)
+        yield prefix + _text_of_field(enum, 1), _MessageOrEnum(enum, proto3, enum=True)
     for each in parts.get(messages, []):
         message = protobuf_wire.values_by_field(_require_bytes(each))
         options = protobuf_wire.values_by_field(b"".join(map(_require_bytes, message.get(7, []))))
         name = prefix + _text_of_field(message, 1)
-        yield name, _Type(message, proto3, entry=bool(_number_of_field(options, 7)))
+        yield name, _MessageOrEnum(message, proto3, entry=bool(_number_of_field(options, 7)))
         yield from _nested_types(message, 3, 4, name, proto3)
 
 
-def _message(name: str, kinds: Mapping[str, _Type], above: tuple[str, ...], where: str) -> Message:
+def _build_message(
+    name: str, kinds: Mapping[str, _MessageOrEnum], above: tuple[str, ...], where: str
+) -> Message:
     if name in above:
         raise StartError(
             f"{where}: message {name} is recursive (it contains itself), which no column of a table can be; "
@@ -196,14 +198,14 @@ def _message(name: str, kinds: Mapping[str, _Type], above: tuple[str, ...], wher
         )
     found = kinds[name]
     fields = (protobuf_wire.values_by_field(_require_bytes(each)) for each in found.parts.get(2, []))
-    made = tuple(_field(parts, found.proto3, kinds, (*above, name), where) for parts in fields)
+    made = tuple(_build_field(parts, found.proto3, kinds, (*above, name), where) for parts in fields)
     return Message(name, made, found.entry)
 
 
-def _field(
+def _build_field(
     parts: Mapping[int, list[Any]],
     proto3: bool,
-    kinds: Mapping[str, _Type],
+    kinds: Mapping[str, _MessageOrEnum],
     above: tuple[str, ...],
     where: str,
 ) -> Field:
@@ -220,16 +222,16 @@ def _field(
         raise StartError(
             f"{where}: the file lacks the type {of}; write the file again with protoc --include_imports"
         )
-    message = _message(of, kinds, above, where) if kind == MESSAGE else None
+    message = _build_message(of, kinds, above, where) if kind == MESSAGE else None
     # Of several names of a number the first counts, as for Google's parsers.
-    names = dict(reversed([*_enum_values(kinds[of])])) if kind == ENUM else None
+    names = dict(reversed([*_enum_names_by_number(kinds[of])])) if kind == ENUM else None
     # Fields of a oneof have presence; so does proto3's `optional`, which is encoded as a oneof.
     presence = not proto3 or message is not None or 9 in parts
     oneof = _number_of_field(parts, 9) if 9 in parts else None
     return Field(name, number, kind, label == _REPEATED, label == _REQUIRED, presence, message, names, oneof)
 
 
-def _enum_values(enum: _Type) -> Iterator[tuple[int, str]]:
+def _enum_names_by_number(enum: _MessageOrEnum) -> Iterator[tuple[int, str]]:
     for each in enum.parts.get(2, []):
         parts = protobuf_wire.values_by_field(_require_bytes(each))
         yield protobuf_wire.to_signed(_number_of_field(parts, 2), 32), _text_of_field(parts, 1)

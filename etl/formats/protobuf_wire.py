@@ -15,7 +15,7 @@ class WireError(ValueError):
     """Bytes that are not a message."""
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Read an unsigned number of up to 64 bits; return it and the position after it.
 
     Raises
@@ -45,12 +45,12 @@ def to_signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def zigzag(value: int) -> int:
+def decode_zigzag(value: int) -> int:
     """Decode a zigzag-coded number."""
     return (value >> 1) ^ -(value & 1)
 
 
-def field(data: bytes, at: int) -> tuple[int, int, int | bytes, int]:
+def read_field(data: bytes, at: int) -> tuple[int, int, int | bytes, int]:
     """Read one field: its number, wire type, raw value (a number or bytes) and the position after it.
 
     A group (a deprecated encoding) is skipped, and its value is empty.
@@ -60,30 +60,30 @@ def field(data: bytes, at: int) -> tuple[int, int, int | bytes, int]:
     WireError
         There is no field, or it is cut off.
     """
-    tag, at = varint(data, at)
+    tag, at = read_varint(data, at)
     number, kind = tag >> 3, tag & 7
     if not 0 < number <= _LARGEST_NUMBER:
         raise WireError(f"field number {number} is outside the allowed range")
     if kind == VARINT:
-        value, at = varint(data, at)
+        value, at = read_varint(data, at)
         return number, kind, value, at
     if kind == GROUP_START:
-        return number, kind, b"", _behind_group(data, at, number)
+        return number, kind, b"", _position_after_group(data, at, number)
     if kind not in (LENGTH, FIXED32, FIXED64):
         raise WireError(f"field {number} has the unsupported wire type {kind}")
-    length, at = varint(data, at) if kind == LENGTH else ((4 if kind == FIXED32 else 8), at)
+    length, at = read_varint(data, at) if kind == LENGTH else ((4 if kind == FIXED32 else 8), at)
     end = at + length
     if end > len(data):
         raise WireError(f"truncated inside field {number}")
     return number, kind, data[at:end], end
 
 
-def _behind_group(data: bytes, at: int, number: int) -> int:
+def _position_after_group(data: bytes, at: int, number: int) -> int:
     groups = [number]
     while groups:
         if at >= len(data):
             raise WireError("truncated inside a group")
-        tag, behind = varint(data, at)
+        tag, behind = read_varint(data, at)
         if tag & 7 == GROUP_START and len(groups) < _DEEPEST_GROUP:
             groups.append(tag >> 3)
             at = behind
@@ -93,15 +93,15 @@ def _behind_group(data: bytes, at: int, number: int) -> int:
         elif tag & 7 == GROUP_START:
             raise WireError(f"the message nests groups more than {_DEEPEST_GROUP} deep, the limit")
         else:
-            *_, at = field(data, at)
+            *_, at = read_field(data, at)
     return at
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield number, wire type and raw value of each field, see :func:`field`."""
+def read_fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
+    """Yield number, wire type and raw value of each field, see :func:`read_field`."""
     at = 0
     while at < len(data):
-        number, kind, value, at = field(data, at)
+        number, kind, value, at = read_field(data, at)
         yield number, kind, value
 
 
@@ -113,13 +113,13 @@ def check_complete_fields(data: bytes) -> None:
     WireError
         They are not.
     """
-    for _ in fields(data):
+    for _ in read_fields(data):
         pass
 
 
 def values_by_field(data: bytes) -> dict[int, list[int | bytes]]:
     """Return all values of a message by field number."""
     found: dict[int, list[int | bytes]] = {}
-    for number, _, value in fields(data):
+    for number, _, value in read_fields(data):
         found.setdefault(number, []).append(value)
     return found

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from ..record import hadoop_files
 from ..record.errors import StartError
-from .decoding.decoded_rows import check_names
+from .decoding.decoded_rows import check_column_names
 
 
 def read_schema(spark: SparkSession, path: str) -> str:
@@ -102,7 +102,7 @@ def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
         raise StartError(
             f"{name}: this is not a schema of Spark (name and type of each column): {_first_line(error)}"
         ) from error
-    return check_names(schema, name)
+    return check_column_names(schema, name)
 
 
 def _first_line(error: Exception) -> str:

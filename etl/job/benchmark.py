@@ -22,7 +22,7 @@ from ..launch import typed_json
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, RouteSettings
 from ..launch.sinks import SinkSettings
 from ..record import batch_accounts, hadoop_files
-from ..record.errors import StartError, describe
+from ..record.errors import StartError, describe_error
 from ..record.job_run import JobRun
 from ..record.ready_query import ReadyQuery
 
@@ -65,7 +65,7 @@ class BenchmarkRun:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class BenchmarkSchedule:
     """Runs to measure.
 
     Attributes
@@ -87,7 +87,7 @@ class Schedule:
 VERSION = 1
 
 
-def read_schedule(spark: SparkSession, url: str) -> Schedule:
+def read_schedule(spark: SparkSession, url: str) -> BenchmarkSchedule:
     """Read a schedule.
 
     Raises
@@ -97,7 +97,7 @@ def read_schedule(spark: SparkSession, url: str) -> Schedule:
     """
     try:
         text = hadoop_files.read_text(spark, url)
-        schedule: Schedule = typed_json.read_versioned(Schedule, text, "schedule", VERSION)
+        schedule: BenchmarkSchedule = typed_json.read_versioned(BenchmarkSchedule, text, "schedule", VERSION)
     except (OSError, ValueError) as error:
         raise StartError(f"--benchmark {url}: {error}") from error
     if not schedule.runs or not schedule.queries:
@@ -119,7 +119,7 @@ class Benchmark:
     opened: Opened
     _made: set[str] = field(default_factory=set)
 
-    def __call__(self, schedule: Schedule) -> int:
+    def __call__(self, schedule: BenchmarkSchedule) -> int:
         """Run the schedule and write the measurements.
 
         Returns
@@ -158,7 +158,7 @@ class Benchmark:
         return 0
 
     def _queries_in_order(
-        self, schedule: Schedule
+        self, schedule: BenchmarkSchedule
     ) -> tuple[LandSettings | DirectSettings | DeriveSettings, ...]:
         """Return the queries in their order: each one after the first derives from the first one's table."""
         have = {q.name: q for q in self.job_run.job.queries}
@@ -171,7 +171,8 @@ class Benchmark:
         chain = tuple(have[name] for name in schedule.queries)
         first = chain[0]
         if isinstance(first, DeriveSettings) or any(
-            route.name is not None or route.source.from_start(1, 1, 1) is None for route in first.routes
+            route.name is not None or route.source.starting_at_beginning(1, 1, 1) is None
+            for route in first.routes
         ):
             raise StartError(
                 f"query {first.name} cannot be measured; the benchmark measures only a query that reads "
@@ -214,19 +215,24 @@ class Benchmark:
         if isinstance(query, DeriveSettings):
             table = self._benchmark_table(query.source_table)
             return dataclasses.replace(
-                query, source_table=table, sink=self._sink(query.sink), trigger_seconds=0.0
+                query,
+                source_table=table,
+                sink=self._sink_into_benchmark_table(query.sink),
+                trigger_seconds=0.0,
             )
         if isinstance(query, LandSettings):
             [route] = query.routes
             return dataclasses.replace(
                 query,
-                routes=(_from_start(route, run, partitions),),
+                routes=(_route_from_topic_start(route, run, partitions),),
                 table=self._benchmark_table(query.table),
                 trigger_seconds=0.0,
                 repartition=None,
             )
         [end] = query.routes
-        end = dataclasses.replace(_from_start(end, run, partitions), sink=self._sink(end.sink))
+        end = dataclasses.replace(
+            _route_from_topic_start(end, run, partitions), sink=self._sink_into_benchmark_table(end.sink)
+        )
         return dataclasses.replace(
             query,
             routes=(end,),
@@ -235,8 +241,8 @@ class Benchmark:
             repartition=None,
         )
 
-    def _sink(self, sink: SinkSettings) -> SinkSettings:
-        return sink.at(self._benchmark_table(str(sink.lake_table)))
+    def _sink_into_benchmark_table(self, sink: SinkSettings) -> SinkSettings:
+        return sink.with_target(self._benchmark_table(str(sink.lake_table)))
 
     def _benchmark_table(self, table: str) -> str:
         name = f"{table}_benchmark"
@@ -250,7 +256,7 @@ class Benchmark:
     def _measure(self, query: ReadyQuery, run: BenchmarkRun) -> list[dict[str, Any]]:
         done = 0
 
-        def handle(batch: DataFrame, batch_id: int) -> None:
+        def handle_and_count(batch: DataFrame, batch_id: int) -> None:
             nonlocal done
             query.handle(batch, batch_id)
             done += 1
@@ -259,7 +265,7 @@ class Benchmark:
             query.rows.writeStream.queryName(query.name)
             .option("checkpointLocation", query.checkpoint)
             .outputMode(query.output_mode)
-            .foreachBatch(handle)
+            .foreachBatch(handle_and_count)
             .start()
         )
         ends = time.monotonic() + MOST_SECONDS
@@ -280,8 +286,8 @@ class Benchmark:
         finally:
             running.stop()
         if failure is not None:
-            raise StartError(f"query {query.name}: {describe(failure)}")
-        work = task_seconds(self.job_run.spark, str(running.runId))
+            raise StartError(f"query {query.name}: {describe_error(failure)}")
+        work = task_seconds_by_batch(self.job_run.spark, str(running.runId))
         return [
             {
                 "batch": each["batchId"],
@@ -293,9 +299,9 @@ class Benchmark:
         ]
 
 
-def _from_start(route: Route, run: BenchmarkRun, partitions: int) -> Route:
+def _route_from_topic_start(route: Route, run: BenchmarkRun, partitions: int) -> Route:
     """Return the route with a source that reads from the beginning of its topic, as far as the run needs."""
-    source = route.source.from_start(run.limit, run.partitions, partitions)
+    source = route.source.starting_at_beginning(run.limit, run.partitions, partitions)
     assert source is not None, f"{route.source.name} was taken for one that can be measured"
     return dataclasses.replace(route, source=source)
 
@@ -305,7 +311,7 @@ def _batches_with_records(progress: Sequence[Mapping[str, Any]]) -> list[Mapping
     return [each for each in progress if each["numInputRows"]]
 
 
-def task_seconds(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
+def task_seconds_by_batch(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
     """Return the run time in seconds of each task of a query's batches.
 
     Parameters

@@ -8,33 +8,34 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from ..checkpoints import bounded_run_end
+from ..checkpoints.batch_ends import with_allowed_batch_ends
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
+from ..checkpoints.initial_snapshot import start_with_all_files
 from ..commits.batch_commits import source_digest
 from ..formats.decoding import data_rules, routes
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
 from ..queries import derive, spark_settings
 from ..queries import open_sources as sources
-from ..queries.derive import Deriver
+from ..queries.derive import DeriveBatchWriter
 from ..queries.direct import DirectBatchWriter
-from ..queries.land import Lander, table_schema
+from ..queries.land import LandBatchWriter, landing_table_schema
 from ..queries.query_parts import (
     await_landing_table,
     batch_transform_and_schema,
     direct_routes,
-    enrich_then_transform,
+    landing_table_of,
+    make_enrich_then_transform,
     open_derived_stream,
     prepare_sink,
-    source_table,
 )
 from ..record import batch_accounts, tables
 from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..record.ready_query import ReadyQuery
-from ..sinks.dead_letters import DeadLetters
+from ..sinks.dead_letters import DeadLetterTable
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import reader_of
-from .checkpoint_check import CheckpointManifests
+from .checkpoint_check import CheckpointCheck
 
 
 def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
@@ -45,8 +46,8 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     StartError
         Settings, tables, checkpoints or sources that do not fit.
     """
-    spark_settings.prepare(run.spark, run.job)
-    manifests = CheckpointManifests(run)
+    spark_settings.prepare_session(run.spark, run.job)
+    manifests = CheckpointCheck(run)
     run = replace(run, job=manifests.check_all())
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
@@ -60,16 +61,16 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     return queries
 
 
-def open_query(run: JobRun, name: str, most: int | None) -> ReadyQuery:
+def open_query_for_measurement(run: JobRun, name: str, most: int | None) -> ReadyQuery:
     """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
-    spark_settings.prepare(run.spark, run.job)
+    spark_settings.prepare_session(run.spark, run.job)
     return _build_query(run, next(q for q in run.job.queries if q.name == name), most)
 
 
 def _build_query(run: JobRun, query: QuerySettings, most: int | None = derive.ROWS_PER_BATCH) -> ReadyQuery:
     if isinstance(query, DeriveSettings):
         return _build_derive_query(run, query, most)
-    return _build_reading_query(run, query)
+    return _build_land_or_direct_query(run, query)
 
 
 def _with_handlers(run: JobRun, settings: QuerySettings, query: ReadyQuery) -> ReadyQuery:
@@ -79,14 +80,16 @@ def _with_handlers(run: JobRun, settings: QuerySettings, query: ReadyQuery) -> R
     return query
 
 
-def _build_reading_query(run: JobRun, query: LandSettings | DirectSettings) -> ReadyQuery:
+def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSettings) -> ReadyQuery:
     decoder = routes.query_decoder(run.spark, query.routes)
     table = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.open_sources(run, query, table)
-    tables.create_or_evolve(run.spark, table, table_schema(decoder.schema), report=run.report)
-    handler: Lander | DirectBatchWriter
+    tables.create_or_evolve(run.spark, table, landing_table_schema(decoder.schema), report=run.report)
+    handler: LandBatchWriter | DirectBatchWriter
     if isinstance(query, LandSettings):
-        handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, run.report, read.guards)
+        handler = LandBatchWriter(
+            query, decoder, IcebergSink(table), read.checkpoint, run.report, read.guards
+        )
     else:
         ends = direct_routes(run, query, table)
         handler = DirectBatchWriter(
@@ -97,7 +100,7 @@ def _build_reading_query(run: JobRun, query: LandSettings | DirectSettings) -> R
             read.guards.replayed,
             read.checkpoint,
             run.report,
-            data_rules.counts(query.routes),
+            data_rules.broken_rule_counts(query.routes),
         )
     return ReadyQuery(
         query.name,
@@ -115,14 +118,14 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
     spark = run.spark
     for table in query.landings:
         await_landing_table(run, query.name, table)
-    landing = source_table(run, query.name, query.source_table)
+    landing = landing_table_of(run, query.name, query.source_table)
 
-    def schemas() -> list[StructType]:
+    def landing_schemas() -> list[StructType]:
         return [spark.table(str(run.table(name))).schema for name in query.landings]
 
-    before = schemas()
+    before = landing_schemas()
     checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landings))
-    compose = enrich_then_transform(run, query.name, query)
+    compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, most)
     for name in start_with_all_files(spark, rows, checkpoint, query.name):
         run.report.emit(
@@ -135,12 +138,12 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
     sink = prepare_sink(run, query.sink, schema, query.key, history=query.history)
     letters = None
     if query.dead_letters is not None:
-        letters = DeadLetters(run.table(query.dead_letters), query.name)
+        letters = DeadLetterTable(run.table(query.dead_letters), query.name)
         letters.prepare(spark)
-    handler = Deriver(query, landing, compose, sink, letters, checkpoint, run.report)
+    handler = DeriveBatchWriter(query, landing, compose, sink, letters, checkpoint, run.report)
 
-    def rebuild() -> ReadyQuery | None:
-        return None if schemas() == before else _build_derive_query(run, query, most)
+    def rebuild_if_schema_changed() -> ReadyQuery | None:
+        return None if landing_schemas() == before else _build_derive_query(run, query, most)
 
     built = ReadyQuery(
         query.name,
@@ -148,9 +151,9 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
         handler,
         checkpoint.location,
         query.trigger_seconds,
-        rebuild=rebuild,
+        rebuild=rebuild_if_schema_changed,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
-        determine_end=partial(bounded_run_end.determine_end, spark, rows, checkpoint),
+        determine_end=partial(bounded_run_end.run_end_check, spark, rows, checkpoint),
         derives=True,
     )
-    return with_batch_ends(built, checkpoint, whole_commits=query.state is not None)
+    return with_allowed_batch_ends(built, checkpoint, whole_commits=query.state is not None)

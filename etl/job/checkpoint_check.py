@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from ..checkpoints import manifest
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.manifest import Change, Manifest, ManifestError
+from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
 from ..checkpoints.stateful_operators import stateful_operators
 from ..formats.schemas import read_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
@@ -26,7 +26,7 @@ from ..sources.identity_check import StreamIdentities
 from .lease import FOLDER
 
 
-class CheckpointManifests:
+class CheckpointCheck:
     """Manifests of a job's queries."""
 
     def __init__(self, run: JobRun) -> None:
@@ -85,7 +85,7 @@ class CheckpointManifests:
         if old is None:
             self._write_manifest(new)
             return query
-        self._refuse(query.name, manifest.find_changes(old, new))
+        self._refuse_incompatible(query.name, manifest.find_changes(old, new))
         if new.state is not None and old.state is not None:
             # The checkpoint keeps these two; so the next version reports the difference again.
             state = dataclasses.replace(
@@ -115,27 +115,33 @@ class CheckpointManifests:
                 + manifest.advice_for_changes(self._job.environment, self._job.job, query.name)
             )
         self._old[query.name] = old = (
-            self._read_manifest(query.name) if begun and _manifest_file(query.name) in file_names else None
+            self._read_manifest(query.name)
+            if begun and _manifest_file_name(query.name) in file_names
+            else None
         )
         differences = () if old is None else manifest.find_changes(old, new)
-        self._refuse(query.name, differences)
-        self._check_origins(query, begun)
+        self._refuse_incompatible(query.name, differences)
+        self._check_source_identities(query, begun)
         if not begun:
-            return self._at_reset_start(query) if _start_file(query.name) in file_names else query
+            return (
+                self._query_starting_at_reset_time(query)
+                if _start_file_name(query.name) in file_names
+                else query
+            )
         if old is None:
             self._report.emit("adopted", query=query.name, checkpoint=location)
         for change in differences:
             self._report.emit("changed", query=query.name, change=str(change))
         return query
 
-    def _check_origins(self, query: QuerySettings, begun: bool) -> None:
+    def _check_source_identities(self, query: QuerySettings, begun: bool) -> None:
         url = f"{self._folder}/{query.name}.sources.json"
         identities = identity_check.stream_identities(self._run, query, url, begun=begun)
         if identities is not None:
             identities.check_at_start()
             self._origins[query.name] = identities
 
-    def _refuse(self, query: str, differences: tuple[Change, ...]) -> None:
+    def _refuse_incompatible(self, query: str, differences: tuple[ManifestChange, ...]) -> None:
         wrong = manifest.incompatible_changes(differences)
         if wrong:
             raise StartError(
@@ -146,7 +152,7 @@ class CheckpointManifests:
             )
 
     def _read_manifest(self, query: str) -> Manifest:
-        url = f"{self._folder}/{_manifest_file(query)}"
+        url = f"{self._folder}/{_manifest_file_name(query)}"
         try:
             return manifest.parse_manifest(hadoop_files.read_text(self._spark, url))
         except (ManifestError, OSError) as error:
@@ -157,9 +163,9 @@ class CheckpointManifests:
                 "then continued as it is"
             ) from error
 
-    def _at_reset_start(self, query: QuerySettings) -> QuerySettings:
+    def _query_starting_at_reset_time(self, query: QuerySettings) -> QuerySettings:
         """Return a query whose checkpoint was reset to a time: its sources start there, not where the document says."""
-        url = f"{self._folder}/{_start_file(query.name)}"
+        url = f"{self._folder}/{_start_file_name(query.name)}"
         try:
             at = str(json.loads(hadoop_files.read_text(self._spark, url))["start"])
             moment = start_time(at)
@@ -174,11 +180,13 @@ class CheckpointManifests:
                 "records; delete the file"
             )
         self._report.emit("begins_at", query=query.name, at=at if moment is None else moment.isoformat())
-        routes: Any = tuple(dataclasses.replace(r, source=_starting_at(r.source, at)) for r in query.routes)
+        routes: Any = tuple(
+            dataclasses.replace(r, source=_source_starting_at(r.source, at)) for r in query.routes
+        )
         return dataclasses.replace(query, routes=routes)
 
     def _write_manifest(self, new: Manifest) -> None:
-        hadoop_files.write_text(self._spark, f"{self._folder}/{_manifest_file(new.query)}", new.text())
+        hadoop_files.write_text(self._spark, f"{self._folder}/{_manifest_file_name(new.query)}", new.text())
 
 
 class FirstBatchHandler:
@@ -204,15 +212,15 @@ class FirstBatchHandler:
             self._after = None
 
 
-def _manifest_file(query: str) -> str:
+def _manifest_file_name(query: str) -> str:
     return f"{query}.manifest.json"
 
 
-def _start_file(query: str) -> str:
+def _start_file_name(query: str) -> str:
     return f"{query}.start.json"
 
 
-def _starting_at(source: Any, start: str) -> Any:
+def _source_starting_at(source: Any, start: str) -> Any:
     reading = getattr(source, "reading", None)
     if reading is not None:
         # Start offsets would take precedence over the time.

@@ -20,19 +20,19 @@ from pyspark.sql import SparkSession
 from ..launch import launch_document as launch
 from ..launch.launch_document import BackfillRequest, ReplayRequest, ScriptArguments
 from ..main import DIGEST, is_original
-from ..metrics.outputs import Console, open_monitor
+from ..metrics.outputs import NonBlockingConsole, open_monitor
 from ..metrics.spark_metrics_output import SparkMetrics
 from ..record import hadoop_files
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
 from ..record.job_run import JobRun
 from ..repair import backfill_landing, one_off_commands
 from ..sources.base import reader_of
 from . import benchmark, lease, lease_fence, log_redaction, maintenance_schedule
-from .build_queries import build_queries, open_query
+from .build_queries import build_queries, open_query_for_measurement
 from .lease import Lease
-from .maintenance_schedule import Maintenance
-from .supervise import Retries, Supervisor
+from .maintenance_schedule import MaintenanceThread
+from .supervise import RetryLimits, Supervisor
 
 _EXCHANGED = (
     "not what was deployed, by the digest in its name; deploy the job again, and find out who wrote there"
@@ -57,21 +57,21 @@ def main(arguments: Sequence[str]) -> int:
     spark = log_redaction.redacting_session()
     with ExitStack() as ending:
         try:
-            document = _read_text(spark, options.document)
+            document = _read_launch_document(spark, options.document)
             job = launch.read_document(document, options)
             content = json.loads(document)
-            _check_archive(spark, content)
+            _check_renamed_archive(spark, content)
             # None in tests of the sandbox.
             region = content.get("region")
             if region is not None:
                 # AWS clients read these variables; no engine documents that it sets them.
                 os.environ.setdefault("AWS_REGION", region)
                 os.environ.setdefault("AWS_DEFAULT_REGION", region)
-            status = _run_once(JobRun(spark, job, options.binds, Reporter(job.job)), options)
+            status = _run_once(JobRun(spark, job, options.binds, EventReporter(job.job)), options)
             if status is not None:
                 return status
-            console = Console(sys.stdout)
-            report = Reporter(job.job, console)
+            console = NonBlockingConsole(sys.stdout)
+            report = EventReporter(job.job, console)
             run = JobRun(spark, job, options.binds, report)
             others = {"spark": SparkMetrics(spark).write}
             followers = {
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
                 report.report_failure(error)
                 spark.stop()
                 return 1
-            housekeeping = Maintenance(spark, maintenance_schedule.maintenance_tasks(run), report)
+            housekeeping = MaintenanceThread(spark, maintenance_schedule.maintenance_tasks(run), report)
             finish = None
             if job.run_every_seconds is not None:
                 done = f"{job.checkpoints}/{lease.FOLDER}/maintenance.json"
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
             spark,
             report,
             monitor,
-            Retries(job.batch_retries),
+            RetryLimits(job.batch_retries),
             lease=hold,
             bounded=finish is not None,
             finish=finish,
@@ -135,7 +135,7 @@ def _run_once(run: JobRun, arguments: ScriptArguments) -> int | None:
     elif arguments.benchmark is not None:
         schedule = benchmark.read_schedule(run.spark, arguments.benchmark)
         query = ", ".join(schedule.queries)
-        work = partial(benchmark.Benchmark(run, open_query), schedule)
+        work = partial(benchmark.Benchmark(run, open_query_for_measurement), schedule)
     else:
         return None
     try:
@@ -148,25 +148,25 @@ def _run_once(run: JobRun, arguments: ScriptArguments) -> int | None:
 
 
 def _replay(run: JobRun, request: ReplayRequest) -> int:
-    return one_off_commands.replayer(run, request.query)(run.spark, request)
+    return one_off_commands.make_replayer(run, request.query)(run.spark, request)
 
 
 def _backfill(run: JobRun, request: BackfillRequest) -> int:
     if request.origin is None:
-        return one_off_commands.backfiller(run, request.query)(run.spark, request)
-    return backfill_landing.landing_backfiller(run, request)(run.spark, request)
+        return one_off_commands.make_backfiller(run, request.query)(run.spark, request)
+    return backfill_landing.make_landing_backfiller(run, request)(run.spark, request)
 
 
 def _open_lease(run: JobRun) -> Lease | None:
-    return lease.lease_of(
+    return lease.lease_of_checkpoints(
         run.job.checkpoints,
         run.spark.sparkContext.applicationId,
-        (os.getpid(), lease_fence.jvm_process(run.spark)),
+        (os.getpid(), lease_fence.jvm_process_id(run.spark)),
         lambda holder: run.report.emit("waiting_for_lease", **holder),
     )
 
 
-def _read_text(spark: SparkSession, url: str) -> str:
+def _read_launch_document(spark: SparkSession, url: str) -> str:
     try:
         text = hadoop_files.read_text(spark, url)
     except OSError as error:
@@ -176,7 +176,7 @@ def _read_text(spark: SparkSession, url: str) -> str:
     return text
 
 
-def _check_archive(spark: SparkSession, document: Mapping[str, Any]) -> None:
+def _check_renamed_archive(spark: SparkSession, document: Mapping[str, Any]) -> None:
     """Check the archive of the document where the engine gave its own copy another name, which the entry script cannot check."""
     url = str(document.get("archive", ""))
     if Path(url).name in {Path(entry).name for entry in sys.path} or not DIGEST.search(url):

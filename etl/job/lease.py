@@ -41,7 +41,9 @@ _TIMEOUTS = (3.0, 4.0)
 OnWait = Callable[[Mapping[str, Any]], None]
 
 
-def lease_of(checkpoints: str, run: str, processes: tuple[int, ...], on_wait: OnWait) -> Lease | None:
+def lease_of_checkpoints(
+    checkpoints: str, run: str, processes: tuple[int, ...], on_wait: OnWait
+) -> Lease | None:
     """Return the lease of a checkpoint prefix; None for a local folder, which no deployed job and no sandbox uses.
 
     Parameters
@@ -102,17 +104,17 @@ class Lease:
             A live run holds it.
         """
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        self._client = aws_clients.client("s3", region, None, timeouts=_TIMEOUTS)
+        self._client = aws_clients.make_client("s3", region, None, timeouts=_TIMEOUTS)
         # Not every engine's boto3 knows the parameter; S3 knows the header.
-        self._client.meta.events.register("before-call.s3.PutObject", self._add_condition)
+        self._client.meta.events.register("before-call.s3.PutObject", self._add_condition_header)
         self._record = _make_record(self.run, self.processes)
-        if not self._patiently(lambda: self._write_if(("If-None-Match", "*"))):
+        if not self._call_until_answered(lambda: self._write_if(("If-None-Match", "*"))):
             self._take_over()
         self._gone = None
         self._thread = threading.Thread(target=self._renew_until_released, name="millrace-lease", daemon=True)
         self._thread.start()
 
-    def lost(self) -> str | None:
+    def loss_reason(self) -> str | None:
         """Return the reason why the lease is no longer held; None while it is. Uses the clock, not S3."""
         if self._gone is None and _monotonic_seconds() > self._renewed + LIVE_SECONDS - MARGIN_SECONDS:
             self._gone = f"it could not be renewed for {_monotonic_seconds() - self._renewed:.0f} s"
@@ -123,7 +125,7 @@ class Lease:
         self._end.set()
         if self._thread is not None:
             self._thread.join(timeout=2 * sum(_TIMEOUTS))
-        if self.lost() is not None:
+        if self.loss_reason() is not None:
             return
         self._record["released"] = True
         # If this write fails, the next run waits.
@@ -135,17 +137,17 @@ class Lease:
     def _take_over(self) -> None:
         seen, looked, said = "", _monotonic_seconds(), False
         while True:
-            etag, record, age = self._patiently(self._read_record)
+            etag, record, age = self._call_until_answered(self._read_record)
             if record.get("holder") == self._record["holder"]:
                 self._etag = etag  # this run's after all: only the answer was lost
                 return
             if seen and etag != seen and not record.get("released"):
                 raise StartError(_describe_holder(f"s3://{self.bucket}/{self.key}", record))
-            free = record.get("released") or _known_dead(record)
+            free = record.get("released") or _is_holder_known_dead(record)
             # Its age in whole seconds, or the time that this run has watched it without a renewal.
             if free or age > LIVE_SECONDS + 1 or _monotonic_seconds() - looked > LIVE_SECONDS:
                 self._record["generation"] = int(record.get("generation", 0)) + 1
-                if self._patiently(lambda etag=etag: self._write_if(("If-Match", etag))):  # type: ignore[misc]  # of this turn
+                if self._call_until_answered(lambda etag=etag: self._write_if(("If-Match", etag))):  # type: ignore[misc]  # of this turn
                     return
             elif not said:
                 self.on_wait(
@@ -172,12 +174,12 @@ class Lease:
             self._record["renewals"] += 1
             renewed = self._call_or_none(lambda: self._write_if(("If-Match", self._etag)))
             wait = 1.0 if renewed is None else RENEW_SECONDS
-            if renewed is False and not self._still_ours():
+            if renewed is False and not self._object_is_still_ours():
                 self._gone = self._gone or "another run has taken it"
-            if self.lost() is not None:
+            if self.loss_reason() is not None:
                 return
 
-    def _still_ours(self) -> bool:
+    def _object_is_still_ours(self) -> bool:
         """Check that this run's object is still there: a renewal may have arrived although its answer did not."""
         lease = self._call_or_none(self._read_record)
         if lease is None:
@@ -210,12 +212,12 @@ class Lease:
         self._etag, self._renewed = str(done["ETag"]), begun
         return True
 
-    def _add_condition(self, params: dict[str, Any], **_: Any) -> None:
+    def _add_condition_header(self, params: dict[str, Any], **_: Any) -> None:
         params["headers"][self._condition[0]] = self._condition[1]
 
-    def _patiently(self, call: Callable[[], Any]) -> Any:
+    def _call_until_answered(self, call: Callable[[], Any]) -> Any:
         """Call S3 at the start: wait while it is busy, and raise an error if it refuses."""
-        return aws_clients.ask_at_start(
+        return aws_clients.call_at_start(
             f"the lease s3://{self.bucket}/{self.key}", None, lambda _client: call()
         )
 
@@ -261,7 +263,7 @@ def _describe_holder(where: str, record: Mapping[str, Any]) -> str:
     )
 
 
-def _known_dead(record: Mapping[str, Any]) -> bool:
+def _is_holder_known_dead(record: Mapping[str, Any]) -> bool:
     """Check that the holder ran on this machine since its last boot and all its processes have ended."""
     processes = record.get("processes")
     if (

@@ -27,7 +27,7 @@ from .lease import Lease
 POLL_SECONDS = 0.2
 
 END_SECONDS = 3.0
-"""Time for the queries to end after the loss: with the time of :func:`kill_jvm`, less than :data:`etl.job.lease.MARGIN_SECONDS`,
+"""Time for the queries to end after the loss: with the time of :func:`kill_jvm_and_this_process`, less than :data:`etl.job.lease.MARGIN_SECONDS`,
 after which another run may start."""
 
 TOLD_SECONDS = 0.5
@@ -39,7 +39,7 @@ HALT_SECONDS = 1.0
 STATUS = 1
 
 
-def check_lease(lease: Lease | None) -> None:
+def raise_if_lease_lost(lease: Lease | None) -> None:
     """Raise if the lease is lost: after a long pause of the JVM, its successor may already run.
 
     Raises
@@ -47,7 +47,7 @@ def check_lease(lease: Lease | None) -> None:
     LeaseLostError
         The lease is lost.
     """
-    lost = None if lease is None else lease.lost()
+    lost = None if lease is None else lease.loss_reason()
     if lost is not None:
         raise LeaseLostError(
             f"this run ends, because another process has taken over the lease on its checkpoints: {lost}"
@@ -87,7 +87,7 @@ class Fence:
     def _watch(self) -> None:
         while not self._down.wait(POLL_SECONDS):
             try:
-                check_lease(self._lease)
+                raise_if_lease_lost(self._lease)
             except LeaseLostError as error:
                 if not self._down.wait(self._seconds):
                     # The process must end even if it cannot report.
@@ -97,7 +97,7 @@ class Fence:
                 return
 
 
-def jvm_process(spark: SparkSession) -> int:
+def jvm_process_id(spark: SparkSession) -> int:
     """Return the process id of the session's JVM."""
     jvm: Any = spark._jvm
     return int(jvm.java.lang.ProcessHandle.current().pid())
@@ -106,10 +106,14 @@ def jvm_process(spark: SparkSession) -> int:
 def process_killer(spark: SparkSession) -> Callable[[], None]:
     """Return a function that ends this process and the session's JVM at once, without shutdown hooks, which wait for batches."""
     jvm: Any = spark._jvm
-    return partial(kill_jvm, partial(jvm.java.lang.Runtime.getRuntime().halt, STATUS), jvm_process(spark))
+    return partial(
+        kill_jvm_and_this_process,
+        partial(jvm.java.lang.Runtime.getRuntime().halt, STATUS),
+        jvm_process_id(spark),
+    )
 
 
-def kill_jvm(halt: Callable[[], Any], jvm_process_id: int) -> None:
+def kill_jvm_and_this_process(halt: Callable[[], Any], jvm_process_id: int) -> None:
     """End the JVM, and then this process.
 
     Parameters
@@ -121,14 +125,14 @@ def kill_jvm(halt: Callable[[], Any], jvm_process_id: int) -> None:
         but when its batch returns to Python, which has ended, it commits nothing and ends.
     """
 
-    def ask() -> None:
+    def halt_jvm() -> None:
         with suppress(Py4JError, OSError):
             halt()
 
     time.sleep(TOLD_SECONDS)
     # Py4J logs a stack trace for each call that the JVM's end interrupts.
     logging.disable()
-    asking = threading.Thread(target=ask, daemon=True)
+    asking = threading.Thread(target=halt_jvm, daemon=True)
     asking.start()
     asking.join(HALT_SECONDS)
     with suppress(OSError):

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from ..launch.settings import LandSettings
 from ..maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval, Retention, TableTask
 from ..record import hadoop_files
-from ..record.batch_accounts import Reporter
-from ..record.errors import describe
+from ..record.batch_accounts import EventReporter
+from ..record.errors import describe_error
 from ..record.job_run import JobRun
 from ..repair.erase import Erasure
 
@@ -28,7 +28,7 @@ FIRST = timedelta(minutes=10)
 
 
 @dataclass
-class Maintenance:
+class MaintenanceThread:
     """Runner of chores, one after the other, each at its own interval, from a while after a job's start.
 
     A failure is reported and the chore is tried again at its next time: a stream does not end for it.
@@ -45,7 +45,7 @@ class Maintenance:
 
     spark: SparkSession
     chores: Sequence[MaintenanceTask]
-    report: Reporter
+    report: EventReporter
     first: timedelta = FIRST
     _stop: threading.Event = field(default_factory=threading.Event, repr=False)
 
@@ -99,7 +99,10 @@ class Maintenance:
         except (Py4JError, CapturedException, OSError) as error:
             if not self._stop.is_set():
                 self.report.emit(
-                    "chore_failed", chore=chore.name, error=describe(error), error_class=type(error).__name__
+                    "chore_failed",
+                    chore=chore.name,
+                    error=describe_error(error),
+                    error_class=type(error).__name__,
                 )
 
 

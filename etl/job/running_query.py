@@ -54,7 +54,7 @@ class RunningQuery:
     done: bool = False
 
     @property
-    def ending(self) -> bool:
+    def is_ending(self) -> bool:
         """True if no further batch may begin."""
         return self.done or self.stopping.is_set()
 
@@ -62,11 +62,11 @@ class RunningQuery:
         """Process a batch, unless the query is to end; called by ``foreachBatch``."""
         try:
             # A batch that has started is completed; the next one is left to the next start.
-            if not self.ending and self.reached is not None:
+            if not self.is_ending and self.reached is not None:
                 self.done = self.reached(batch_id)
-            if self.ending:
+            if self.is_ending:
                 raise StopRequestedError(self.spec.name)
-            lease_fence.check_lease(self.lease)
+            lease_fence.raise_if_lease_lost(self.lease)
             self.spec.handle(batch, batch_id)
         except BaseException as error:
             self.error, self.failed_batch = error, batch_id
@@ -74,6 +74,6 @@ class RunningQuery:
         self.attempts = 0
 
     @property
-    def where(self) -> dict[str, int]:
+    def failed_batch_field(self) -> dict[str, int]:
         """The failed batch, as a field of an event."""
         return {} if self.failed_batch is None else {"batch": self.failed_batch}

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..metrics import arrival_times
-from ..metrics.monitor import Monitor, SparkFeed
-from ..record.batch_accounts import Reporter, call_in_background
+from ..metrics.monitor import MetricsMonitor, SparkProgress
+from ..record.batch_accounts import EventReporter, call_in_background
 from ..record.errors import (
     LeaseLostError,
     LossError,
@@ -24,9 +24,9 @@ from ..record.errors import (
     RestartQueryError,
     SinkError,
     StartError,
-    describe,
+    describe_error,
     is_interruption,
-    whole_text,
+    uncut_messages,
 )
 from ..record.ready_query import BatchHandler, ReadyQuery
 from . import jvm_shutdown_hook, lease_fence
@@ -55,7 +55,7 @@ CHECK_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Retries:
+class RetryLimits:
     """Retries of one failed query before the job fails.
 
     Attributes
@@ -70,7 +70,7 @@ class Retries:
     first_seconds: float = 5.0
     longest_seconds: float = 300.0
 
-    def delay_seconds(self, attempt: int) -> float:
+    def seconds_before_attempt(self, attempt: int) -> float:
         """Return the seconds before an attempt, counted from 1; a random addition of up to 20% keeps queries out of step."""
         seconds: float = min(self.first_seconds * 2 ** (attempt - 1), self.longest_seconds)
         return seconds * random.uniform(1.0, 1.2)
@@ -102,9 +102,9 @@ class Supervisor:
     """
 
     spark: SparkSession
-    report: Reporter
-    monitor: Monitor | None = None
-    retries: Retries = Retries()
+    report: EventReporter
+    monitor: MetricsMonitor | None = None
+    retries: RetryLimits = RetryLimits()
     check_seconds: float = CHECK_SECONDS
     lease: Lease | None = None
     kill: Callable[[], None] | None = None
@@ -131,16 +131,16 @@ class Supervisor:
         int
             Exit status: 0 after a requested stop or the end of a bounded run, 1 after a failure.
         """
-        jvm_shutdown_hook.keep_thread_pools(self.spark)
-        hook = jvm_shutdown_hook.add_hook(self.spark, self._wait_for_end)
+        jvm_shutdown_hook.keep_iceberg_thread_pools_alive(self.spark)
+        hook = jvm_shutdown_hook.add_hook(self.spark, self._stop_and_wait)
         running: list[RunningQuery] = []
-        watched = self._fence(running)
+        watched = self._watch_lease(running)
         try:
             if not self.bounded:
-                return int(self._run(queries, running))
+                return int(self._start_and_wait(queries, running))
             for derives in (False, True):
                 stage = [query for query in queries if query.derives is derives]
-                if self._run(stage, running):
+                if self._start_and_wait(stage, running):
                     return 1
                 if self._stopping.is_set():
                     return 0
@@ -161,7 +161,7 @@ class Supervisor:
             self._done.set()
             jvm_shutdown_hook.remove_hook(self.spark, hook)
 
-    def _run(self, queries: Sequence[ReadyQuery], running: list[RunningQuery]) -> bool:
+    def _start_and_wait(self, queries: Sequence[ReadyQuery], running: list[RunningQuery]) -> bool:
         """Start queries and wait for their end; return True after a failure."""
         failed = False
         for query in queries:
@@ -170,7 +170,7 @@ class Supervisor:
                 if self.bounded:
                     assert query.determine_end is not None, f"{query.name}: checked when it was built"
                     one.reached = query.determine_end()
-                one.query = self._start(query, one)
+                one.query = self._start_query(query, one)
             except (CapturedException, NoAnswerError, OSError, Py4JJavaError, SinkError, StartError) as error:
                 one.error = error
                 failed = self._report_failure(one)
@@ -178,26 +178,31 @@ class Supervisor:
             running.append(one)
             self.report.emit("started", query=query.name)
             if self.monitor is not None:
-                self.monitor.watch(query.name, SparkFeed(self.spark, one.query))
-        return self._wait(running) or failed
+                self.monitor.watch(query.name, SparkProgress(self.spark, one.query))
+        return self._wait_for_all_queries(running) or failed
 
-    def _wait_for_end(self) -> None:
+    def _stop_and_wait(self) -> None:
         """Stop and wait for the end, as a hook of the JVM's shutdown."""
         self.stop()
         self._done.wait(jvm_shutdown_hook.HOOK_SECONDS)
 
-    def _fence(self, running: list[RunningQuery]) -> Fence | None:
+    def _watch_lease(self, running: list[RunningQuery]) -> Fence | None:
         if self.lease is None:
             return None
 
-        def tell(error: LeaseLostError) -> None:
+        def report_lease_loss(error: LeaseLostError) -> None:
             # The list is empty while the first query is being started.
-            for where in [{"query": one.spec.name, **one.where} for one in running] or [{}]:
+            for where in [{"query": one.spec.name, **one.failed_batch_field} for one in running] or [{}]:
                 self.report.report_failure(error, **where)
 
-        return Fence(self.lease, tell, self.kill or lease_fence.process_killer(self.spark), self.end_seconds)
+        return Fence(
+            self.lease,
+            report_lease_loss,
+            self.kill or lease_fence.process_killer(self.spark),
+            self.end_seconds,
+        )
 
-    def _start(self, query: ReadyQuery, handle: BatchHandler) -> StreamingQuery:
+    def _start_query(self, query: ReadyQuery, handle: BatchHandler) -> StreamingQuery:
         seconds = BOUNDED_TRIGGER_SECONDS if self.bounded else query.trigger_seconds
         trigger = f"{max(0, round(seconds * 1000))} milliseconds"
         context = self.spark.sparkContext
@@ -217,24 +222,24 @@ class Supervisor:
         finally:
             context.setLocalProperty(POOL, None)  # type: ignore[arg-type]  # removes it
 
-    def _wait(self, running: list[RunningQuery]) -> bool:
+    def _wait_for_all_queries(self, running: list[RunningQuery]) -> bool:
         failed = False
         while running:
             self._end_if_lost(running)
             for one in list(running):
                 assert one.query is not None
-                if one.again_at is not None and not one.ending:
+                if one.again_at is not None and not one.is_ending:
                     if time.monotonic() >= one.again_at:
                         self._start_again(one)
                 elif not one.query.isActive:
-                    if isinstance(one.error, RestartQueryError) and self._reopen(one):
+                    if isinstance(one.error, RestartQueryError) and self._restart_with_new_limits(one):
                         continue
                     one.error = one.error or one.query.exception()
                     if self._start_after_lost_progress(one) or self._will_retry(one):
                         continue
                     running.remove(one)
                     stopped = isinstance(one.error, StopRequestedError) or (
-                        one.ending
+                        one.is_ending
                         and (
                             isinstance(one.error, RestartQueryError)
                             or "StopRequestedError" in str(one.error)
@@ -243,20 +248,20 @@ class Supervisor:
                     )
                     if one.error is not None and not stopped:
                         failed = self._report_failure(one)
-                elif one.ending and not one.query.status["isTriggerActive"]:
+                elif one.is_ending and not one.query.status["isTriggerActive"]:
                     # The next trigger may start at this moment, and its reads are interrupted.
                     one.interrupted = True
                     _interrupt_and_wait(one)
                 else:
                     self._check_source(one)
-                    self._check_end(one)
+                    self._stop_if_bounded_run_done(one)
             time.sleep(POLL_SECONDS)
         return failed
 
     def _end_if_lost(self, running: list[RunningQuery]) -> None:
         """End all queries if the lease is lost, even in the middle of a batch."""
         try:
-            lease_fence.check_lease(self.lease)
+            lease_fence.raise_if_lease_lost(self.lease)
         except LeaseLostError as error:
             # All at once: a query that does not end must not let another's batch continue.
             ends = [threading.Thread(target=_interrupt_and_wait, args=(one,), daemon=True) for one in running]
@@ -284,7 +289,7 @@ class Supervisor:
             # After the end: the interrupted batch has set an error of its own.
             one.error = error
 
-    def _check_end(self, one: RunningQuery) -> None:
+    def _stop_if_bounded_run_done(self, one: RunningQuery) -> None:
         """End a query of a bounded run that has no data to process, and whose commits cover the end of the run.
 
         A query that always finds new data ends at the start of a batch.
@@ -300,41 +305,41 @@ class Supervisor:
         try:
             one.done = one.reached(0 if last is None else last + 1)
         except (CapturedException, OSError, Py4JJavaError) as error:
-            self.report.emit("unchecked", query=one.spec.name, error=describe(error))
+            self.report.emit("unchecked", query=one.spec.name, error=describe_error(error))
 
     def _will_retry(self, one: RunningQuery) -> bool:
         """Schedule and report the next attempt; return False if there is none."""
         final = (StopRequestedError, RestartQueryError, LossError, LeaseLostError, StartError)
         waits = one.again_at is not None  # the stop was requested while it waits
-        if one.error is None or isinstance(one.error, final) or one.ending or waits:
+        if one.error is None or isinstance(one.error, final) or one.is_ending or waits:
             return False
         if one.attempts >= self.retries.most:
             return False
         one.attempts += 1
-        delay = self.retries.delay_seconds(one.attempts)
+        delay = self.retries.seconds_before_attempt(one.attempts)
         one.again_at = time.monotonic() + delay
         self.report.emit(
             "retrying",
             query=one.spec.name,
-            **one.where,
+            **one.failed_batch_field,
             attempt=one.attempts,
             of=self.retries.most,
             seconds=round(delay, 1),
-            error=describe(one.error),
+            error=describe_error(one.error),
             error_class=type(one.error).__name__,
         )
         return True
 
-    def _reopen(self, one: RunningQuery) -> bool:
+    def _restart_with_new_limits(self, one: RunningQuery) -> bool:
         """Start a query again on its checkpoint; its current batch is planned but not committed, and is repeated."""
-        if one.spec.reopen is None or one.ending:
+        if one.spec.reopen is None or one.is_ending:
             return False
         self.report.emit("reopened", query=one.spec.name, why=str(one.error))
         return self._start_again(one)
 
     def _start_after_lost_progress(self, one: RunningQuery) -> bool:
         """Start a query again that Spark ended after a committed batch; this does not count as an attempt."""
-        if one.error is None or one.ending or LOST_PROGRESS not in whole_text(one.error):
+        if one.error is None or one.is_ending or LOST_PROGRESS not in uncut_messages(one.error):
             return False
         self.report.emit("reopened", query=one.spec.name, why="Spark lost the progress of a repeated batch")
         return self._start_again(one)
@@ -343,23 +348,23 @@ class Supervisor:
         """Start a query on its checkpoint: its last batch is repeated. An error shows at the next check."""
         one.again_at = one.error = one.failed_batch = None
         try:
-            one.spec = _reopened(one.spec)
-            one.query = self._start(one.spec, one)
+            one.spec = _query_with_reopened_rows(one.spec)
+            one.query = self._start_query(one.spec, one)
         except (CapturedException, OSError, Py4JJavaError, NoAnswerError) as error:
             one.error = error
             return False
         if self.monitor is not None:
-            self.monitor.watch(one.spec.name, SparkFeed(self.spark, one.query))
+            self.monitor.watch(one.spec.name, SparkProgress(self.spark, one.query))
         return True
 
     def _report_failure(self, one: RunningQuery) -> bool:
         assert one.error is not None
-        self.report.report_failure(one.error, query=one.spec.name, **one.where)
+        self.report.report_failure(one.error, query=one.spec.name, **one.failed_batch_field)
         self._stopping.set()
         return True
 
 
-def _reopened(query: ReadyQuery) -> ReadyQuery:
+def _query_with_reopened_rows(query: ReadyQuery) -> ReadyQuery:
     """Open the rows of a query again, and build it again if their schema has changed."""
     try:
         built = query.rebuild() if query.rebuild is not None else None

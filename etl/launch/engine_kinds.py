@@ -18,7 +18,7 @@ ENGINES = {
 """Class of each engine, by its kind in launch documents; see :mod:`etl.launch.engine`."""
 
 
-def loader_of(kind: str) -> str:
+def engine_loader(kind: str) -> str:
     """Return the loader of an engine.
 
     Raises
@@ -32,6 +32,6 @@ def loader_of(kind: str) -> str:
 
 
 def engine_of(kind: str) -> Engine:
-    """Return the engine of a kind; errors as in :func:`loader_of`."""
-    engine: Engine = typed_json.import_object(loader_of(kind))()
+    """Return the engine of a kind; errors as in :func:`engine_loader`."""
+    engine: Engine = typed_json.import_object(engine_loader(kind))()
     return engine

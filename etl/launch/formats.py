@@ -10,18 +10,18 @@ MOST_DIGITS = 38
 """Most digits of a decimal in Spark."""
 
 
-def wrong_decimals(schema: Any) -> Iterator[str]:
+def decimals_avro_ignores(schema: Any) -> Iterator[str]:
     """Yield the decimals of an Avro schema that no column holds; Avro's own parser takes them for bytes."""
     if isinstance(schema, list):
         for each in schema:
-            yield from wrong_decimals(each)
+            yield from decimals_avro_ignores(each)
     elif isinstance(schema, dict):
         precision, scale = schema.get("precision", 0), schema.get("scale", 0)
         if schema.get("logicalType") == "decimal" and schema.get("type") in ("bytes", "fixed"):
             fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
             if not (fits and 1 <= precision <= MOST_DIGITS):
                 yield f"decimal({precision},{scale})"
-        yield from wrong_decimals([value for key, value in schema.items() if key != "default"])
+        yield from decimals_avro_ignores([value for key, value in schema.items() if key != "default"])
 
 
 class Format:
@@ -34,12 +34,12 @@ class Format:
     kind: str
 
     @property
-    def names_fields(self) -> bool:
+    def has_field_names(self) -> bool:
         """True if the bytes name their fields, so that single values can be cut out of them."""
         return False
 
     @property
-    def in_lines(self) -> bool:
+    def is_line_of_text(self) -> bool:
         """True if a payload is one line of a text, so that files of them can be landed."""
         return True
 
@@ -123,12 +123,12 @@ class DebeziumFormat(Format):
     kind: Literal["debezium"] = "debezium"
 
     @property
-    def names_fields(self) -> bool:
+    def has_field_names(self) -> bool:
         """True for JSON."""
         return self.avro is None
 
     @property
-    def in_lines(self) -> bool:
+    def is_line_of_text(self) -> bool:
         """True for JSON."""
         return self.avro is None
 

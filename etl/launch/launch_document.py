@@ -204,7 +204,7 @@ def read_document(text: str, arguments: ScriptArguments) -> JobSettings:
             f"{DOCUMENT_VERSION}; deploy the job again"
         )
     try:
-        job = settings.parse(document.get("settings"))
+        job = settings.parse_job_settings(document.get("settings"))
     except SettingsError as error:
         raise StartError(f"{where}: {error}") from error
     if arguments.engine:

@@ -10,7 +10,7 @@ from . import typed_json
 from .connections import Connection as Connection
 from .connections import SecretLogin as SecretLogin
 from .engine import Engine
-from .engine_kinds import engine_of, loader_of
+from .engine_kinds import engine_loader, engine_of
 from .formats import Format
 from .sinks import SinkSettings
 from .sources import Source
@@ -292,7 +292,7 @@ class JobSettings:
         return engine_of(self.engine)
 
 
-def parse(document: Any) -> JobSettings:
+def parse_job_settings(document: Any) -> JobSettings:
     """Read a job's settings.
 
     Parameters
@@ -305,8 +305,8 @@ def parse(document: Any) -> JobSettings:
     etl.launch.typed_json.SettingsError
         An unknown or missing key or a value of the wrong type, with its path.
     """
-    settings: JobSettings = typed_json.read(JobSettings, document, "settings")
-    loader_of(settings.engine)
+    settings: JobSettings = typed_json.read_typed(JobSettings, document, "settings")
+    engine_loader(settings.engine)
     for place, query in enumerate(settings.queries):
         routes = () if isinstance(query, DeriveSettings) else query.routes
         if isinstance(query, DirectSettings) and not all(source.REPLAYS for source in query.sources):

@@ -27,7 +27,7 @@ class SinkSettings:
         """Table (``database.table``) in the job's catalog, which can be backfilled and measured; None for any other target."""
         return None
 
-    def at(self, target: str) -> Self:
+    def with_target(self, target: str) -> Self:
         """Return the same sink with another target."""
         return type(self)(**{**vars(self), self.NAMED_BY: target})
 

@@ -45,7 +45,7 @@ class Source(ABC):
         """Name of the stream or topic at its service."""
 
     @property
-    def leg(self) -> tuple[str, ...]:
+    def leg_key(self) -> tuple[str, ...]:
         """Key of its leg: sources of a query with the same key share one line of Spark's offset log."""
         return (self.name,)
 
@@ -55,7 +55,7 @@ class Source(ABC):
         return None
 
     @property
-    def part(self) -> tuple[int, ...] | None:
+    def assigned_partitions(self) -> tuple[int, ...] | None:
         """Partitions that it reads, if other jobs may read the rest; None for all."""
         return None
 
@@ -83,7 +83,7 @@ class Source(ABC):
     def position_source(self, job: JobSettings) -> str:
         """Return the stream, topic or connection to which a checkpoint's positions belong, for manifests."""
 
-    def connector(self, engine: Engine, spark: str) -> str:
+    def connector_name(self, engine: Engine, spark: str) -> str:
         """Return the name of the connector that reads it; no other connector reads its positions.
 
         Parameters
@@ -93,7 +93,7 @@ class Source(ABC):
         """
         return self.kind
 
-    def from_start(self, limit: int, partitions: int, of: int) -> Self | None:
+    def starting_at_beginning(self, limit: int, partitions: int, of: int) -> Self | None:
         """Return this source with a start at its beginning, for a measurement; None if that is not possible.
 
         Parameters
@@ -171,7 +171,7 @@ class KafkaSource(Source):
         return self.topic
 
     @property
-    def leg(self) -> tuple[str, ...]:
+    def leg_key(self) -> tuple[str, ...]:
         """Connection; its topics are read together, so that one can be added (to Spark a partition). A pattern is separate."""
         return (self.connection, self.topic if self.is_pattern else "")
 
@@ -181,24 +181,24 @@ class KafkaSource(Source):
         return self.topic
 
     @property
-    def read_as(self) -> KafkaReading:
+    def reading_options(self) -> KafkaReading:
         """Reading options, with defaults."""
         return self.reading or KafkaReading()
 
     @property
     def is_pattern(self) -> bool:
         """True if it reads all topics that a regular expression matches."""
-        return self.read_as.pattern
+        return self.reading_options.pattern
 
     @property
-    def part(self) -> tuple[int, ...] | None:
+    def assigned_partitions(self) -> tuple[int, ...] | None:
         """Partitions of the topic, if they are listed."""
-        return self.read_as.partitions
+        return self.reading_options.partitions
 
     @property
     def null_payload_deletes(self) -> bool:
         """True if a record without a payload is a delete."""
-        return self.read_as.null_payload == "delete"
+        return self.reading_options.null_payload == "delete"
 
     def offsets_by_partition(self, offset: Any) -> dict[str, int]:
         """Return offsets by partition of its topic; for a pattern by ``topic/partition``.
@@ -218,10 +218,10 @@ class KafkaSource(Source):
         """Return the name of the cluster; for one that is known by its brokers only, that of the connection."""
         return job.connections[self.connection].cluster or self.connection
 
-    def from_start(self, limit: int, partitions: int, of: int) -> KafkaSource:
+    def starting_at_beginning(self, limit: int, partitions: int, of: int) -> KafkaSource:
         """Return the same topic from its beginning, by a list of partitions."""
         reading = dataclasses.replace(
-            self.read_as,
+            self.reading_options,
             pattern=False,
             partitions=tuple(range(partitions)),
             partition_count=of,
@@ -285,7 +285,7 @@ class KinesisSource(Source):
         """Return region and stream."""
         return f"{self.region}/{self.stream}"
 
-    def connector(self, engine: Engine, spark: str) -> str:
+    def connector_name(self, engine: Engine, spark: str) -> str:
         """Return the engine's connector: each has its own form of positions."""
         return engine.kinesis_format(spark)
 
@@ -293,7 +293,7 @@ class KinesisSource(Source):
 Source.KINDS.update(kinesis=KinesisSource, kafka=KafkaSource)
 
 
-def group_sources(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
+def group_sources_into_legs(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
     """Group the sources of a query into legs, in an order that does not depend on the file's.
 
     Parameters
@@ -308,5 +308,5 @@ def group_sources(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
     """
     legs: dict[tuple[str, ...], list[Source]] = {}
     for source in sources:
-        legs.setdefault((source.kind, *source.leg), []).append(source)
+        legs.setdefault((source.kind, *source.leg_key), []).append(source)
     return tuple(tuple(sorted(legs[key], key=lambda source: source.physical_name)) for key in sorted(legs))

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from .errors import SettingsError as SettingsError
 
 
-def read(kind: Any, value: Any, path: str) -> Any:
+def read_typed(kind: Any, value: Any, path: str) -> Any:
     """Read a value of a type.
 
     Parameters
@@ -35,7 +35,7 @@ def read(kind: Any, value: Any, path: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     registry = vars(kind).get("KINDS") if isinstance(kind, type) else None
     if registry is not None:
-        return read(_of_kind(registry, value, path), value, path)
+        return read_typed(_entry_for_kind(registry, value, path), value, path)
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, value, path)
     if origin is Literal:
@@ -47,11 +47,13 @@ def read(kind: Any, value: Any, path: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list):
             raise SettingsError(f"{path}: expected a list, found {type(value).__name__}")
-        return tuple(read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+        return tuple(read_typed(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value))
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, dict):
             raise SettingsError(f"{path}: expected an object, found {type(value).__name__}")
-        return types.MappingProxyType({k: read(arguments[1], v, f"{path}.{k}") for k, v in value.items()})
+        return types.MappingProxyType(
+            {k: read_typed(arguments[1], v, f"{path}.{k}") for k, v in value.items()}
+        )
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         # JSON has no infinity, but Python reads 1e400 as one, and has integers too large for a float.
         if abs(value) <= sys.float_info.max:
@@ -68,14 +70,14 @@ def read_versioned(kind: Any, text: str, path: str, version: int) -> Any:
     Parameters
     ----------
     kind, path
-        As in :func:`read`.
+        As in :func:`read_typed`.
     version
         The only accepted version.
 
     Raises
     ------
     ValueError
-        Not JSON, another version, or as in :func:`read`.
+        Not JSON, another version, or as in :func:`read_typed`.
     """
     content: Any = json.loads(text)
     number = content.pop("version", None) if isinstance(content, dict) else None
@@ -83,7 +85,7 @@ def read_versioned(kind: Any, text: str, path: str, version: int) -> Any:
         raise SettingsError(
             f"format version {number!r} is not supported; this release reads version {version}"
         )
-    return read(kind, content, path)
+    return read_typed(kind, content, path)
 
 
 def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
@@ -91,16 +93,16 @@ def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
         return None
     candidates = [a for a in arguments if a is not type(None)]
     if len(candidates) == 1:
-        return read(candidates[0], value, path)
+        return read_typed(candidates[0], value, path)
     names = [a for a in candidates if typing.get_origin(a) is Literal]
     if names and isinstance(value, str):
-        return read(names[0], value, path)
+        return read_typed(names[0], value, path)
     candidates = [a for a in candidates if a not in names]
     kinds = {k: c for c in candidates for k in typing.get_args(typing.get_type_hints(c)["kind"])}
-    return read(_of_kind(kinds, value, path), value, path)
+    return read_typed(_entry_for_kind(kinds, value, path), value, path)
 
 
-def _of_kind(kinds: Mapping[str, Any], value: Any, path: str) -> Any:
+def _entry_for_kind(kinds: Mapping[str, Any], value: Any, path: str) -> Any:
     """Return the entry for the ``kind`` of an object."""
     kind: Any = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
@@ -114,18 +116,18 @@ def import_object(loader: str) -> Any:
     return getattr(importlib.import_module(module, (__package__ or "").rpartition(".")[0]), name)
 
 
-def module_of(settings: Any) -> Any:
+def import_module_of(settings: Any) -> Any:
     """Import the module that runs settings: ``MODULE`` of their class names it, by their kind."""
     return importlib.import_module(settings.MODULE.format(kind=settings.kind), __package__)
 
 
-def write(value: Any) -> Any:
-    """Return what JSON holds of a value that :func:`read` made."""
+def to_json_value(value: Any) -> Any:
+    """Return what JSON holds of a value that :func:`read_typed` made."""
     if dataclasses.is_dataclass(value):
-        return {each.name: write(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        return {each.name: to_json_value(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {key: write(item) for key, item in value.items()}
-    return [write(item) for item in value] if isinstance(value, tuple) else value
+        return {key: to_json_value(item) for key, item in value.items()}
+    return [to_json_value(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _read_dataclass(kind: Any, value: Any, path: str) -> Any:
@@ -138,4 +140,4 @@ def _read_dataclass(kind: Any, value: Any, path: str) -> Any:
         parts = [f"unknown keys {', '.join(unknown)}"] * bool(unknown)
         parts += [f"missing keys {', '.join(missing)}"] * bool(missing)
         raise SettingsError(f"{path}: {'; '.join(parts)}")
-    return kind(**{name: read(hint, value[name], f"{path}.{name}") for name, hint in hints.items()})
+    return kind(**{name: read_typed(hint, value[name], f"{path}.{name}") for name, hint in hints.items()})

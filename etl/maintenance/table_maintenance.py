@@ -19,11 +19,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ..checkpoints.checkpoint import read_states
+from ..checkpoints.checkpoint import last_read_snapshots
 from ..checkpoints.initial_snapshot import newest_complete_snapshot
 from ..commits.snapshots import commit_time
 from ..record import batch_accounts
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.envelope import ERASED
 from ..record.tables import Table
 
@@ -40,7 +40,7 @@ _GROUP_FILES = 2
 """Files of the target size that are written at once: they take as many cores from the stream meanwhile."""
 
 
-def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) -> DataFrame:
+def call_procedure(spark: SparkSession, table: Table, procedure: str, **arguments: str) -> DataFrame:
     """Run one of Iceberg's procedures on a table.
 
     Parameters
@@ -48,7 +48,7 @@ def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) ->
     spark
         Session with Iceberg's extensions.
     table
-        Table whose name is checked (:meth:`etl.record.tables.Table.of`).
+        Table whose name is checked (:meth:`etl.record.tables.Table.from_name`).
     **arguments
         SQL from this code, not from users.
 
@@ -90,7 +90,7 @@ class TableTask(ABC):
     WHAT = ""
 
     table: Table
-    report: Reporter
+    report: EventReporter
     every: timedelta
 
     @property
@@ -131,7 +131,7 @@ class Compaction(TableTask):
 
     table: Table
     file_size: int
-    report: Reporter
+    report: EventReporter
     every: timedelta = timedelta(days=1)
 
     WHAT = "compact"
@@ -150,7 +150,7 @@ class Compaction(TableTask):
             "delete-file-threshold": str(_DELETE_FILES),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
-        row = first_row(call(spark, self.table, "rewrite_data_files", options=f"map({pairs})"))
+        row = first_row(call_procedure(spark, self.table, "rewrite_data_files", options=f"map({pairs})"))
         if row.get("rewritten_data_files_count") or row.get("failed_data_files_count"):
             self.report_done(
                 "compacted",
@@ -184,7 +184,7 @@ class Expiry(TableTask):
     table: Table
     keep: timedelta
     readers: tuple[str, ...]
-    report: Reporter
+    report: EventReporter
     every: timedelta = timedelta(hours=1)
 
     WHAT = "expire"
@@ -206,7 +206,9 @@ class Expiry(TableTask):
             )
         before = min([before, *behind.values(), self._oldest_readable_time(spark) or before])
         limits = {"older_than": sql_timestamp(before), "retain_last": str(FEWEST_SNAPSHOTS)}
-        row = first_row(call(spark, self.table, "expire_snapshots", **limits, stream_results="true"))
+        row = first_row(
+            call_procedure(spark, self.table, "expire_snapshots", **limits, stream_results="true")
+        )
         files = sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
         if files:
             self.report_done(
@@ -243,7 +245,7 @@ class Expiry(TableTask):
 
     def _last_read_commit_time(self, spark: SparkSession, reader: str) -> datetime | None:
         """Return the commit time of the snapshot that a reader has read last; the epoch where it is not known."""
-        states = read_states(spark, reader, self.table.metadata(spark))
+        states = last_read_snapshots(spark, reader, self.table.metadata(spark))
         return None if states is None else min(map(commit_time, states), default=_EPOCH)
 
 
@@ -264,14 +266,14 @@ class OrphanFileRemoval(TableTask):
 
     table: Table
     older_than: timedelta
-    report: Reporter
+    report: EventReporter
     every: timedelta = timedelta(days=1)
 
     WHAT = "remove orphans of"
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
         """Delete the files."""
-        rows = call(
+        rows = call_procedure(
             spark, self.table, "remove_orphan_files", older_than=sql_timestamp(begun - self.older_than)
         )
         if files := rows.count():
@@ -291,7 +293,7 @@ class Retention(TableTask):
 
     table: Table
     keep: timedelta
-    report: Reporter
+    report: EventReporter
     every: timedelta = timedelta(days=1)
 
     WHAT = "expire dead letters of"
@@ -305,7 +307,7 @@ class Retention(TableTask):
             f"AND _arrived_at {old} AND (_landed_at IS NULL OR _landed_at {old})"
         )
         if count := spark.table(str(self.table)).where(condition).count():
-            # The table's name is checked (``Table.of``), and the rest holds only a number computed here.
+            # The table's name is checked (``Table.from_name``), and the rest holds only a number computed here.
             spark.sql(f"DELETE FROM {self.table} WHERE {condition}")  # noqa: S608
             self.report_done(
                 "expired", begun, dead_letters=count, arrived_before=batch_accounts.iso_text(before)

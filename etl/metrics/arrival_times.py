@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .percentile_sketch import Sketch, of_points
+from .percentile_sketch import PercentileSketch, sketch_of_points
 
 NAME = "millrace_arrivals"
 """Name of the observed figures in a progress event."""
@@ -47,14 +47,14 @@ class ArrivalTimes:
     points: tuple[int, ...]
 
     @classmethod
-    def of(cls, observed: Mapping[str, Any]) -> ArrivalTimes | None:
+    def from_observed_metrics(cls, observed: Mapping[str, Any]) -> ArrivalTimes | None:
         """Read a progress event's ``observedMetrics``; None if nothing was observed or no record has a time."""
         row = observed.get(NAME)
         if not row or row.get("oldest") is None:
             return None
         return cls(int(row["rows"]), int(row["oldest"]), int(row["youngest"]), tuple(map(int, row["points"])))
 
-    def ages(self, committed: float) -> Sketch:
+    def age_sketch(self, committed: float) -> PercentileSketch:
         """Return the ages, in seconds from arrival to a commit.
 
         A producer's or broker's clock may be ahead of the job's; no age is negative.
@@ -65,7 +65,7 @@ class ArrivalTimes:
             Time of the commit, in seconds since 1970.
         """
         values = [max(0.0, committed - point / 1000) for point in self.points]
-        return of_points(values, SHARES, self.rows, max(0.0, committed - self.oldest / 1000))
+        return sketch_of_points(values, SHARES, self.rows, max(0.0, committed - self.oldest / 1000))
 
 
 def observe_arrivals(rows: DataFrame) -> DataFrame:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.errors import SinkError, StartError
 from ..services import aws_clients
 from ..services.backoff import START_SECONDS, Backoff
@@ -33,7 +33,7 @@ _MINUTE = 60
 
 
 @dataclass
-class CloudWatch:
+class CloudWatchSender:
     """Sender of a job's metrics. Metrics that cannot be sent are dropped and counted; each reason is reported once.
 
     Parameters
@@ -48,7 +48,7 @@ class CloudWatch:
 
     job: str
     region: str
-    report: Reporter
+    report: EventReporter
     _client: Any = field(default=None, init=False, repr=False)
     _told: set[str] = field(default_factory=set, init=False, repr=False)
 
@@ -61,9 +61,11 @@ class CloudWatch:
             CloudWatch refused samples or was not reached.
         """
         try:
-            with aws_clients.as_start_error("CloudWatch takes no metrics"):
+            with aws_clients.errors_as_start_error("CloudWatch takes no metrics"):
                 # Only later calls in the same queue wait for this one.
-                self._client = self._client or aws_clients.client("cloudwatch", self.region, None, (5, 10))
+                self._client = self._client or aws_clients.make_client(
+                    "cloudwatch", self.region, None, (5, 10)
+                )
                 for data in put_metric_data_calls(self.job, samples):
                     namespace = f"{PREFIX}/{self.job}"
                     sent = partial(self._client.put_metric_data, Namespace=namespace, MetricData=data)

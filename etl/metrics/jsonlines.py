@@ -19,7 +19,7 @@ KEPT = 4
 
 
 @dataclass(frozen=True)
-class JsonLines:
+class JsonLinesFile:
     """File of samples, with rotation: a full one becomes ``NAME.1``, that one ``NAME.2``, and the last is deleted.
 
     Parameters
@@ -47,18 +47,20 @@ class JsonLines:
         OSError
             The file cannot be written.
         """
-        with closing(_Rotated(self.path, "a", self.most_bytes, self.kept, "utf-8", delay=True)) as file:
+        with closing(
+            _RotatingHandler(self.path, "a", self.most_bytes, self.kept, "utf-8", delay=True)
+        ) as file:
             for sample in samples:
-                file.emit(makeLogRecord({"msg": json.dumps(fields(self.job, sample))}))
+                file.emit(makeLogRecord({"msg": json.dumps(sample_as_json_fields(self.job, sample))}))
 
 
-class _Rotated(RotatingFileHandler):
+class _RotatingHandler(RotatingFileHandler):
     def handleError(self, record: LogRecord) -> None:  # noqa: N802 - logging's name
         """Raise the error instead of printing a trace to standard error."""
         raise  # the error that logging is handling
 
 
-def fields(job: str, sample: MetricSample) -> Mapping[str, Any]:
+def sample_as_json_fields(job: str, sample: MetricSample) -> Mapping[str, Any]:
     """Return the content of a line: metrics by name, and four figures of the records' age."""
     line: dict[str, Any] = {
         "at": datetime.fromtimestamp(sample.at, UTC)

@@ -36,7 +36,7 @@ _REMEMBERED = 200
 """Batches whose accounts are kept until Spark reports their progress: Spark keeps a hundred for each query."""
 
 
-class Monitor:
+class MetricsMonitor:
     """Poller of all queries' progress, in its own daemon thread.
 
     It never delays a batch: a batch passes on its accounts and continues, and Spark
@@ -76,8 +76,8 @@ class Monitor:
         self._close_seconds = close_seconds
         self._heard: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._accounts: dict[tuple[str, int], Mapping[str, Any]] = {}
-        self._watched: dict[str, tuple[TriggerMeter, SparkFeed]] = {}
-        self._ended: list[tuple[TriggerMeter, SparkFeed]] = []
+        self._watched: dict[str, tuple[TriggerMeter, SparkProgress]] = {}
+        self._ended: list[tuple[TriggerMeter, SparkProgress]] = []
         self._lock = threading.Lock()
         self._lost = 0
         self._closing = threading.Event()
@@ -85,7 +85,7 @@ class Monitor:
         self._put_sample(MetricSample(time.time(), None, {"Starts": 1}))
         self._thread.start()
 
-    def watch(self, query: str, feed: SparkFeed) -> None:
+    def watch(self, query: str, feed: SparkProgress) -> None:
         """Poll a query from now on; a restarted query continues its measurement."""
         with self._lock:
             before = self._watched.get(query)
@@ -132,13 +132,13 @@ class Monitor:
         with self._lock:
             watched = (*self._ended, *self._watched.values())
             self._ended.clear()
-        new = [(meter, feed.progress(), feed) for meter, feed in watched]
+        new = [(meter, feed.take_new_progress(), feed) for meter, feed in watched]
         # Only now: a batch reports its accounts before Spark reports its end.
-        self._listen()
+        self._take_heard_events()
         for meter, ended, feed in new:
             if ended:
-                self._follow(meter.query, ended)
-                self._measure(meter, ended, feed.failed_tasks())
+                self._notify_follower(meter.query, ended)
+                self._measure_triggers(meter, ended, feed.take_failed_tasks())
         for key in list(self._accounts)[:-_REMEMBERED]:
             del self._accounts[key]
         dropped, self._lost = self._lost, 0
@@ -146,7 +146,7 @@ class Monitor:
         if dropped:
             self._put_sample(MetricSample(time.time(), None, {"DroppedSamples": dropped}))
 
-    def _listen(self) -> None:
+    def _take_heard_events(self) -> None:
         while True:
             try:
                 event = self._heard.get_nowait()
@@ -157,12 +157,14 @@ class Monitor:
             else:
                 self._accounts[event["query"], event["batch"]] = event
 
-    def _follow(self, query: str, ended: Sequence[Mapping[str, Any]]) -> None:
+    def _notify_follower(self, query: str, ended: Sequence[Mapping[str, Any]]) -> None:
         if query in self._followers:
             for progress in ended:
                 self._followers[query].put(progress)
 
-    def _measure(self, meter: TriggerMeter, ended: Sequence[Mapping[str, Any]], retried: int) -> None:
+    def _measure_triggers(
+        self, meter: TriggerMeter, ended: Sequence[Mapping[str, Any]], retried: int
+    ) -> None:
         for progress in ended:
             try:
                 accounts = self._accounts.pop((meter.query, progress["batchId"]), None)
@@ -178,7 +180,7 @@ class Monitor:
             pipe.put(sample)
 
 
-class SparkFeed:
+class SparkProgress:
     """Progress of a query in this Spark session.
 
     Parameters
@@ -194,7 +196,7 @@ class SparkFeed:
         self._seen = ""
         self._last_job = -1
 
-    def progress(self) -> list[dict[str, Any]]:
+    def take_new_progress(self) -> list[dict[str, Any]]:
         """Return the triggers that ended since the last call, the oldest first.
 
         Spark keeps a hundred; those with data appear when they end, those without every ten seconds
@@ -212,7 +214,7 @@ class SparkFeed:
             self._seen = str(new[0]["timestamp"])
         return new[::-1]
 
-    def failed_tasks(self) -> int:
+    def take_failed_tasks(self) -> int:
         """Return the number of failed tasks in jobs of the query that ended since the last call.
 
         A running Spark job is left for a later call.

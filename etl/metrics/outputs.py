@@ -13,12 +13,12 @@ from ..record.errors import StartError
 from ..record.job_run import JobRun
 from . import cloudwatch
 from .background_writer import BackgroundWriter
-from .jsonlines import JsonLines
-from .monitor import Monitor
+from .jsonlines import JsonLinesFile
+from .monitor import MetricsMonitor
 from .trigger_metrics import BacklogSource, MetricSample
 
 
-class Console:
+class NonBlockingConsole:
     """Standard output that never blocks: a reader that hangs loses lines and delays nothing.
 
     Parameters
@@ -46,11 +46,11 @@ class Console:
 def open_monitor(
     name: str,
     run: JobRun,
-    console: Console,
+    console: NonBlockingConsole,
     region: str | None = None,
     others: Mapping[str, Callable[[Sequence[MetricSample]], None]] = MappingProxyType({}),
     followers: Mapping[str, BackgroundWriter[Mapping[str, Any]]] = MappingProxyType({}),
-) -> Monitor:
+) -> MetricsMonitor:
     """Open the outputs and start to measure.
 
     Parameters
@@ -66,7 +66,7 @@ def open_monitor(
     others
         Further outputs, by name.
     followers
-        Pipes of queries, by name (:class:`etl.metrics.monitor.Monitor`).
+        Pipes of queries, by name (:class:`etl.metrics.monitor.MetricsMonitor`).
 
     Raises
     ------
@@ -77,15 +77,15 @@ def open_monitor(
         BackgroundWriter(f"metrics-{other}", write) for other, write in others.items()
     ]
     if region is not None:
-        sent = cloudwatch.CloudWatch(name, region, run.report).write
+        sent = cloudwatch.CloudWatchSender(name, region, run.report).write
         gathered = cloudwatch.GATHER_SECONDS
         outputs.append(
             BackgroundWriter("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_is_urgent)
         )
     if file := run.binds.get("metrics.file"):
-        outputs.append(BackgroundWriter("metrics-file", JsonLines(_metrics_file(file), name).write))
+        outputs.append(BackgroundWriter("metrics-file", JsonLinesFile(_metrics_file_path(file), name).write))
     origins = {query.name: _backlog_source(query) for query in run.job.queries}
-    monitor = Monitor(outputs, origins=origins, followers=followers, others=[console.pipe])
+    monitor = MetricsMonitor(outputs, origins=origins, followers=followers, others=[console.pipe])
     run.report.add_listener(monitor.on_event)
     if file:
         run.report.emit("metrics", file=file)
@@ -105,7 +105,7 @@ def _backlog_source(query: QuerySettings) -> BacklogSource:
     return BacklogSource(counted=all(source.COUNTED for source in query.sources), limit=limit)
 
 
-def _metrics_file(name: str) -> Path:
+def _metrics_file_path(name: str) -> Path:
     path = Path(name)
     try:
         path.open("a").close()

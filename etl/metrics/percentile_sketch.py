@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Sketch:
+class PercentileSketch:
     """Values of a set of records, as weighted points.
 
     Attributes
@@ -41,9 +41,9 @@ class Sketch:
         values = [*(value for value, _ in self.points), self.most]
         return _interpolated([*middles, reached], values, q * reached)
 
-    def with_maximum(self, most: float) -> Sketch:
+    def with_maximum(self, most: float) -> PercentileSketch:
         """Return a copy with no value above ``most``, which becomes the largest value."""
-        return Sketch(tuple((min(value, most), weight) for value, weight in self.points), most)
+        return PercentileSketch(tuple((min(value, most), weight) for value, weight in self.points), most)
 
 
 def _interpolated(places: Sequence[float], values: Sequence[float], place: float) -> float:
@@ -57,7 +57,9 @@ def _interpolated(places: Sequence[float], values: Sequence[float], place: float
     return min(high, low + share * (high - low))
 
 
-def of_points(values: Sequence[float], shares: Sequence[float], count: float, most: float) -> Sketch:
+def sketch_of_points(
+    values: Sequence[float], shares: Sequence[float], count: float, most: float
+) -> PercentileSketch:
     """Make a sketch of values that each represent a share of ``count`` records.
 
     Parameters
@@ -68,4 +70,4 @@ def of_points(values: Sequence[float], shares: Sequence[float], count: float, mo
         Total number of records.
     """
     points = sorted((value, share * count) for value, share in zip(values, shares, strict=True))
-    return Sketch(tuple(points), most)
+    return PercentileSketch(tuple(points), most)

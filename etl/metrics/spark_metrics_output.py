@@ -38,7 +38,7 @@ class SparkMetrics:
         OSError
             The JVM does not answer, or refuses.
         """
-        figures = [each for sample in samples for each in _gauges(sample)]
+        figures = [each for sample in samples for each in _gauge_values(sample)]
         try:
             self._register({name for name, _, _ in figures} - self._accumulators.keys())
             for name, value, total in figures:
@@ -62,7 +62,7 @@ class SparkMetrics:
         self._accumulators |= made
 
 
-def _gauges(sample: MetricSample) -> Iterator[tuple[str, float, bool]]:
+def _gauge_values(sample: MetricSample) -> Iterator[tuple[str, float, bool]]:
     """Yield gauge name, value, and True for a total."""
     prefix = "" if sample.query is None else f"{sample.query}."
     for name, value in sample.values.items():

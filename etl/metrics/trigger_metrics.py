@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .arrival_times import ArrivalTimes
-from .percentile_sketch import Sketch
+from .percentile_sketch import PercentileSketch
 
 PARTS = MappingProxyType(
     {
@@ -69,7 +69,7 @@ class MetricSample:
     query: str | None
     values: Mapping[str, float]
     batch: int | None = None
-    ages: Sketch | None = None
+    ages: PercentileSketch | None = None
 
 
 @dataclass
@@ -124,8 +124,8 @@ class TriggerMeter:
         for part, name in PARTS.items():
             if part in parts:
                 values[name] = parts[part] / 1000
-        values |= _accounts(accounts)
-        arrivals = ArrivalTimes.of(progress.get("observedMetrics") or {}) if rows else None
+        values |= _account_metrics(accounts)
+        arrivals = ArrivalTimes.from_observed_metrics(progress.get("observedMetrics") or {}) if rows else None
         values |= self._backlog_metrics(progress, values, arrivals, begun)
         values |= self._batch_limit_metrics(progress, values, rows)
         committed = epoch_seconds(accounts["committed_at"]) if accounts else begun + length
@@ -165,7 +165,7 @@ class TriggerMeter:
         if self.origin.counted and "BacklogRecords" in values:
             limited = values["BacklogRecords"] > 0
         elif self.origin.limit is not None:
-            shards = sum(_shards(source.get("endOffset")) for source in progress["sources"])
+            shards = sum(_shard_count(source.get("endOffset")) for source in progress["sources"])
             limited = shards > 0 and rows >= shards * self.origin.limit
         else:
             return {}
@@ -189,7 +189,7 @@ _ACCOUNTS = {
 """Metrics by the names in a batch's event; each kind of query has its own names."""
 
 
-def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
+def _account_metrics(accounts: Mapping[str, Any] | None) -> dict[str, float]:
     if not accounts:
         return {}
     figures = {name: accounts[key] for key, name in _ACCOUNTS.items() if key in accounts}
@@ -203,13 +203,13 @@ def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
 
 def _record_ages(
     arrivals: ArrivalTimes | None, accounts: Mapping[str, Any] | None, committed: float
-) -> Sketch | None:
+) -> PercentileSketch | None:
     if arrivals is None:
         return None
-    counts = _accounts(accounts)
+    counts = _account_metrics(accounts)
     if counts.get("WrittenRecords") == 0 and counts.get("DuplicateRecords"):
         return None  # a replay: a run that has ended committed all of it before
-    ages = arrivals.ages(committed)
+    ages = arrivals.age_sketch(committed)
     # A partial replay: the written records are younger than the oldest one read.
     most = accounts.get("max_age_seconds") if accounts else None
     return ages if most is None else ages.with_maximum(max(0.0, float(most)))
@@ -234,7 +234,7 @@ def _offsets_by_partition(progress: Mapping[str, Any], which: str) -> dict[tuple
     return offsets
 
 
-def _shards(offset: Any) -> int:
+def _shard_count(offset: Any) -> int:
     """Count the shards of an offset; Kinesis' connectors write it as an object with one key per shard."""
     shards = json.loads(offset) if isinstance(offset, str) else offset
     return sum(key.startswith("shardId-") for key in shards) if isinstance(shards, Mapping) else 0
@@ -255,13 +255,13 @@ def _state_metrics(progress: Mapping[str, Any], begun: float) -> dict[str, float
         figures["EarlyRows"] = sum(row["rows"] for row in early if row)
     watermark = (progress.get("eventTime") or {}).get("watermark")
     # Spark's watermark is 1970 before the first event.
-    if watermark is not None and (at := _event_seconds(watermark)) > 0:
+    if watermark is not None and (at := _epoch_seconds_of_event_time(watermark)) > 0:
         # Negative if it is ahead of the clock; then all new records are late.
         figures["WatermarkDelay"] = begun - at
     return figures
 
 
-def _event_seconds(moment: str) -> float:
+def _epoch_seconds_of_event_time(moment: str) -> float:
     """Read an event's time; for a year that Python does not support, return the last time that it supports."""
     year = moment.removeprefix("+").partition("-")[0]
     return _LAST if len(year) > 4 else epoch_seconds(moment)

@@ -29,9 +29,9 @@ from pyspark.sql.types import StructType
 from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
 from ..formats.decoding.decoded_rows import CHANGE
 from ..record.errors import SinkError
-from ..sinks.base import DELETED, ORDER, ListsRowOrder, Sink
-from ..sinks.delivery.record_order import POSITION, replaces, with_position
-from ..sinks.delivery.row_versions import of_every_key
+from ..sinks.base import DELETED, ORDER, RowOrderLister, Sink
+from ..sinks.delivery.record_order import POSITION, not_older_condition, with_position
+from ..sinks.delivery.row_versions import delete_versions_of_every_key
 
 _AFTER = "_after"
 _LOGGED, _WHOLE, _DIGITS = 50, 63, 56
@@ -42,7 +42,7 @@ def is_change_table(rows: DataFrame) -> bool:
     return CHANGE in rows.columns
 
 
-def as_rows(records: DataFrame) -> DataFrame:
+def rows_of_changes(records: DataFrame) -> DataFrame:
     """Return the rows of changes, of an update the one before it too, which is deleted.
 
     Parameters
@@ -80,25 +80,25 @@ def as_rows(records: DataFrame) -> DataFrame:
     )
 
 
-def truncates(records: DataFrame) -> list[str]:
+def orders_of_truncates(records: DataFrame) -> list[str]:
     """Return the orders of the changes in a batch that delete all rows of the table."""
     if not is_change_table(records):
         return []
     place = F.col("_position")
     order = F.concat(place["time"], place["lane"], place["position"])
-    return [row[0] for row in _truncates(records).select(order).distinct().collect()]
+    return [row[0] for row in _positions_of_truncates(records).select(order).distinct().collect()]
 
 
 def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
-    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.row_versions.of_every_key`."""
-    return of_every_key(_truncates(records), schema)
+    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.row_versions.delete_versions_of_every_key`."""
+    return delete_versions_of_every_key(_positions_of_truncates(records), schema)
 
 
-def _truncates(records: DataFrame) -> DataFrame:
+def _positions_of_truncates(records: DataFrame) -> DataFrame:
     return with_position(records.where(_is_truncate())).select(_position_struct().alias("_position"))
 
 
-def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
+def apply_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
     """Return the rows that are later than the truncates, and a delete for each older row of the sink.
 
     Parameters
@@ -106,7 +106,7 @@ def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFra
     rows
         ``_id``, :data:`~etl.sinks.base.ORDER`, :data:`~etl.sinks.base.DELETED` and the columns of the sink.
     orders
-        Result of :func:`truncates`.
+        Result of :func:`orders_of_truncates`.
 
     Raises
     ------
@@ -115,24 +115,26 @@ def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFra
     """
     if not orders:
         return rows
-    if not isinstance(sink, ListsRowOrder):
+    if not isinstance(sink, RowOrderLister):
         raise SinkError(
             "the table was truncated in the source database, but a sink of this kind cannot list its rows to "
             "delete them: delete the rows of the sink by hand, and let the connector skip truncates "
             "(skipped.operations=t)"
         )
-    later = rows.where(~is_older(orders))
+    later = rows.where(~is_older_than_any(orders))
     gone = (
-        sink.orders(rows.sparkSession).where(is_older(orders)).join(later.select("_id"), "_id", "left_anti")
+        sink.identities_and_orders(rows.sparkSession)
+        .where(is_older_than_any(orders))
+        .join(later.select("_id"), "_id", "left_anti")
     )
     known = {ORDER: F.lit(max(orders)), DELETED: F.lit(True), "_id": F.col("_id")}
     deletes = (known.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name) for f in rows.schema)
     return later.unionByName(gone.select(*deletes))
 
 
-def is_older(orders: list[str]) -> Column:
+def is_older_than_any(orders: list[str]) -> Column:
     """Return a condition: a row is older than one of the orders."""
-    return reduce(or_, (F.expr(f"NOT {replaces(ORDER, repr(order))}") for order in orders))
+    return reduce(or_, (F.expr(f"NOT {not_older_condition(ORDER, repr(order))}") for order in orders))
 
 
 def _is_truncate() -> Column:
@@ -147,34 +149,34 @@ def _position_struct() -> Column:
     tie = F.when(F.col("_shard").isNotNull(), offset).otherwise(F.substring(own["time"], 2, 13))
     micros = F.greatest(F.coalesce(F.unix_micros(change["at"]), F.lit(0)), F.lit(0))
 
-    def place(position: Column, time: Column, lane: Column, identity: Column) -> Column:
+    def position_fields(position: Column, time: Column, lane: Column, identity: Column) -> Column:
         at = F.coalesce(change["at"], own["at"])
         parts = (position, time, lane, F.concat(lane, identity), at)
         return F.struct(*(part.alias(name) for part, name in zip(parts, POSITION.names, strict=True)))
 
-    def hashed(*parts: Column) -> Column:
+    def hash_of_change(*parts: Column) -> Column:
         return F.lpad(F.hex(F.xxhash64(F.lit("change"), *parts)), 16, "0")
 
-    logged = place(
+    logged = position_fields(
         F.concat(change["position"], F.lit("1"), tie),
         own["time"],
-        hashed(change["lane"]),
+        hash_of_change(change["lane"]),
         # Without the record's offset: a repeated change is no other one.
         F.rpad(change["position"], _WHOLE + 1, "0"),
     )
-    whole = _with_room(own["position"])
-    timed = place(
+    whole = _position_with_spare_digit(own["position"])
+    timed = position_fields(
         whole,
         # Of equal times in two lanes, such as a truncate and a row, the arrival decides.
         F.concat(F.lit("1"), F.lpad(micros.cast("string"), 16, "0"), own["time"]),
-        hashed(own["lane"], micros),
+        hash_of_change(own["lane"], micros),
         whole,
     )
     by_time = (change["lane"] == BY_TIME) & change["at"].isNotNull()
-    other = place(whole, own["time"], own["lane"], whole)
+    other = position_fields(whole, own["time"], own["lane"], whole)
     return F.when(change["position"].isNotNull(), logged).when(by_time, timed).otherwise(other)
 
 
-def _with_room(position: Column) -> Column:
+def _position_with_spare_digit(position: Column) -> Column:
     """Return a record's position with room for one more digit: an aggregate has less than ten million records."""
     return F.concat(F.substring(position, 1, _DIGITS), F.substring(position, _DIGITS + 2, 7), F.lit("1"))

@@ -15,25 +15,25 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
-from ..commits.snapshots import added_files, commit_time, history_of
+from ..commits.look_ups import LookUp, OtherWriters, TableHistory, is_older_than, look_up_in_whole_table
+from ..commits.snapshots import commit_time, count_added_files, snapshot_and_earlier
 from ..formats.changes.decoder import TRUNCATE
-from ..formats.decoding.decoded_rows import reasons_against_type
+from ..formats.decoding.decoded_rows import reasons_type_not_storable
 from ..formats.decoding.routes import DELETE, rows_of_route
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
 from ..record import batch_accounts
-from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
-from ..record.envelope import CARRIED, timestamp_literal
-from ..record.errors import StartError, describe
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
+from ..record.envelope import CARRIED, time_outside_generated_code
+from ..record.errors import StartError, describe_error
 from ..record.tables import Table
-from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
-from ..sinks.dead_letters import DeadLetters
+from ..sinks.base import DELETED, Sink, batch_identity, refuse_nothing
+from ..sinks.dead_letters import DeadLetterTable
 from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position
 from ..sinks.delivery.result_keys import newest_of_each_key
-from ..sinks.delivery.row_versions import versions
+from ..sinks.delivery.row_versions import versions_of_changes
 from . import change_order
 from .enrich import ReferenceTable
 
@@ -92,7 +92,7 @@ def good_records(landing: DataFrame, *, deletes: bool = False) -> DataFrame:
     """
     if not deletes:
         return landing.where("_error IS NULL AND _stage IS NULL").drop(*DEAD_LETTER)
-    # Truncates too, of which Deriver knows.
+    # Truncates too, of which DeriveBatchWriter knows.
     good = landing.where(f"_error IS NULL AND coalesce(_stage, '{DELETE}') IN ('{DELETE}', '{TRUNCATE}')")
     good = good.withColumn(DELETED, F.col("_stage").eqNullSafe(DELETE))
     return good.drop(*DEAD_LETTER)
@@ -130,7 +130,7 @@ INPUT_COLUMNS = "; the columns of its input are "
 
 
 @contextmanager
-def naming_failed_transform(name: str, rows: DataFrame) -> Iterator[None]:
+def error_naming_transform(name: str, rows: DataFrame) -> Iterator[None]:
     """Name the failed transform, its line and its input columns: at a start, before a batch could fail.
 
     Parameters
@@ -155,7 +155,7 @@ def naming_failed_transform(name: str, rows: DataFrame) -> Iterator[None]:
             each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith(file)
         ]
         where = f", {file}:{lines[-1]}" if lines else ""
-        reason = describe(error).partition("\n")[0]
+        reason = describe_error(error).partition("\n")[0]
         raise StartError(
             f"transform {name}{where}: {reason}{INPUT_COLUMNS}{', '.join(rows.columns)}"
         ) from error
@@ -208,13 +208,13 @@ class EnrichThenTransform:
         if self.latest_by:
             rows = with_position(rows)
         if changes:
-            rows = change_order.as_rows(rows)
+            rows = change_order.rows_of_changes(rows)
         elif self.history:
             raise StartError(
                 "history: true needs a landing table that holds changes of a database, and this one does not"
             )
         for reference in self.references:
-            rows = reference.join(rows, reference.rows(rows))
+            rows = reference.join(rows, reference.current_rows(rows))
         out = self.transform(rows)
         if not isinstance(out, DataFrame):
             raise StartError(
@@ -240,11 +240,11 @@ class EnrichThenTransform:
             raise StartError(
                 f"transform {self.name}: column {', '.join(taken)} is reserved for the sink; rename it"
             )
-        if wrong := "; ".join(reasons_against_type(out.schema)):
+        if wrong := "; ".join(reasons_type_not_storable(out.schema)):
             raise StartError(f"transform {self.name}: no sink can store its result: {wrong}")
         if self.latest_by:
             last = (
-                versions(out, self.latest_by, self.name)
+                versions_of_changes(out, self.latest_by, self.name)
                 if self.history
                 else newest_of_each_key(out, self.latest_by, self.name, self.latest_order)
             )
@@ -252,7 +252,9 @@ class EnrichThenTransform:
             out = observe(last.withColumn("_lanes", F.lit(False)) if changes else last).drop("_lanes")
         # For a stream Spark fixes the time of each batch; a literal would be the time of the start.
         written = (
-            F.current_timestamp() if out.isStreaming else timestamp_literal(batch_accounts.now(), "_id = ''")
+            F.current_timestamp()
+            if out.isStreaming
+            else time_outside_generated_code(batch_accounts.now(), "_id = ''")
         )
         return out.withColumn("_written_at", written)
 
@@ -260,7 +262,7 @@ class EnrichThenTransform:
         """Return the columns of the sink; finds errors in the transform before the stream starts."""
         rows = good_records(spark.table(str(landing)).limit(0), deletes=bool(self.latest_by))
         given = rows_of_route(rows, route, str(landing))
-        with naming_failed_transform(self.name, given):
+        with error_naming_transform(self.name, given):
             return self(given).schema
 
 
@@ -286,15 +288,15 @@ def earliest_landing_time(landing: Any, start: Any) -> datetime | None:
     if not start or start["scan_all_files"]:
         return None
     begin = landing.snapshot(int(start["snapshot_id"]))
-    for snapshot in history_of(landing, begin):
-        unread = snapshot is begin and start["position"] < added_files(snapshot)
+    for snapshot in snapshot_and_earlier(landing, begin):
+        unread = snapshot is begin and start["position"] < count_added_files(snapshot)
         if snapshot.operation() == "append" and not unread:
             return commit_time(snapshot)
     return None
 
 
 @dataclass
-class Deriver:
+class DeriveBatchWriter:
     """Writer of each batch of a derive query; called by ``foreachBatch``.
 
     A batch is a fixed range of the landing table's snapshots. Rows of it that a lake table holds, other than from this run, were
@@ -313,13 +315,13 @@ class Deriver:
     landing: Table
     compose: EnrichThenTransform
     sink: Sink
-    letters: DeadLetters | None
+    letters: DeadLetterTable | None
     checkpoint: Checkpoint
-    report: Reporter
+    report: EventReporter
     _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
 
     @cached_property
-    def _deletes(self) -> KeptDeletes:
+    def _kept_deletes(self) -> KeptDeletes:
         return KeptDeletes(f"{self.checkpoint.location}/deletes")
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -334,12 +336,12 @@ class Deriver:
         read = CountedRows(self.sink, row_count("read"))
         lanes = ObservedFigures(F.expr("count_if(_lanes) AS unordered"))
         look_ups = partial(self._look_ups, batch_id)
-        place = batch_place(batch.sparkSession, self.checkpoint, batch_id, look_ups=look_ups)
+        place = batch_identity(batch.sparkSession, self.checkpoint, batch_id, look_ups=look_ups)
 
-        def offered() -> DataFrame:
+        def derived_rows() -> DataFrame:
             return self.compose(read.observe(batch))
 
-        refuse = refuse_nothing if self.letters is None else self.letters.of(place)
+        refuse = refuse_nothing if self.letters is None else self.letters.refused_row_handler(place)
         unordered: dict[str, int] = {}
         if self.settings.latest_by:
             # Read for its deletes and for the sink.
@@ -347,12 +349,14 @@ class Deriver:
             if self.compose.history:
                 rows = rows.unionByName(change_order.truncate_versions(batch, rows.schema))
             else:
-                truncates = change_order.truncates(batch)
-                rows = change_order.without_truncated(self._deletes.without_older(rows), truncates, self.sink)
+                truncates = change_order.orders_of_truncates(batch)
+                rows = change_order.apply_truncates(
+                    self._kept_deletes.without_older(rows), truncates, self.sink
+                )
             rows = rows.persist()
             try:
                 if not self.compose.history:
-                    self._deletes.keep(rows, truncates)
+                    self._kept_deletes.keep(rows, truncates)
                 inside = lanes.values()["unordered"]
                 done = self.sink.write(rows, place, refuse, lambda: rows)
                 # The lanes of changes are no partitions.
@@ -361,8 +365,10 @@ class Deriver:
             finally:
                 rows.unpersist()
         else:
-            done = self.sink.write(offered(), place, refuse, offered)
-        balance = Accounts(read.values(done).get("read"), done.offered, done.written, refused=done.refused)
+            done = self.sink.write(derived_rows(), place, refuse, derived_rows)
+        balance = BatchAccounts(
+            read.values(done).get("read"), done.offered, done.written, refused=done.refused
+        )
         self.report.emit(
             "batch",
             query=self.settings.name,
@@ -372,25 +378,28 @@ class Deriver:
             **batch_accounts.batch_times(begun, batch_accounts.now()),
         )
 
-    def _look_ups(self, batch_id: int, history: History) -> list[LookUp]:
-        others = self._others.latest_commit(history)
+    def _look_ups(self, batch_id: int, history: TableHistory) -> list[LookUp]:
+        others = self._others.latest_commit_time(history)
         if others is None:
             return [LookUp(nothing_later=True)]
-        start = self.checkpoint.batch_start(history.spark, batch_id)
+        start = self.checkpoint.batch_start_offset(history.spark, batch_id)
         since = earliest_landing_time(self.landing.metadata(history.spark), start)
         if since is None:
-            return [everything()]
+            return [look_up_in_whole_table()]
         state = self.settings.state
         joined = state is not None and state.join is not None
         # The second stream of a join has its own position.
         if not joined and since - SLACKS[-1] > others:
-            return [LookUp(None, older_than("_landed_at", others), nothing_later=True), everything()]
+            return [
+                LookUp(None, is_older_than("_landed_at", others), nothing_later=True),
+                look_up_in_whole_table(),
+            ]
         look_ups = []
         for slack in SLACKS[-1:] if joined else SLACKS:
-            outside = older_than("_landed_at", since - slack)
+            outside = is_older_than("_landed_at", since - slack)
             if joined:
                 # A joined row has the landing time of its first record, which may have waited in the state for the second; a
                 # row of the second stream alone has none.
                 outside |= F.col("_landed_at").isNull()
             look_ups.append(LookUp(F.col("_landed_at") >= F.lit(since - slack), outside))
-        return [*look_ups, everything()]
+        return [*look_ups, look_up_in_whole_table()]

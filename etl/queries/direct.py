@@ -23,19 +23,19 @@ from pyspark.sql import functions as F
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import redact
-from ..formats.decoding.data_rules import rule_counts
+from ..formats.decoding.data_rules import rules_field_of_accounts
 from ..formats.decoding.routes import COLUMN, rows_of_route
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import Accounts, Reporter, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, row_count
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
-from ..sinks.base import STAGE, BatchPlace, Reread, Sink, WriteCounts, batch_place, refuse_nothing
+from ..sinks.base import STAGE, BatchIdentity, Reread, Sink, WriteCounts, batch_identity, refuse_nothing
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sources.base import ReplayedLeg
-from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, in_few_tasks
-from ..sources.leg_guards import offsets_of
+from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_few_tasks
+from ..sources.leg_guards import batch_offsets_of_legs
 from .derive import DEAD_LETTER, EnrichThenTransform
-from .offset_overlap import Overlap, overlap_with_derived_table, overlap_with_landing_table
+from .offset_overlap import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"
 """Properties of a commit for the audit: the query and the offsets."""
@@ -44,7 +44,7 @@ _PARTS = 3
 """Parts of a Kafka record's identity: topic (without ``/``), partition, offset."""
 
 
-def commit_properties(query: str, offsets: BatchOffsets | None) -> Mapping[str, str]:
+def offsets_as_commit_properties(query: str, offsets: BatchOffsets | None) -> Mapping[str, str]:
     """Return the properties of a commit, which the audit reads.
 
     Parameters
@@ -78,14 +78,14 @@ class DirectRoute:
     sink: Sink
 
     @cached_property
-    def _overlap(self) -> Overlap:
+    def _overlap(self) -> OffsetOverlap:
         return overlap_with_derived_table(self.source)
 
-    def rows(self, good: DataFrame) -> DataFrame:
+    def rows_for_sink(self, good: DataFrame) -> DataFrame:
         """Return the route's rows for the sink, from good records of all routes."""
         return self.compose(rows_of_route(good, self.name, "of the batch").drop(*DEAD_LETTER))
 
-    def batch_place(self, query: str, whole: BatchPlace, offsets: BatchOffsets | None) -> BatchPlace:
+    def batch_place(self, query: str, whole: BatchIdentity, offsets: BatchOffsets | None) -> BatchIdentity:
         """Return the batch's identity for the route's sink.
 
         Parameters
@@ -94,16 +94,16 @@ class DirectRoute:
             Offsets of all that the query reads; None if the checkpoint does not know them.
         """
         own = f"{self.source}/"
-        look_ups = self._overlap.look_ups(None if offsets is None else offsets.of(own))
+        look_ups = self._overlap.look_ups(None if offsets is None else offsets.with_prefix(own))
         if self.name is None:
             plain = None if offsets is None else offsets.without_prefix(own)
-            return replace(whole, properties=commit_properties(query, plain), look_ups=look_ups)
+            return replace(whole, properties=offsets_as_commit_properties(query, plain), look_ups=look_ups)
         assert offsets is not None, "Spark writes the end of a batch before it begins"
         route = f"{query}/{self.name}"
         # Of the complete batch: then a table's history also covers batches without a record of the route.
         start, end = (json.dumps(each, sort_keys=True) for each in (offsets.start, offsets.end))
         notes = f"{whole.notes}/routes/{self.name}"
-        properties = commit_properties(route, offsets)
+        properties = offsets_as_commit_properties(route, offsets)
         return replace(
             whole, start=start, end=end, notes=notes, route=route, properties=properties, look_ups=look_ups
         )
@@ -124,7 +124,7 @@ class DirectBatchWriter:
     replayed
         Its legs, which know the offsets of a batch.
     rules
-        Aggregates over decoded records: :func:`etl.formats.decoding.data_rules.counts`.
+        Aggregates over decoded records: :func:`etl.formats.decoding.data_rules.broken_rule_counts`.
     """
 
     query: str
@@ -133,11 +133,11 @@ class DirectBatchWriter:
     letters: Sink
     replayed: tuple[ReplayedLeg, ...]
     checkpoint: Checkpoint
-    report: Reporter
+    report: EventReporter
     rules: tuple[Column, ...] = ()
 
     @cached_property
-    def _letters_overlap(self) -> Overlap:
+    def _dead_letter_overlap(self) -> OffsetOverlap:
         return overlap_with_landing_table(source.name for leg in self.replayed for source in leg.sources)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -152,45 +152,45 @@ class DirectBatchWriter:
         """
         begun = batch_accounts.now()
         spark = batch.sparkSession
-        offsets = offsets_of(spark, self.replayed, batch_id)
-        batch = in_few_tasks(batch, offsets)
-        place = batch_place(spark, self.checkpoint, batch_id)
-        of_letters = replace(place, look_ups=self._letters_overlap.look_ups(offsets))
+        offsets = batch_offsets_of_legs(spark, self.replayed, batch_id)
+        batch = read_in_few_tasks(batch, offsets)
+        place = batch_identity(spark, self.checkpoint, batch_id)
+        of_letters = replace(place, look_ups=self._dead_letter_overlap.look_ups(offsets))
         letters = _DeadLetterWriter(batch, self.decoder, self.letters, of_letters)
         places = [route.batch_place(self.query, place, offsets) for route in self.routes]
         write = self._write_one_route if len(places) == 1 else self._write_cached_routes
         figures, done = write(places, letters)
-        balance = Accounts(figures["read"], done.offered, done.written, figures["bad"], done.refused)
+        balance = BatchAccounts(figures["read"], done.offered, done.written, figures["bad"], done.refused)
         times = batch_accounts.batch_times(begun, batch_accounts.now(), figures["oldest"])
-        fields = {**balance.fields(), **rule_counts(figures), **times}
+        fields = {**balance.fields(), **rules_field_of_accounts(figures), **times}
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
     def _write_one_route(
-        self, places: Sequence[BatchPlace], letters: _DeadLetterWriter
+        self, places: Sequence[BatchIdentity], letters: _DeadLetterWriter
     ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of one route, read once; a batch with dead letters is read a second time for them."""
         [route], [place] = self.routes, places
         read = CountedRows(route.sink, row_count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
 
-        def offered() -> DataFrame:
+        def decoded_rows() -> DataFrame:
             decoded = decode_and_observe(
                 self.decoder,
                 with_hash_and_landing_time(letters.batch),
                 lambda rows, error: read.observe(rows, F.expr(f"count({error}) AS bad"), *self.rules),
             )
-            return route.rows(decoded.where("_error IS NULL"))
+            return route.rows_for_sink(decoded.where("_error IS NULL"))
 
-        done = route.sink.write(offered(), place, letters.refuse, offered)
+        done = route.sink.write(decoded_rows(), place, letters.append_refused_rows, decoded_rows)
         figures = read.values(done)
         if figures["bad"]:
             decoded = self.decoder.decode
             letters.append(
                 lambda: decoded(with_hash_and_landing_time(letters.batch)).where("_error IS NOT NULL")
             )
-        return figures, done if route.name is None else _total_counts([done])
+        return figures, done if route.name is None else _sum_of_counts([done])
 
     def _write_cached_routes(
-        self, places: Sequence[BatchPlace], letters: _DeadLetterWriter
+        self, places: Sequence[BatchIdentity], letters: _DeadLetterWriter
     ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of several routes, decoded once and cached for its readers."""
         decoded = self.decoder.decode(with_hash_and_landing_time(letters.batch)).persist()
@@ -200,13 +200,19 @@ class DirectBatchWriter:
             done = []
             for route, place in zip(self.routes, places, strict=True):
                 if route.name in with_good_records:
-                    rows = route.rows(good)
-                    done.append(route.sink.write(rows, place, letters.refuse, lambda rows=rows: rows))  # type: ignore[misc]  # of this turn
+                    rows = route.rows_for_sink(good)
+                    written = route.sink.write(
+                        rows,
+                        place,
+                        letters.append_refused_rows,
+                        lambda rows=rows: rows,  # type: ignore[misc]  # of this turn
+                    )
+                    done.append(written)
             if figures["bad"]:
                 letters.append(lambda: decoded.where("_error IS NOT NULL"))
         finally:
             decoded.unpersist()
-        return figures, _total_counts(done)
+        return figures, _sum_of_counts(done)
 
 
 @dataclass(frozen=True)
@@ -216,13 +222,13 @@ class _DeadLetterWriter:
     batch: DataFrame
     decoder: Decoder
     sink: Sink
-    place: BatchPlace
+    place: BatchIdentity
 
     def append(self, letters: Reread) -> None:
         self.sink.write(letters(), self.place, refuse_nothing, letters)
 
-    def refuse(self, letters: DataFrame) -> None:
-        self.append(lambda: in_landing_shape(self.batch, letters, self.decoder))
+    def append_refused_rows(self, letters: DataFrame) -> None:
+        self.append(lambda: refused_rows_as_landing_rows(self.batch, letters, self.decoder))
 
 
 def _count_batch(decoded: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
@@ -241,12 +247,12 @@ def _count_batch(decoded: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[s
     return figures, {row["route"] for row in found if not row["bad"]}
 
 
-def _total_counts(done: Sequence[WriteCounts]) -> WriteCounts:
+def _sum_of_counts(done: Sequence[WriteCounts]) -> WriteCounts:
     offered, refused = (sum(getattr(each, name) or 0 for each in done) for name in ("offered", "refused"))
     return WriteCounts(offered, sum(each.written for each in done), refused)
 
 
-def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFrame:
+def refused_rows_as_landing_rows(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFrame:
     """Return refused rows in the shape of a landing table, with the bytes of their original records.
 
     Fields that the decoder redacts are cut out of the bytes, as for records that cannot be decoded. A transform that makes
@@ -296,7 +302,7 @@ def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> 
     )
 
 
-def replay_to_sinks(routes: Sequence[DirectRoute], good: DataFrame) -> None:
+def write_replayed_to_sinks(routes: Sequence[DirectRoute], good: DataFrame) -> None:
     """Write replayed dead letters that are now good to the sinks of a direct query.
 
     Parameters
@@ -313,10 +319,10 @@ def replay_to_sinks(routes: Sequence[DirectRoute], good: DataFrame) -> None:
     there = {row[COLUMN] for row in good.select(COLUMN).distinct().collect()} if routed else {None}
     for route in routes:
         if route.name in there:
-            route.sink.write(route.rows(good), None, _still_refused)
+            route.sink.write(route.rows_for_sink(good), None, _fail_if_refused_again)
 
 
-def _still_refused(letters: DataFrame) -> None:
+def _fail_if_refused_again(letters: DataFrame) -> None:
     first = letters.first()
     assert first is not None
     raise AccountsError(

@@ -18,7 +18,7 @@ from ..record.tables import Table
 
 
 @dataclass(frozen=True)
-class Reference:
+class LoadedReferenceTable:
     """Loaded reference table: join keys, new columns, one row per key.
 
     Attributes
@@ -57,9 +57,9 @@ class ReferenceTable:
     table: Table
     on_ambiguous: Callable[[Table, int], None]
     clock: Callable[[], float] = time.monotonic
-    _loaded: Reference | None = field(default=None, repr=False)
+    _loaded: LoadedReferenceTable | None = field(default=None, repr=False)
 
-    def check(self, spark: SparkSession) -> None:
+    def refuse_missing_columns(self, spark: SparkSession) -> None:
         """Refuse a table or column that does not exist.
 
         Raises
@@ -74,7 +74,7 @@ class ReferenceTable:
         if missing:
             raise StartError(f"enrichment: table {self.table} has no column {', '.join(missing)}")
 
-    def rows(self, stream: DataFrame) -> DataFrame:
+    def current_rows(self, stream: DataFrame) -> DataFrame:
         """Return the table's rows, reloaded if the interval has passed.
 
         The columns are the join keys and the new columns.
@@ -94,8 +94,8 @@ class ReferenceTable:
         return loaded.rows.drop("_rows")
 
     def _reload_if_changed(
-        self, spark: SparkSession, ours: tuple[DataType | None, ...], loaded: Reference | None
-    ) -> Reference:
+        self, spark: SparkSession, ours: tuple[DataType | None, ...], loaded: LoadedReferenceTable | None
+    ) -> LoadedReferenceTable:
         current = self.table.metadata(spark).currentSnapshot()
         snapshot = None if current is None else int(current.snapshotId())
         if loaded is not None and loaded.snapshot == snapshot:
@@ -106,7 +106,7 @@ class ReferenceTable:
             loaded.rows.unpersist()
         return fresh
 
-    def _join_columns_as_compared(
+    def _join_columns_in_compared_type(
         self, table: DataFrame, ours: Sequence[DataType | None]
     ) -> Iterator[Column]:
         """Yield the table's join columns in the type of Spark's comparison; keys that differ in their own type may be equal.
@@ -134,11 +134,12 @@ class ReferenceTable:
 
     def _read(
         self, spark: SparkSession, ours: tuple[DataType | None, ...], snapshot: int | None
-    ) -> Reference:
+    ) -> LoadedReferenceTable:
         """Load the table; of several rows with one key the smallest is used, so records never double and runs agree."""
         table, values = self._read_snapshot(spark, snapshot), self.settings.columns
         keys = [
-            column.alias(f"_key_{i}") for i, column in enumerate(self._join_columns_as_compared(table, ours))
+            column.alias(f"_key_{i}")
+            for i, column in enumerate(self._join_columns_in_compared_type(table, ours))
         ]
         names = [f"_key_{i}" for i in range(len(keys))]
         value = F.struct(*(F.col(c).alias(new) for new, c in values.items())).alias("_value")
@@ -152,7 +153,7 @@ class ReferenceTable:
             *names, *(F.col("value").getField(new).alias(new) for new in values), "_rows"
         ).cache()
         ambiguous = held.where(F.col("_rows") > 1).count()
-        return Reference(held, snapshot, ambiguous, self.clock())
+        return LoadedReferenceTable(held, snapshot, ambiguous, self.clock())
 
     def _read_snapshot(self, spark: SparkSession, snapshot: int | None) -> DataFrame:
         """Return the table at a snapshot: otherwise Spark reloads a cached table whenever the same application writes it."""

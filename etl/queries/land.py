@@ -20,20 +20,20 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.batch_commits import CommitFence, Commits
-from ..commits.look_ups import History, LookUp
+from ..commits.batch_commits import CommitFence, TableCommits
+from ..commits.look_ups import LookUp, TableHistory
 from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
 from ..record.cached_select import CachedSelect
 from ..record.errors import LossError
-from ..record.tables import nullable
+from ..record.tables import with_all_nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
-from ..sources.batch_offsets import BatchOffsets, in_few_tasks
-from ..sources.leg_guards import LegGuards, Positions, offsets_of
-from .offset_overlap import Overlap, overlap_with_landing_table
+from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
+from ..sources.leg_guards import LegGuards, Positions, batch_offsets_of_legs
+from .offset_overlap import OffsetOverlap, overlap_with_landing_table
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""
@@ -42,14 +42,14 @@ _CONTENT = "_content"
 """Column of the payload beside the decoded fields, until each record has a unique identity."""
 
 
-def table_schema(schema: StructType) -> StructType:
+def landing_table_schema(schema: StructType) -> StructType:
     """Return the columns of a landing table for records of a schema."""
     return StructType(
         [
             *envelope.SCHEMA.fields,
             StructField("_hash", LongType()),
             StructField("_landed_at", TimestampType()),
-            *nullable(schema).fields,
+            *with_all_nullable(schema).fields,
             StructField("_bytes", BinaryType()),
             StructField("_stage", StringType()),
             StructField("_error", StringType()),
@@ -58,7 +58,7 @@ def table_schema(schema: StructType) -> StructType:
 
 
 @dataclass(frozen=True)
-class LandedBatch:
+class LandedBatchResult:
     """Result of one action of a batch.
 
     Attributes
@@ -68,13 +68,13 @@ class LandedBatch:
     """
 
     figures: Mapping[str, Any]
-    balance: Accounts
+    balance: BatchAccounts
     held: int | None
     whole: bool
 
 
 @dataclass
-class Lander:
+class LandBatchWriter:
     """Writer of each batch of a land query; called by ``foreachBatch``.
 
     Attributes
@@ -87,15 +87,15 @@ class Lander:
     decoder: Decoder
     sink: IcebergSink
     checkpoint: Checkpoint
-    report: Reporter
+    report: EventReporter
     guards: LegGuards
     _positions_unreadable: bool = False
-    _commits: Commits = field(init=False, repr=False)
-    _overlap: Overlap = field(init=False, repr=False)
+    _commits: TableCommits = field(init=False, repr=False)
+    _overlap: OffsetOverlap = field(init=False, repr=False)
     _identified: CachedSelect | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self._commits = Commits(self.sink.table)
+        self._commits = TableCommits(self.sink.table)
         self._overlap = overlap_with_landing_table(
             source.name for leg in self.guards.replayed for source in leg.sources
         )
@@ -127,10 +127,12 @@ class Lander:
 
     def _land(self, batch: DataFrame, batch_id: int, positions: Positions) -> None:
         spark = batch.sparkSession
-        which = self.checkpoint.batch(spark, batch_id)
-        offsets = offsets_of(spark, self.guards.replayed, batch_id) if self.guards.replayed else None
+        which = self.checkpoint.batch_id(spark, batch_id)
+        offsets = (
+            batch_offsets_of_legs(spark, self.guards.replayed, batch_id) if self.guards.replayed else None
+        )
         if not self.guards.streams:
-            batch = in_few_tasks(batch, offsets)
+            batch = read_in_few_tasks(batch, offsets)
         # An identity that the table holds more than once looks like a second read, unless the count is distinct.
         for distinct in (False, *[True] * (MOST_READS - 1)):
             begun = batch_accounts.now()
@@ -149,24 +151,26 @@ class Lander:
             "batch, so it is not committed; start the job again, and the batch is read again"
         )
 
-    def _report(self, landed: LandedBatch, batch_id: int, begun: datetime) -> None:
+    def _report(self, landed: LandedBatchResult, batch_id: int, begun: datetime) -> None:
         oldest = landed.figures["oldest"]
         fields = {
             **landed.balance.land_figures(),
-            **data_rules.rule_counts(landed.figures),
+            **data_rules.rules_field_of_accounts(landed.figures),
             **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
         }
-        self.guards.note_arrivals(landed.figures)
+        self.guards.take_arrivals_of_landed_batch(landed.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
-    def _look_ups(self, offsets: BatchOffsets | None, begun: datetime, history: History) -> Iterable[LookUp]:
+    def _look_ups(
+        self, offsets: BatchOffsets | None, begun: datetime, history: TableHistory
+    ) -> Iterable[LookUp]:
         # Before a batch is read, nothing is known of the legs that do not replay.
         replayed = self._overlap.look_up(offsets, history) if self.guards.replayed else LookUp()
         return self.guards.look_ups(begun, replayed) if self.guards.streams else [replayed]
 
     def _write(
         self, batch: DataFrame, positions: Positions, distinct: bool, look_up: LookUp, fence: CommitFence
-    ) -> LandedBatch:
+    ) -> LandedBatchResult:
         # Sources that replay return the same records in a second read.
         read = ObservedFigures(row_count("read")) if self.guards.streams else None
         rows = (
@@ -179,8 +183,8 @@ class Lander:
             look_up,
             F.expr("count(_error) AS bad"),
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
-            *data_rules.counts(self.settings.routes),
-            of_offered=self.guards.figures(),
+            *data_rules.broken_rule_counts(self.settings.routes),
+            of_offered=self.guards.arrival_figures(),
             held=self.guards.count_held_positions(positions),
             observed_elsewhere=[read] if read else (),
             fence=fence,
@@ -188,8 +192,8 @@ class Lander:
             tasks=self.settings.repartition,
         )
         whole = read is None or appended.figures["read"] == appended.offered
-        balance = Accounts.of_landing(appended.offered, appended.written, appended.figures["bad"])
-        return LandedBatch(appended.figures, balance, appended.held, whole)
+        balance = BatchAccounts.of_landing(appended.offered, appended.written, appended.figures["bad"])
+        return LandedBatchResult(appended.figures, balance, appended.held, whole)
 
     def _decode_with_unique_ids(self, batch: DataFrame, read: ObservedFigures) -> DataFrame:
         """Read and decode a batch that does not replay, and make the identity of each record unique.
@@ -211,14 +215,16 @@ class Lander:
             refused = next(filter(None, refusals), None)
             self._identified = CachedSelect(
                 lambda: [
-                    (_repetition_number() if refused is None else _distinct_or_failing(refused)).alias("_id"),
+                    (
+                        _repetition_number() if refused is None else _identity_or_failure_if_repeated(refused)
+                    ).alias("_id"),
                     *others,
                 ]
             )
-        return self._identified.of(spread)
+        return self._identified.select_from(spread)
 
 
-def _is_exact_repetition() -> WindowSpec:
+def _window_of_same_record() -> WindowSpec:
     # The hash comes first in the sort: texts with long common prefixes are slow to compare.
     return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", _CONTENT)
 
@@ -226,17 +232,19 @@ def _is_exact_repetition() -> WindowSpec:
 def _repetition_number() -> Column:
     # Records of an aggregate, for example, share its sequence number and are all in one batch. They are numbered by their
     # content, so each has the same identity in every replay.
-    place = F.row_number().over(_is_exact_repetition())
-    return F.when((place == 1) & _is_last(), F.col("_id")).otherwise(F.concat_ws("/", "_id", place))
+    place = F.row_number().over(_window_of_same_record())
+    return F.when((place == 1) & _is_last_repetition(), F.col("_id")).otherwise(
+        F.concat_ws("/", "_id", place)
+    )
 
 
-def _distinct_or_failing(refused: str) -> Column:
+def _identity_or_failure_if_repeated(refused: str) -> Column:
     which = F.concat(
         F.lit(refused), "_id", F.date_format("_arrived_at", "', arrived 'yyyy-MM-dd'T'HH:mm:ss'Z'")
     )
     failing = F.raise_error(which).cast("string")
-    return F.when(_is_last(), F.col("_id")).otherwise(failing)
+    return F.when(_is_last_repetition(), F.col("_id")).otherwise(failing)
 
 
-def _is_last() -> Column:
-    return F.lead("_source").over(_is_exact_repetition()).isNull()
+def _is_last_repetition() -> Column:
+    return F.lead("_source").over(_window_of_same_record()).isNull()

@@ -16,16 +16,16 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..commits.look_ups import History, LookUp, LookUps
-from ..sinks.iceberg import may_match_files
-from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, any_of, offset_bound
+from ..commits.look_ups import LookUp, LookUps, TableHistory
+from ..sinks.iceberg import any_file_may_match
+from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, disjunction, is_in_offset_ranges
 
 Ends = Mapping[str, int]
 """By partition, as in a batch's offsets (``stream/partition``): the offset from which on a table holds no records."""
 
 
 @dataclass
-class Overlap:
+class OffsetOverlap:
     """Known ends of one table's records in a query's topics.
 
     Parameters
@@ -53,9 +53,9 @@ class Overlap:
         """
         return lambda history: [self.look_up(offsets, history)]
 
-    def look_up(self, offsets: BatchOffsets | None, history: History) -> LookUp:
+    def look_up(self, offsets: BatchOffsets | None, history: TableHistory) -> LookUp:
         """Return the look-up for the rows in which records of a batch can be; arguments as in :meth:`look_ups`."""
-        ends = None if offsets is None else self._learn(history, offsets)
+        ends = None if offsets is None else self._read_unknown_ends(history, offsets)
         if offsets is None or ends is None:
             return LookUp(self.rows_of(None))
         first = offsets.start
@@ -67,7 +67,7 @@ class Overlap:
         nothing_later = all(ends.get(partition, 0) <= end for partition, end in offsets.end.items())
         return LookUp(self.rows_of(ranges) if ranges else None, nothing_later=nothing_later)
 
-    def _learn(self, history: History, offsets: BatchOffsets) -> Ends | None:
+    def _read_unknown_ends(self, history: TableHistory, offsets: BatchOffsets) -> Ends | None:
         """Read the ends that are not known yet, and return all; None if they cannot be determined."""
         if self._ends is None:
             return None
@@ -94,7 +94,7 @@ class Overlap:
         return found
 
 
-def overlap_with_landing_table(names: Iterable[str]) -> Overlap:
+def overlap_with_landing_table(names: Iterable[str]) -> OffsetOverlap:
     """Return the overlap with a table in the shape of a landing table, which has positions.
 
     Parameters
@@ -103,10 +103,10 @@ def overlap_with_landing_table(names: Iterable[str]) -> Overlap:
         Logical names of the landed streams.
     """
     mine = sorted(names)
-    return Overlap(partial(landed_end_offsets, mine), partial(_landed_rows, mine))
+    return OffsetOverlap(partial(landed_end_offsets, mine), partial(_landed_in_ranges, mine))
 
 
-def overlap_with_derived_table(source: str) -> Overlap:
+def overlap_with_derived_table(source: str) -> OffsetOverlap:
     """Return the overlap with a table that has the identities of one stream's records, but no positions.
 
     Parameters
@@ -114,7 +114,7 @@ def overlap_with_derived_table(source: str) -> Overlap:
     source
         Logical name of the stream.
     """
-    return Overlap(partial(derived_ends, source), lambda _: F.col("_source") == source)
+    return OffsetOverlap(partial(derived_end_offsets, source), lambda _: F.col("_source") == source)
 
 
 def landed_end_offsets(names: Sequence[str], rows: DataFrame, partitions: Collection[str]) -> Ends:
@@ -131,7 +131,7 @@ def landed_end_offsets(names: Sequence[str], rows: DataFrame, partitions: Collec
         shards = {partition.partition("/")[2] for partition in partitions}
         mine = mine.where(F.col("_shard").isin(sorted(shards)))
     mine = mine.select("_source", "_shard", "_position")
-    if not may_match_files(mine):
+    if not any_file_may_match(mine):
         return {}
     last = F.max(F.col("_position").cast("long")).alias("last")
     found = mine.groupBy("_source", "_shard").agg(last).collect()
@@ -142,7 +142,7 @@ _ID = r"^([^/]+)/(\d+)/(\d+)(\D.*)?$"
 """A record's identity: topic, partition, offset. A replay and a transform that makes several rows add a suffix."""
 
 
-def derived_ends(source: str, rows: DataFrame, partitions: Collection[str]) -> Ends | None:  # noqa: ARG001 - no column tells
+def derived_end_offsets(source: str, rows: DataFrame, partitions: Collection[str]) -> Ends | None:  # noqa: ARG001 - no column tells
     """Return the ends of partitions in a table that has identities but no positions; None if an identity is of another form.
 
     Parameters
@@ -151,7 +151,7 @@ def derived_ends(source: str, rows: DataFrame, partitions: Collection[str]) -> E
         Logical name of the stream.
     """
     mine = rows.where(F.col("_source") == source).select("_id")
-    if not may_match_files(mine):
+    if not any_file_may_match(mine):
         return {}
     topic, partition, offset = (F.regexp_extract("_id", _ID, number) for number in (1, 2, 3))
     last = F.max(offset.cast("long")).alias("last")
@@ -165,7 +165,7 @@ def derived_ends(source: str, rows: DataFrame, partitions: Collection[str]) -> E
     return ends
 
 
-def _landed_rows(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Column:
+def _landed_in_ranges(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Column:
     """Return the condition for records of some ranges in a landing table."""
     if ranges is None:
         return F.col("_source").isin([*names])
@@ -173,4 +173,4 @@ def _landed_rows(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Co
     for partition, range_ in ranges.items():
         source, _, shard = partition.partition("/")
         by_source.setdefault(source, {})[shard] = range_
-    return any_of([offset_bound(source, mine) for source, mine in by_source.items()])
+    return disjunction([is_in_offset_ranges(source, mine) for source, mine in by_source.items()])

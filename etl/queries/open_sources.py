@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.batch_commits import source_digest
 from ..launch.settings import DirectSettings, JobSettings, LandSettings
-from ..launch.sources import Source, group_sources
+from ..launch.sources import Source, group_sources_into_legs
 from ..record.job_run import JobRun
 from ..record.ready_query import IsEndReached
 from ..record.tables import Table
@@ -48,8 +48,10 @@ class OpenedSources:
 
 def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
     """Return the short name by which commits of a query name its streams, topics and partitions."""
-    ordered = (each for leg in group_sources(sources) for each in leg)
-    return source_digest([(each.position_source(job), each.physical_name, each.part) for each in ordered])
+    ordered = (each for leg in group_sources_into_legs(sources) for each in leg)
+    return source_digest(
+        [(each.position_source(job), each.physical_name, each.assigned_partitions) for each in ordered]
+    )
 
 
 def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table) -> OpenedSources:
@@ -68,7 +70,7 @@ def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table
     digest = sources_digest(run.job, query.sources)
     whole = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=digest)
     legs: list[tuple[ReplayedLeg, Leg]] = []
-    for place, sources_of_leg in enumerate(group_sources(query.sources)):
+    for place, sources_of_leg in enumerate(group_sources_into_legs(query.sources)):
         # All legs share one log and one cache of it: an entry is read once.
         log = ReplayedLeg(sources_of_leg, replace(whole, place=place))
         context = SourceContext(run, log.checkpoint, table, query.repartition)
@@ -81,12 +83,12 @@ def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table
     watch = next((leg.watch for leg in opened if leg.watch is not None), None)
     fixers = [leg.determine_end for leg in opened if leg.determine_end is not None]
 
-    def reopen() -> DataFrame:
+    def open_all_legs() -> DataFrame:
         return union_of_legs([leg.open() for leg in opened])
 
-    def determine_end() -> IsEndReached:
+    def run_end_check_of_all_legs() -> IsEndReached:
         ends = [fixer() for fixer in fixers]
         return lambda batch: all(reached(batch) for reached in ends)
 
-    fixed = determine_end if len(fixers) == len(opened) else None
-    return OpenedSources(reopen(), whole, guards, reopen, watch, fixed)
+    fixed = run_end_check_of_all_legs if len(fixers) == len(opened) else None
+    return OpenedSources(open_all_legs(), whole, guards, open_all_legs, watch, fixed)

@@ -32,7 +32,9 @@ LOOK_SECONDS = 5.0
 FoundQuery = TypeVar("FoundQuery", bound=QuerySettings)
 
 
-def find_query(run: JobRun, command: str, name: str, kind: str, have: Iterable[FoundQuery]) -> FoundQuery:
+def find_query_of_command(
+    run: JobRun, command: str, name: str, kind: str, have: Iterable[FoundQuery]
+) -> FoundQuery:
     """Find the query of a command, in a session that is prepared for it.
 
     Parameters
@@ -47,7 +49,7 @@ def find_query(run: JobRun, command: str, name: str, kind: str, have: Iterable[F
     StartError
         None has this name.
     """
-    spark_settings.prepare(run.spark, run.job)
+    spark_settings.prepare_session(run.spark, run.job)
     by_name = {query.name: query for query in have}
     if name not in by_name:
         raise StartError(
@@ -62,7 +64,7 @@ def await_landing_table(run: JobRun, query: str, name: str) -> None:
     Parameters
     ----------
     query, name
-        As in :func:`source_table`, which reports a missing table.
+        As in :func:`landing_table_of`, which reports a missing table.
     """
     landing, until = run.table(name), monotonic() + LANDING_SECONDS
     if not landing.exists(run.spark):
@@ -71,7 +73,7 @@ def await_landing_table(run: JobRun, query: str, name: str) -> None:
         sleep(LOOK_SECONDS)
 
 
-def source_table(run: JobRun, query: str, name: str) -> Table:
+def landing_table_of(run: JobRun, query: str, name: str) -> Table:
     """Find the landing table of a derive query.
 
     Parameters
@@ -96,7 +98,7 @@ def source_table(run: JobRun, query: str, name: str) -> Table:
     return landing
 
 
-def enrich_then_transform(
+def make_enrich_then_transform(
     run: JobRun, name: str, written: DeriveSettings | DirectRouteSettings
 ) -> EnrichThenTransform:
     """Make the function from good records to rows of a sink.
@@ -112,7 +114,7 @@ def enrich_then_transform(
         A reference table or transform does not exist.
     """
 
-    def ambiguous(table: Table, keys: int) -> None:
+    def report_ambiguous_keys(table: Table, keys: int) -> None:
         run.report.emit(
             "ambiguous",
             query=name,
@@ -121,9 +123,9 @@ def enrich_then_transform(
             at=batch_accounts.iso_text(batch_accounts.now()),
         )
 
-    references = tuple(ReferenceTable(e, run.table(e.table), ambiguous) for e in written.enrich)
+    references = tuple(ReferenceTable(e, run.table(e.table), report_ambiguous_keys) for e in written.enrich)
     for reference in references:
-        reference.check(run.spark)
+        reference.refuse_missing_columns(run.spark)
     latest_by: tuple[str, ...] = ()
     order, history = None, False
     if isinstance(written, DeriveSettings):
@@ -165,11 +167,11 @@ def direct_routes(run: JobRun, query: DirectSettings, letters: Table) -> tuple[D
     Raises
     ------
     StartError
-        As in :func:`enrich_then_transform` and :func:`prepare_sink`.
+        As in :func:`make_enrich_then_transform` and :func:`prepare_sink`.
     """
     made = []
     for route in query.routes:
-        compose = enrich_then_transform(run, query.name, route)
+        compose = make_enrich_then_transform(run, query.name, route)
         sink = prepare_sink(run, route.sink, compose.schema(run.spark, letters, route.name))
         made.append(DirectRoute(route.name, route.source.name, compose, sink))
     return tuple(made)
@@ -183,7 +185,7 @@ def open_derived_stream(
     Parameters
     ----------
     compose
-        From :func:`enrich_then_transform`.
+        From :func:`make_enrich_then_transform`.
     landing
         Table that it derives from.
     most
@@ -200,13 +202,13 @@ def open_derived_stream(
         return rows
     join, joined = query.state.join, None
     if join is not None:
-        other = source_table(run, query.name, join.source_table)
+        other = landing_table_of(run, query.name, join.source_table)
         joined = rows_of_route(derive.read_landing_table(run.spark, other, most), join.route, str(other))
     if query.state.key:
         # Results have no arrival time: the ages are those of the input records.
         rows = arrival_times.observe_arrivals(rows)
     build = StatefulPart(query.state, compose.transform, compose.name)
-    with derive.naming_failed_transform(compose.name, rows):
+    with derive.error_naming_transform(compose.name, rows):
         return build(rows, joined)
 
 
@@ -218,7 +220,7 @@ def batch_transform_and_schema(
     Parameters
     ----------
     compose
-        From :func:`enrich_then_transform`: with state, the transform runs before the batch, and only enrichment in it.
+        From :func:`make_enrich_then_transform`: with state, the transform runs before the batch, and only enrichment in it.
     rows
         From :func:`open_derived_stream`.
     landing

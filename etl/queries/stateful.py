@@ -71,7 +71,7 @@ class StatefulPart:
         StartError
             The transform keeps neither identity nor key.
         """
-        rows = _watermarked(records, self.settings.watermark)
+        rows = _with_watermark(records, self.settings.watermark)
         if self.settings.distinct:
             # Spark takes nulls for equal; what is unknown is no repetition, so such a record equals only itself.
             known = reduce(and_, (F.col(f"`{name}`").isNotNull() for name in self.settings.distinct))
@@ -79,7 +79,7 @@ class StatefulPart:
             rows = alone.dropDuplicatesWithinWatermark([*self.settings.distinct, _ALONE]).drop(_ALONE)
         if joined is not None and self.settings.join is not None:
             mark = self.settings.join.watermark
-            others = _watermarked(joined, mark, "joined").withColumnRenamed("_id", JOINED_ID)
+            others = _with_watermark(joined, mark, "joined").withColumnRenamed("_id", JOINED_ID)
             out = self.transform(rows, others.drop(*(_HIDDEN - {mark.time})))
         else:
             out = self.transform(rows)
@@ -87,9 +87,9 @@ class StatefulPart:
             raise StartError(
                 f"transform {self.name} must return a DataFrame, but returned {type(out).__name__}"
             )
-        return self._keyed(out) if self.settings.key else self._identified(out)
+        return self._with_key_as_identity(out) if self.settings.key else self._with_record_identity(out)
 
-    def _identified(self, out: DataFrame) -> DataFrame:
+    def _with_record_identity(self, out: DataFrame) -> DataFrame:
         lost = [c for c in CARRIED if c not in out.columns]
         if lost:
             raise StartError(
@@ -108,7 +108,7 @@ class StatefulPart:
             return out.withColumn("_id", F.coalesce("_id", F.raise_error(F.lit(lacking)).cast("string")))
         return out.withColumn("_id", F.concat_ws("+", "_id", JOINED_ID)).drop(JOINED_ID)
 
-    def _keyed(self, out: DataFrame) -> DataFrame:
+    def _with_key_as_identity(self, out: DataFrame) -> DataFrame:
         lacking = [c for c in self.settings.key if c not in out.columns]
         if lacking:
             raise StartError(
@@ -124,7 +124,7 @@ class StatefulPart:
         return out.select(result_identity(out.schema, self.settings.key).alias("_id"), "*")
 
 
-def _watermarked(rows: DataFrame, mark: WatermarkSettings, which: str = "") -> DataFrame:
+def _with_watermark(rows: DataFrame, mark: WatermarkSettings, which: str = "") -> DataFrame:
     """Set the watermark, and drop the rows that would advance it so far that all later rows are late."""
     # The earlier of two clocks: a producer may set Kafka's time of a record, up to a day ahead.
     known = F.least("_arrived_at", "_landed_at") + F.expr(f"INTERVAL '{mark.ahead_seconds:.6f}' SECOND")

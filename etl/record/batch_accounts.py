@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from .errors import JVM_ERRORS, AccountsError, describe
+from .errors import JVM_ERRORS, AccountsError, describe_error
 
 REPORT_SECONDS = 1.0
 """Usual wait for the figures of a finished action, at most; they arrive through Spark's listener bus."""
@@ -35,13 +35,13 @@ def call_in_background(call: Callable[[], Answer]) -> Future[Answer]:
     """
     answer: Future[Answer] = Future()
 
-    def run() -> None:
+    def set_result_of_call() -> None:
         try:
             answer.set_result(call())
         except Exception as error:
             answer.set_exception(error)
 
-    threading.Thread(target=run, name="background", daemon=True).start()
+    threading.Thread(target=set_result_of_call, name="background", daemon=True).start()
     return answer
 
 
@@ -66,10 +66,10 @@ class ObservedFigures:
         return self._observed
 
     def values(self) -> dict[str, Any]:
-        """Return the figures of the action, after it succeeded; see :func:`values_of`."""
-        return values_of(self)[0]
+        """Return the figures of the action, after it succeeded; see :func:`figures_of_observers`."""
+        return figures_of_observers(self)[0]
 
-    def reported(self) -> dict[str, Any]:
+    def wait_for_figures(self) -> dict[str, Any]:
         """Wait for the figures; none where Spark 4.1 says that a plan ran without the observed part (SPARK-54620)."""
         try:
             return self._observation.get
@@ -78,41 +78,41 @@ class ObservedFigures:
 
     def wait_for_events(self) -> None:
         """Wait until Spark has told its listeners all that has happened, at most :data:`EVENT_SECONDS`."""
-        spark: Any = self._frame.sparkSession
+        spark: Any = self._observed_frame.sparkSession
         spark._jsc.sc().listenerBus().waitUntilEmpty(int(EVENT_SECONDS * 1000))
         time.sleep(0.1)
 
-    def counted(self) -> dict[str, Any]:
-        """Compute the figures by an action of their own, which also ends the wait of :meth:`reported`."""
-        return aggregated(self._frame, self._figures)
+    def compute_by_own_action(self) -> dict[str, Any]:
+        """Compute the figures by an action of their own, which also ends the wait of :meth:`wait_for_figures`."""
+        return compute_aggregates(self._observed_frame, self._figures)
 
     @property
-    def _frame(self) -> DataFrame:
+    def _observed_frame(self) -> DataFrame:
         assert self._observed is not None, "nothing was observed"
         return self._observed
 
 
-def aggregated(rows: DataFrame, figures: Sequence[Column]) -> dict[str, Any]:
+def compute_aggregates(rows: DataFrame, figures: Sequence[Column]) -> dict[str, Any]:
     """Compute named aggregates of rows by an action."""
     [row] = rows.agg(*figures).collect()
     return dict(row.asDict())
 
 
-def values_of(*observed: ObservedFigures) -> list[dict[str, Any]]:
+def figures_of_observers(*observed: ObservedFigures) -> list[dict[str, Any]]:
     """Return the figures of an action with several observers, after it succeeded.
 
     Spark reports nothing of a part that its optimizer removed, as below ``where(false)``, and may drop an event: what has not
     been reported once all events are, is counted.
     """
     # All in one thread: each Python thread opens a connection to the JVM, and a thread there.
-    answer = call_in_background(lambda: [one.reported() for one in observed])
+    answer = call_in_background(lambda: [one.wait_for_figures() for one in observed])
     try:
         found = answer.result(REPORT_SECONDS)
     except TimeoutError:
         with suppress(*JVM_ERRORS):
             observed[0].wait_for_events()
         found = answer.result(0) if answer.done() else [{} for _ in observed]
-    return [figures or one.counted() for figures, one in zip(found, observed, strict=True)]
+    return [figures or one.compute_by_own_action() for figures, one in zip(found, observed, strict=True)]
 
 
 def row_count(name: str) -> Column:
@@ -121,7 +121,7 @@ def row_count(name: str) -> Column:
 
 
 @dataclass(frozen=True)
-class Accounts:
+class BatchAccounts:
     """Accounts of a batch: ``read = bad + good``, ``good = written + filtered + duplicates + refused``.
 
     Attributes
@@ -160,7 +160,7 @@ class Accounts:
             )
 
     @classmethod
-    def of_landing(cls, read: int, landed: int, bad: int) -> Accounts:
+    def of_landing(cls, read: int, landed: int, bad: int) -> BatchAccounts:
         """Make the accounts of a land query: ``read = landed + duplicates``, ``landed = good + bad``.
 
         Parameters
@@ -244,7 +244,7 @@ class LineOutput(Protocol):
 
 
 @dataclass(frozen=True)
-class Reporter:
+class EventReporter:
     """Writer of events as JSON lines, each written at once and flushed: queries share the stream.
 
     Parameters
@@ -276,7 +276,7 @@ class Reporter:
 
     def report_failure(self, error: BaseException, **fields: Any) -> None:
         """Write an event for a failure with its reason."""
-        self.emit("failed", **fields, error=describe(error), error_class=type(error).__name__)
+        self.emit("failed", **fields, error=describe_error(error), error_class=type(error).__name__)
 
 
 def now() -> datetime:

@@ -27,7 +27,7 @@ class CachedSelect:
     _cached: tuple[Any, Any] | None = field(default=None, repr=False)
     """The connection to the JVM, and the columns in that JVM."""
 
-    def of(self, rows: DataFrame) -> DataFrame:
+    def select_from(self, rows: DataFrame) -> DataFrame:
         """Select the columns from rows."""
         frame: Any = rows  # PySpark's types do not include its JVM objects
         gateway = rows.sparkSession.sparkContext._gateway

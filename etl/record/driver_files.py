@@ -14,7 +14,7 @@ _KEY = secrets.token_bytes(32)
 """Random key of this process: a file's name shows whether contents differ, but not the content."""
 
 
-def ship(context: SparkContext, name: str, content: bytes) -> str:
+def ship_file_to_jvms(context: SparkContext, name: str, content: bytes) -> str:
     """Copy a file to the driver and to each executor, including later ones.
 
     Spark copies an added file into each executor's working directory, so on a cluster it has the same

@@ -49,7 +49,7 @@ def java_error(error: BaseException) -> Any:
     return error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
 
 
-def causes(error: BaseException) -> Iterator[Any]:
+def java_causes(error: BaseException) -> Iterator[Any]:
     """Yield the JVM's exception behind an error of PySpark, and its causes; nothing for an error of Python."""
     origin = java_error(error)
     while origin is not None:
@@ -57,19 +57,19 @@ def causes(error: BaseException) -> Iterator[Any]:
         origin = origin.getCause()
 
 
-def whole_text(error: BaseException) -> str:
+def uncut_messages(error: BaseException) -> str:
     """Return all messages of an error and of its causes in the JVM, uncut: a task's message is among them."""
-    return "\n".join([str(error), *(str(cause.toString()) for cause in causes(error))])
+    return "\n".join([str(error), *(str(cause.toString()) for cause in java_causes(error))])
 
 
 def is_interruption(error: BaseException | None) -> bool:
     """Check for the interruption of a thread; Spark recognises Java's own exceptions for it, but not those of every client."""
     return error is not None and any(
-        word in whole_text(error) for word in ("Interrupt", "interrupted", "Aborted")
+        word in uncut_messages(error) for word in ("Interrupt", "interrupted", "Aborted")
     )
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the messages of an error and of its causes, one or a few lines each, without the JVM's stack.
 
     Parameters
@@ -86,7 +86,7 @@ def describe(error: BaseException) -> str:
     messages: list[str] = []
     python: BaseException | None = error
     while python is not None:
-        for java in causes(python):
+        for java in java_causes(python):
             name = str(java.getClass().getSimpleName())
             messages.append(f"{name}: {java.getMessage() or '(no message)'}")
         if java_error(python) is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from ..launch.settings import JobSettings
-from .batch_accounts import Reporter
+from .batch_accounts import EventReporter
 from .tables import Table
 
 
@@ -27,8 +27,8 @@ class JobRun:
     spark: SparkSession
     job: JobSettings
     binds: Mapping[str, str]
-    report: Reporter
+    report: EventReporter
 
     def table(self, name: str) -> Table:
-        """Return a table of the job's catalog by ``database.table``; errors as in :meth:`etl.record.tables.Table.of`."""
-        return Table.of(self.job.catalog, name)
+        """Return a table of the job's catalog by ``database.table``; errors as in :meth:`etl.record.tables.Table.from_name`."""
+        return Table.from_name(self.job.catalog, name)

@@ -17,7 +17,7 @@ _WIDER = {("int", "bigint"), ("float", "double")}
 
 
 @dataclass(frozen=True)
-class Change:
+class ColumnChange:
     """One change of a table's columns.
 
     Attributes
@@ -35,7 +35,7 @@ class Change:
     says: str
 
 
-def column_changes(current: StructType, target: StructType) -> list[Change]:
+def column_changes(current: StructType, target: StructType) -> list[ColumnChange]:
     """Return the changes that make a table's columns those that will be written.
 
     Parameters
@@ -64,23 +64,23 @@ def _sql_name(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else _sql_path((name,))
 
 
-def _field_changes(current: StructType, target: StructType, path: tuple[str, ...]) -> Iterator[Change]:
+def _field_changes(current: StructType, target: StructType, path: tuple[str, ...]) -> Iterator[ColumnChange]:
     columns = {f.name: f for f in current.fields}
     for field in target.fields:
         here = (*path, field.name)
         if field.name not in columns:
             kind = stored_type(field.dataType)
-            yield Change(
+            yield ColumnChange(
                 ".".join(here), f"ADD COLUMN {_sql_path(here)} {kind}", f"lacks {'.'.join(here)} {kind}"
             )
         else:
             yield from _type_changes(columns[field.name].dataType, field.dataType, here)
     for name in columns.keys() - {f.name for f in target.fields}:
         gone = ".".join((*path, name))
-        yield Change(gone, None, f"has column {gone}, which the schema lacks")
+        yield ColumnChange(gone, None, f"has column {gone}, which the schema lacks")
 
 
-def _type_changes(current: DataType, target: DataType, path: tuple[str, ...]) -> Iterator[Change]:
+def _type_changes(current: DataType, target: DataType, path: tuple[str, ...]) -> Iterator[ColumnChange]:
     if stored_type(current) == stored_type(target):
         return
     if isinstance(current, StructType) and isinstance(target, StructType):
@@ -104,7 +104,7 @@ def _type_changes(current: DataType, target: DataType, path: tuple[str, ...]) ->
         and current.precision < target.precision
     )
     statement = f"ALTER COLUMN {_sql_path(path)} TYPE {new}" if wider else None
-    yield Change(name, statement, f"has {name} as {old}, not {new}")
+    yield ColumnChange(name, statement, f"has {name} as {old}, not {new}")
 
 
 def _sql_path(path: tuple[str, ...]) -> str:

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from . import batch_accounts, schema_evolution
-from .batch_accounts import Reporter
-from .errors import JVM_ERRORS, StartError, causes, describe
+from .batch_accounts import EventReporter
+from .errors import JVM_ERRORS, StartError, describe_error, java_causes
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -70,7 +70,7 @@ class Table:
     name: str
 
     @classmethod
-    def of(cls, catalog: str, name: str) -> Table:
+    def from_name(cls, catalog: str, name: str) -> Table:
         """Make it from a catalog and ``database.table``.
 
         Raises
@@ -117,7 +117,7 @@ def create_or_evolve(
     schema: StructType,
     *,
     time: str | None = "_arrived_at",
-    report: Reporter | None = None,
+    report: EventReporter | None = None,
 ) -> None:
     """Create a table partitioned by day of a timestamp, or make an existing one fit.
 
@@ -145,7 +145,7 @@ def create_or_evolve(
     # Spark first asks whether the database exists, so a role needs no right to create one.
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.catalog}.{table.database}")
     jvm: Any = spark._jvm
-    ddl = jvm.org.apache.spark.sql.types.DataType.fromJson(nullable(schema).json()).toDDL()
+    ddl = jvm.org.apache.spark.sql.types.DataType.fromJson(with_all_nullable(schema).json()).toDDL()
     present = set(schema.fieldNames())
     properties = ", ".join(
         f"'{key}'='{value}'"
@@ -159,14 +159,16 @@ def create_or_evolve(
             + f"TBLPROPERTIES ({properties})"
         )
     except JVM_ERRORS as error:
-        if not _UNSUPPORTED & {cause.getClass().getSimpleName() for cause in causes(error)}:
+        if not _UNSUPPORTED & {cause.getClass().getSimpleName() for cause in java_causes(error)}:
             raise
         raise StartError(
-            f"table {table} cannot be altered to have the columns {ddl}: {describe(error)}"
+            f"table {table} cannot be altered to have the columns {ddl}: {describe_error(error)}"
         ) from error
 
 
-def _evolve_or_refuse(spark: SparkSession, table: Table, schema: StructType, report: Reporter | None) -> None:
+def _evolve_or_refuse(
+    spark: SparkSession, table: Table, schema: StructType, report: EventReporter | None
+) -> None:
     changes = schema_evolution.column_changes(spark.table(str(table)).schema, schema)
     refused = [change.says for change in changes if change.statement is None]
     if refused:
@@ -202,11 +204,13 @@ def refuse_other_columns(spark: SparkSession, table: Table, schema: StructType) 
         )
 
 
-def nullable(kind: StructType) -> StructType:
+def with_all_nullable(kind: StructType) -> StructType:
     """Return the same columns with every field nullable, at every level of structs: dead letters have none of them."""
     return StructType(
         [
-            StructField(f.name, nullable(f.dataType) if isinstance(f.dataType, StructType) else f.dataType)
+            StructField(
+                f.name, with_all_nullable(f.dataType) if isinstance(f.dataType, StructType) else f.dataType
+            )
             for f in kind.fields
         ]
     )

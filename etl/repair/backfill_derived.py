@@ -19,12 +19,12 @@ from ..formats.decoding.routes import rows_of_route
 from ..launch.launch_document import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record import batch_accounts
-from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
 from ..record.envelope import IDENTITY
 from ..record.tables import Table
-from ..sinks.delivery.merge_source import temporary_view
+from ..sinks.delivery.merge_source import cached_temporary_view
 from ..sinks.iceberg import IcebergSink
-from ..sources.base import arrived_between, backfill_steps
+from ..sources.base import backfill_steps, has_arrived_between
 
 _VIEW, _GONE = "millrace_backfilled", "_gone"
 """Name of a view, and prefix of the identity columns in it for rows to delete."""
@@ -62,7 +62,7 @@ class Backfiller:
     landing: Table
     compose: EnrichThenTransform
     sink: IcebergSink
-    report: Reporter
+    report: EventReporter
     route: str | None = None
 
     def __call__(self, spark: SparkSession, request: BackfillRequest) -> int:
@@ -105,7 +105,7 @@ class Backfiller:
         self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool
     ) -> dict[str, int]:
         begun = batch_accounts.now()
-        within = arrived_between(since, until)
+        within = has_arrived_between(since, until)
         rows = rows_of_route(good_records(landed.where(within)), self.route, str(self.landing))
         if rows.isEmpty():
             # Nothing landed then: the sink's rows of that time have another origin.
@@ -119,7 +119,7 @@ class Backfiller:
         else:
             appended = self.sink.append(out, LookUp(within))
             offered, written = appended.offered, appended.written
-        counts = Accounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
+        counts = BatchAccounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
         self.report.emit(
             "step",
             query=self.query,
@@ -137,11 +137,11 @@ class Backfiller:
         rows are deleted by their identity, and computed rows have no identity to match.
         """
         spark = rows.sparkSession
-        there = spark.table(str(self.sink.table)).where(arrived_between(since, until)).select(*IDENTITY)
+        there = spark.table(str(self.sink.table)).where(has_arrived_between(since, until)).select(*IDENTITY)
         gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
         offered = gone.unionByName(rows, allowMissingColumns=True)
         before = there.count()
-        with temporary_view(offered, _VIEW):
+        with cached_temporary_view(offered, _VIEW):
             count = offered.where(F.col(f"{_GONE}_id").isNull()).count()
             same = " AND ".join(f"t.{c} = s.{_GONE}{c}" for c in IDENTITY)
             # The range is redundant, but without it Iceberg would read the complete table.

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from ..commits.look_ups import LookUp
 from ..launch.launch_document import BackfillRequest
 from ..record import envelope
-from ..record.errors import StartError, describe
+from ..record.errors import StartError, describe_error
 from ..sources.base import BackfillPart, Parts
 
 LARGEST_BYTES = 256 * 1024 * 1024
@@ -25,7 +25,7 @@ LARGEST_BYTES = 256 * 1024 * 1024
 _LINES = "path STRING, line LONG, modified TIMESTAMP, payload BINARY"
 
 
-def of_files(name: str) -> Parts:
+def file_parts_reader(name: str) -> Parts:
     """Read lines of files, a part for each file; those that end in ``.gz`` are decompressed.
 
     Parameters
@@ -34,12 +34,12 @@ def of_files(name: str) -> Parts:
         Logical name of the source in the table.
     """
 
-    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
+    def backfill_parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         try:
             listed = spark.read.format("binaryFile").load(request.origin)
             sizes = {row["path"]: row["length"] for row in listed.select("path", "length").collect()}
         except (CapturedException, Py4JJavaError) as error:
-            raise StartError(f"--from {request.origin}: {describe(error)}") from error
+            raise StartError(f"--from {request.origin}: {describe_error(error)}") from error
         large = [path for path, length in sizes.items() if length > LARGEST_BYTES]
         if large or not sizes:
             raise StartError(
@@ -69,7 +69,7 @@ def of_files(name: str) -> Parts:
             )
             yield BackfillPart(path, records, LookUp((F.col("_source") == name) & (F.col("_shard") == path)))
 
-    return parts
+    return backfill_parts
 
 
 def _lines_of_file(file: Any) -> Iterator[tuple[str, int, datetime, bytearray]]:

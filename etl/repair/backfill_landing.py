@@ -18,17 +18,17 @@ from ..formats.decoding.routes import decoder_of_route as decoder_of
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import LandSettings, RouteSettings
 from ..queries import land
-from ..queries.query_parts import find_query
+from ..queries.query_parts import find_query_of_command
 from ..record import batch_accounts, tables
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import BackfillPart, Parts, reader_of
-from ..sources.kafka.bounded_record_times import OverflownTimesDecoder
+from ..sources.kafka.bounded_record_times import OverflowingTimesDecoder
 from ..sources.kafka.range_reader import is_time_overflow
-from .backfill_files import of_files
+from .backfill_files import file_parts_reader
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class LandingBackfiller:
     parts: Parts
     decoder: Decoder
     sink: IcebergSink
-    report: Reporter
+    report: EventReporter
 
     def __call__(self, spark: SparkSession, request: BackfillRequest) -> int:
         """Run the backfill and report it.
@@ -105,7 +105,7 @@ class LandingBackfiller:
         except Exception as error:
             if part.around is None or not is_time_overflow(error) or (records := part.around()) is None:
                 raise
-            return self._append(records, OverflownTimesDecoder(self.decoder), part.bound)
+            return self._append(records, OverflowingTimesDecoder(self.decoder), part.bound)
 
     def _append(self, records: DataFrame, decoder: Decoder, bound: LookUp) -> AppendResult:
         return self.sink.append(
@@ -113,7 +113,7 @@ class LandingBackfiller:
         )
 
 
-def landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBackfiller:
+def make_landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBackfiller:
     """Make the backfill of a query's landing table; its checkpoint is not touched.
 
     Parameters
@@ -130,7 +130,7 @@ def landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBackfill
     spark = run.spark
     have = [q for q in run.job.queries if isinstance(q, LandSettings) and q.routes[0].name is None]
     asked = f"--backfill {request.query} --from {request.origin}"
-    query = find_query(run, asked, request.query, "land query", have)
+    query = find_query_of_command(run, asked, request.query, "land query", have)
     [route] = query.routes
     parts = _parts_of_source(run, query.name, route, request)
     table = run.table(query.table)
@@ -139,17 +139,17 @@ def landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBackfill
             f"--backfill {query.name}: table {table} does not exist; start the job, which creates it"
         )
     decoder = decoder_of(spark, route)
-    tables.refuse_other_columns(spark, table, land.table_schema(decoder.schema))
+    tables.refuse_other_columns(spark, table, land.landing_table_schema(decoder.schema))
     return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), run.report)
 
 
 def _parts_of_source(run: JobRun, query: str, route: RouteSettings, request: BackfillRequest) -> Parts:
     source = route.source
     if request.origin != "stream":
-        if not route.format.in_lines:
+        if not route.format.is_line_of_text:
             raise StartError(
                 f"--from {request.origin}: files are read line by line, but format {route.format.kind} has no lines; "
                 "use --from stream"
             )
-        return of_files(source.name)
+        return file_parts_reader(source.name)
     return reader_of((source,)).backfill(run, query)

@@ -24,11 +24,11 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..launch import typed_json
 from ..launch.settings import JobSettings
 from ..record import batch_accounts, hadoop_files
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.tables import Table
-from .erase_condition import Condition, first_line
-from .erase_history import expire_before_mark, has_read_past, mark_erasure, newest_mark, snapshots
-from .erase_targets import Target, erasure_targets
+from .erase_condition import ErasureCondition, first_line
+from .erase_history import count_snapshots, expire_before_mark, has_read_past, mark_erasure, newest_mark
+from .erase_targets import ErasureTarget, erasure_targets
 
 FOLDER = "_millrace/erase"
 """Folder below the job's checkpoints: the request, and an answer for each id."""
@@ -79,7 +79,7 @@ class Erasure:
     """
 
     job: JobSettings
-    report: Reporter
+    report: EventReporter
     every: timedelta = timedelta(seconds=30)
     _waiting: list[str] = field(default_factory=list, repr=False)
 
@@ -103,7 +103,7 @@ class Erasure:
         """
         try:
             text = hadoop_files.read_text(spark, f"{self.folder}/request.json")
-            request: EraseRequest = typed_json.read(EraseRequest, json.loads(text), "request")
+            request: EraseRequest = typed_json.read_typed(EraseRequest, json.loads(text), "request")
         except FileNotFoundError:
             return
         except ValueError as error:
@@ -114,13 +114,13 @@ class Erasure:
                 return
             answer = _new_answer(request)
         if answer["state"] != "done":
-            condition = Condition(spark, request.where)
+            condition = ErasureCondition(spark, request.where)
             result, left_out, problems = erasure_targets(spark, self.job, condition)
             answer["left_out"] = left_out
             if problems:
                 answer |= {"state": "refused", "problems": problems}
             elif request.apply and answer["state"] == "running":
-                self._erase(spark, condition, result, answer)
+                self._advance_all_tables(spark, condition, result, answer)
             else:
                 # Whoever can write a request can leave out the command's preview.
                 answer = _count_matches(spark, condition, result, answer, self.job.erase_share)
@@ -128,8 +128,8 @@ class Erasure:
                     answer |= {"state": "refused", "problems": answer["wide"]}
                 elif request.apply and answer["state"] == "previewed":
                     answer = _new_answer(request)
-                    self._erase(spark, condition, result, answer)
-            self._write(spark, answer)
+                    self._advance_all_tables(spark, condition, result, answer)
+            self._write_answer(spark, answer)
         if answer["state"] == "done":
             # The record first: the request is deleted only when everything is done.
             self._write_history_record(spark, request, answer)
@@ -145,25 +145,29 @@ class Erasure:
             return _new_answer(request)
         return content
 
-    def _write(self, spark: SparkSession, answer: Mapping[str, Any]) -> None:
+    def _write_answer(self, spark: SparkSession, answer: Mapping[str, Any]) -> None:
         hadoop_files.write_text(spark, f"{self.folder}/{answer['id']}.json", json.dumps(answer))
 
-    def _erase(
-        self, spark: SparkSession, condition: Condition, targets: tuple[Target, ...], answer: dict[str, Any]
+    def _advance_all_tables(
+        self,
+        spark: SparkSession,
+        condition: ErasureCondition,
+        targets: tuple[ErasureTarget, ...],
+        answer: dict[str, Any],
     ) -> None:
         """Advance every table as far as possible now; landing tables first, because the others wait for them."""
         answer["state"] = "running"
         waiting: list[str] = []
         for target in targets:
             state = answer["tables"].setdefault(str(target.table), {"rows": 0, "step": "erase"})
-            step = _Step(self, spark, condition, target, state, answer)
+            step = _TableStep(self, spark, condition, target, state, answer)
             while state["step"] != "done":
                 try:
                     reason = step.advance()
-                except _TooManyError as error:
+                except _TooManyMatchesError as error:
                     answer |= {"state": "refused", "problems": [str(error)]}
                     return
-                self._write(spark, answer)
+                self._write_answer(spark, answer)
                 if reason is not None:
                     waiting.append(f"{target.table}: {reason}")
                     break
@@ -200,7 +204,7 @@ class Erasure:
     def _parent_folder(self, spark: SparkSession, name: str) -> str:
         """Return the parent folder of a table's folder."""
         catalog, rest = name.split(".", 1)
-        location = str(Table.of(catalog, rest).metadata(spark).location())
+        location = str(Table.from_name(catalog, rest).metadata(spark).location())
         return location.rstrip("/").rpartition("/")[0]
 
 
@@ -217,11 +221,11 @@ def _new_answer(request: EraseRequest) -> dict[str, Any]:
     }
 
 
-class _TooManyError(Exception):
+class _TooManyMatchesError(Exception):
     """A condition matches more of a table than an erasure may."""
 
 
-def _too_many_matches(name: str, matching: int, total: int, share: float) -> str | None:
+def _describe_too_many_matches(name: str, matching: int, total: int, share: float) -> str | None:
     """Return what is wrong if so many rows of a table match: a person has few, and a wrong condition often matches many."""
     if matching <= share * total:
         return None
@@ -230,8 +234,8 @@ def _too_many_matches(name: str, matching: int, total: int, share: float) -> str
 
 def _count_matches(
     spark: SparkSession,
-    condition: Condition,
-    targets: tuple[Target, ...],
+    condition: ErasureCondition,
+    targets: tuple[ErasureTarget, ...],
     answer: dict[str, Any],
     share: float,
 ) -> dict[str, Any]:
@@ -239,33 +243,35 @@ def _count_matches(
     tables: dict[str, Any] = {}
     try:
         for target in targets:
-            matches = target.matches(spark, condition)
+            matches = target.count_matches(spark, condition)
             tables[str(target.table)] = {
                 "kind": target.kind,
                 "rows": matches.rows,
                 "dead_letters": matches.letters,
                 "of": matches.total,
                 "files": matches.files,
-                "snapshots": snapshots(spark, target.table) if target.kept else 0,
+                "snapshots": count_snapshots(spark, target.table) if target.kept else 0,
             }
     except (CapturedException, Py4JJavaError) as error:
         # Such as a text that is no number, which shows only when rows are read.
         return {**answer, "state": "refused", "problems": [f"{target.table}: {first_line(error)}"]}
     counts = {name: (each["rows"] + each["dead_letters"], each["of"]) for name, each in tables.items()}
     wide = [
-        line for name, each in counts.items() if (line := _too_many_matches(name, *each, share)) is not None
+        line
+        for name, each in counts.items()
+        if (line := _describe_too_many_matches(name, *each, share)) is not None
     ]
     return {**answer, "state": "previewed", "tables": tables, "wide": wide}
 
 
 @dataclass
-class _Step:
+class _TableStep:
     """Next step for one table: ``erase``, ``again`` (records of batches in flight), ``past`` (history), ``done``."""
 
     erasure: Erasure
     spark: SparkSession
-    condition: Condition
-    target: Target
+    condition: ErasureCondition
+    target: ErasureTarget
     state: dict[str, Any]
     answer: dict[str, Any]
 
@@ -315,18 +321,20 @@ class _Step:
 
         Raises
         ------
-        _TooManyError
+        _TooManyMatchesError
             More match than may: an answer that says that the erasure is under way may be forged, as the request may.
         """
-        matches = self.target.matches(self.spark, self.condition)
+        matches = self.target.count_matches(self.spark, self.condition)
         count = matches.matching_rows
-        wide = _too_many_matches(str(self.target.table), count, matches.total, self.erasure.job.erase_share)
+        wide = _describe_too_many_matches(
+            str(self.target.table), count, matches.total, self.erasure.job.erase_share
+        )
         if wide is not None:
-            raise _TooManyError(wide)
+            raise _TooManyMatchesError(wide)
         self.state["rows"] += max(0, self.state.pop("under_way", 0) - count)
         if count:
             self.state["under_way"] = count
-            self.erasure._write(self.spark, self.answer)
+            self.erasure._write_answer(self.spark, self.answer)
             self.target.erase(self.spark, self.condition, self.answer["id"])
             del self.state["under_way"]
             self.state["rows"] += count

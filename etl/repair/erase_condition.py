@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
-from ..record.errors import describe
+from ..record.errors import describe_error
 
 _CHANGES_WITH_TIME = re.compile(r"Current\w*|Now|LocalTimestamp|.*UserDefined.*")
 """Expressions that Spark calls deterministic although their value changes between statements."""
@@ -27,12 +27,12 @@ _WORD = "A-Za-z0-9_@+-"
 """Characters of addresses and ids; also a dot, unless it ends a sentence."""
 
 
-class ConditionError(ValueError):
+class ErasureConditionError(ValueError):
     """Condition that is invalid for every table."""
 
 
 @dataclass(frozen=True)
-class Condition:
+class ErasureCondition:
     """An SQL condition on the columns of a table.
 
     Parameters
@@ -45,7 +45,7 @@ class Condition:
     where: str
 
     @cached_property
-    def _tree(self) -> Any:
+    def _parsed_expression(self) -> Any:
         session: Any = self.spark._jsparkSession
         return session.sessionState().sqlParser().parseExpression(self.where)
 
@@ -54,25 +54,31 @@ class Condition:
 
         Raises
         ------
-        ConditionError
+        ErasureConditionError
             It is not SQL, names no column, or has a subquery.
         """
         try:
-            nodes = list(_nodes(self._tree))
+            nodes = list(_all_nodes(self._parsed_expression))
         except (CapturedException, Py4JJavaError) as error:
-            raise ConditionError(f"the condition is not valid in Spark SQL: {first_line(error)}") from error
+            raise ErasureConditionError(
+                f"the condition is not valid in Spark SQL: {first_line(error)}"
+            ) from error
         if any("Subquery" in _node_type(node) or _node_type(node) == "Exists" for node in nodes):
-            raise ConditionError(
+            raise ErasureConditionError(
                 "the condition has a subquery; write the values themselves into the condition"
             )
         if not self.columns:
-            raise ConditionError("the condition names no column, so it is true for every record or for none")
+            raise ErasureConditionError(
+                "the condition names no column, so it is true for every record or for none"
+            )
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns of a table that it names; for a field in a struct, the struct."""
         names = [
-            str(n.nameParts().head()) for n in _nodes(self._tree) if _node_type(n) == "UnresolvedAttribute"
+            str(n.nameParts().head())
+            for n in _all_nodes(self._parsed_expression)
+            if _node_type(n) == "UnresolvedAttribute"
         ]
         return tuple(dict.fromkeys(names))
 
@@ -91,7 +97,7 @@ class Condition:
                 return f"the condition has type {kind.simpleString()}; it must be BOOLEAN"
             checked = rows.where(F.expr(self.where))
             expression = checked._jdf.queryExecution().analyzed().expressions().head()
-            unsteady = [k for k in map(_node_type, _nodes(expression)) if _CHANGES_WITH_TIME.fullmatch(k)]
+            unsteady = [k for k in map(_node_type, _all_nodes(expression)) if _CHANGES_WITH_TIME.fullmatch(k)]
             if unsteady or not expression.deterministic():
                 return "the condition may change its value between statements; write the value in place of the function"
             if _is_known_empty(rows.where(~F.coalesce(F.expr(self.where), F.lit(False)))):
@@ -107,7 +113,7 @@ class Condition:
         """The condition in parentheses, never null; the line break ends a trailing comment."""
         return f"coalesce(({self.where}\n), false)"
 
-    def text(self, *columns: str, words: bool) -> str | None:
+    def byte_search_sql(self, *columns: str, words: bool) -> str | None:
         """Return the condition on columns of bytes: equality with a value means that they contain the value's text.
 
         Parameters
@@ -124,7 +130,7 @@ class Condition:
             SQL, never null; None if there is no value to search: other comparisons than ``=`` and ``IN`` cannot be
             checked by text. If such a comparison is combined with an equality by ``AND``, the equality alone decides.
         """
-        return _text_search(self._tree, columns, words)
+        return _text_search(self._parsed_expression, columns, words)
 
 
 def _text_search(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
@@ -173,10 +179,10 @@ def _is_known_empty(rows: DataFrame) -> bool:
     return bool(most.isDefined()) and int(most.get()) == 0
 
 
-def _nodes(tree: Any) -> Iterator[Any]:
+def _all_nodes(tree: Any) -> Iterator[Any]:
     yield tree
     for child in _children(tree):
-        yield from _nodes(child)
+        yield from _all_nodes(child)
 
 
 def _children(node: Any) -> list[Any]:
@@ -190,4 +196,4 @@ def _node_type(node: Any) -> str:
 
 def first_line(error: CapturedException | Py4JJavaError) -> str:
     """Return the first line of an error of Spark."""
-    return next((line.strip() for line in describe(error).splitlines() if line.strip()), "not SQL")
+    return next((line.strip() for line in describe_error(error).splitlines() if line.strip()), "not SQL")

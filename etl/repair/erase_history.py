@@ -7,9 +7,9 @@ from typing import Any
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from ..checkpoints.checkpoint import read_states
-from ..commits.snapshots import commit_time, history_of
-from ..maintenance.table_maintenance import call, first_row, sql_timestamp
+from ..checkpoints.checkpoint import last_read_snapshots
+from ..commits.snapshots import commit_time, snapshot_and_earlier
+from ..maintenance.table_maintenance import call_procedure, first_row, sql_timestamp
 from ..record.tables import Table
 
 MARK = "millrace.erasure"
@@ -36,8 +36,8 @@ def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
             "min-input-files": str(2**31 - 1),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in only_those.items())
-        call(spark, table, "rewrite_data_files", options=f"map({pairs})")
-    _rewrite_lists(spark, table)
+        call_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
+    _rewrite_manifests(spark, table)
     metadata = table.metadata(spark)
     metadata.newAppend().set(MARK, erasure).commit()
     mark = newest_mark(spark, table, erasure)
@@ -45,7 +45,7 @@ def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
     return mark
 
 
-def _rewrite_lists(spark: SparkSession, table: Table) -> None:
+def _rewrite_manifests(spark: SparkSession, table: Table) -> None:
     """Rewrite manifests that list deleted files: such entries have the smallest and largest values."""
     metadata = table.metadata(spark)
     snapshot = metadata.currentSnapshot()
@@ -53,10 +53,10 @@ def _rewrite_lists(spark: SparkSession, table: Table) -> None:
         return
     # Iceberg's procedure does not rewrite a single manifest.
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
-    metadata.rewriteManifests().clusterBy(_OneList()).commit()
+    metadata.rewriteManifests().clusterBy(_SingleManifestFunction()).commit()
 
 
-class _OneList:
+class _SingleManifestFunction:
     """Java function that puts all files into one manifest, and into the next when it is full."""
 
     def apply(self, file: Any) -> str:
@@ -69,7 +69,7 @@ class _OneList:
 def newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
     """Return the snapshot id of an erasure's newest mark; None if there is none, or it has expired."""
     metadata = table.metadata(spark)
-    for snapshot in history_of(metadata, metadata.currentSnapshot()):
+    for snapshot in snapshot_and_earlier(metadata, metadata.currentSnapshot()):
         if snapshot.summary().get(MARK) == erasure:
             return int(snapshot.snapshotId())
     return None
@@ -84,7 +84,7 @@ def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int)
         Checkpoint of the query. The answer for a query that never started is true: it starts at a snapshot that is left.
     """
     metadata = table.metadata(spark)
-    states, at = read_states(spark, reader, metadata), metadata.snapshot(snapshot)
+    states, at = last_read_snapshots(spark, reader, metadata), metadata.snapshot(snapshot)
     if states is None or at is None:
         return True  # every reader has passed an expired snapshot
     return bool(states) and min(each.sequenceNumber() for each in states) >= at.sequenceNumber()
@@ -102,10 +102,10 @@ def expire_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
     if at is None:
         return 0  # it has expired already
     limits = {"older_than": sql_timestamp(commit_time(at)), "retain_last": "1"}
-    row = first_row(call(spark, table, "expire_snapshots", **limits, stream_results="true"))
+    row = first_row(call_procedure(spark, table, "expire_snapshots", **limits, stream_results="true"))
     return sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
 
 
-def snapshots(spark: SparkSession, table: Table) -> int:
+def count_snapshots(spark: SparkSession, table: Table) -> int:
     """Count the snapshots of a table."""
     return int(spark.table(f"{table}.snapshots").count())

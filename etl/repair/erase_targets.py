@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings
 from ..record.envelope import ERASED
 from ..record.tables import Table
-from .erase_condition import Condition, ConditionError
+from .erase_condition import ErasureCondition, ErasureConditionError
 
 KEEPS = ("_id", "_source", "_shard", "_position", "_arrived_at", "_landed_at", "_route")
 """Columns that an erased landed row keeps: its position in its source, and its times."""
@@ -57,7 +57,7 @@ class MatchingRows:
 
 
 @dataclass(frozen=True)
-class Target:
+class ErasureTarget:
     """Table that an erasure reaches.
 
     Parameters
@@ -77,7 +77,7 @@ class Target:
     by_columns
         True if it has the condition's columns.
     words
-        True if payloads are text (:meth:`etl.repair.erase_condition.Condition.text`).
+        True if payloads are text (:meth:`etl.repair.erase_condition.ErasureCondition.byte_search_sql`).
     """
 
     table: Table
@@ -89,7 +89,7 @@ class Target:
     by_columns: bool = True
     words: bool = True
 
-    def matches(self, spark: SparkSession, condition: Condition) -> MatchingRows:
+    def count_matches(self, spark: SparkSession, condition: ErasureCondition) -> MatchingRows:
         """Count the rows to erase now.
 
         Returns
@@ -112,7 +112,7 @@ class Target:
         total = spark.table(str(self.table)).count()
         return MatchingRows(rows, letters, len(files), total)
 
-    def erase(self, spark: SparkSession, condition: Condition, erasure: str) -> None:
+    def erase(self, spark: SparkSession, condition: ErasureCondition, erasure: str) -> None:
         """Erase the matching rows, each condition in its own transaction.
 
         Parameters
@@ -120,7 +120,7 @@ class Target:
         erasure
             Id of the erasure, which rows of landing tables keep in ``_error``.
         """
-        _without_conflicts(spark, self.table)
+        _set_isolation_properties(spark, self.table)
         for sql, _ in self._conditions(spark, condition):
             if self.kind == "landing":
                 spark.sql(f"UPDATE {self.table} AS t SET {self._set_clause(spark, erasure)} WHERE {sql}")  # noqa: S608 - as above
@@ -136,27 +136,27 @@ class Target:
             if f.name not in KEEPS
         )
 
-    def _conditions(self, spark: SparkSession, condition: Condition) -> Iterator[tuple[str, bool]]:
+    def _conditions(self, spark: SparkSession, condition: ErasureCondition) -> Iterator[tuple[str, bool]]:
         """Yield conditions on rows of the table ``t`` that no erased row meets, each with True for dead letters."""
         if self.kind == "landing":
             good = "t._error IS NULL AND t._stage IS NULL"
             yield f"{good} AND {condition.sql}", False
-            conditions = [condition.sql, condition.text(*_BYTES, words=self.words)]
+            conditions = [condition.sql, condition.byte_search_sql(*_BYTES, words=self.words)]
             either = " OR ".join(each for each in conditions if each is not None)
             yield f"NOT ({good}) AND NOT (t._stage <=> '{ERASED}') AND ({either})", True
             return
         letter = self.kind == "refused"
         if letter:
-            text = condition.text("_bytes", words=True)
+            text = condition.byte_search_sql("_bytes", words=True)
             if text is not None:
                 yield text, True
         elif self.by_columns:
             yield condition.sql, False
-        made = self._made_of_erased(spark, condition)
+        made = self._condition_for_derived_rows(spark, condition)
         if made is not None:
             yield made, letter
 
-    def _made_of_erased(self, spark: SparkSession, condition: Condition) -> str | None:
+    def _condition_for_derived_rows(self, spark: SparkSession, condition: ErasureCondition) -> str | None:
         """Return the condition for rows with the identity of erased or matching records, whatever columns the transform kept."""
         if not has_record_identity(spark.table(str(self.table)).schema):
             return None
@@ -181,7 +181,7 @@ class Target:
         )
 
 
-def _without_conflicts(spark: SparkSession, table: Table) -> None:
+def _set_isolation_properties(spark: SparkSession, table: Table) -> None:
     has = table.metadata(spark).properties()
     lacking = {name: value for name, value in _ISOLATION.items() if has.get(name) != value}
     if lacking:
@@ -190,8 +190,8 @@ def _without_conflicts(spark: SparkSession, table: Table) -> None:
 
 
 def erasure_targets(
-    spark: SparkSession, job: JobSettings, condition: Condition
-) -> tuple[tuple[Target, ...], list[str], list[str]]:
+    spark: SparkSession, job: JobSettings, condition: ErasureCondition
+) -> tuple[tuple[ErasureTarget, ...], list[str], list[str]]:
     """Return the tables that a job writes and to which the condition applies, landing tables first.
 
     Returns
@@ -201,7 +201,7 @@ def erasure_targets(
     """
     try:
         condition.check()
-    except ConditionError as error:
+    except ErasureConditionError as error:
         return (), [], [str(error)]
     result, left_out, problems = [], [], []
     for target in _tables_of_job(job):
@@ -228,7 +228,11 @@ def erasure_targets(
                 f"{target.table} has no column {', '.join(lacking)}, and no identity of its records"
             )
             continue
-        if target.kind == "refused" and not sources and condition.text("_bytes", words=True) is None:
+        if (
+            target.kind == "refused"
+            and not sources
+            and condition.byte_search_sql("_bytes", words=True) is None
+        ):
             left_out.append(f"{target.table}: no value of the condition can be looked for in its rows")
             continue
         result.append(replace(target, sources=sources, by_columns=not lacking))
@@ -245,17 +249,19 @@ def has_record_identity(schema: StructType) -> bool:
     return {"_id", "_source", "_arrived_at"} <= set(schema.fieldNames())
 
 
-def _tables_of_job(job: JobSettings) -> tuple[Target, ...]:
+def _tables_of_job(job: JobSettings) -> tuple[ErasureTarget, ...]:
     """Return the tables of a job's queries, each once."""
     readers_by_table = {one.table: one.readers for one in job.upkeep.tables} if job.upkeep is not None else {}
-    targets: dict[str, Target] = {}
+    targets: dict[str, ErasureTarget] = {}
 
-    def add(name: str, kind: Kind, query: str, sources: tuple[str, ...] = (), *, words: bool = True) -> None:
+    def add_target(
+        name: str, kind: Kind, query: str, sources: tuple[str, ...] = (), *, words: bool = True
+    ) -> None:
         checkpoint = f"{job.checkpoints}/{query}"
         before = targets.get(name)
-        pairs = tuple((Table.of(job.catalog, source), checkpoint) for source in sources)
-        targets[name] = Target(
-            Table.of(job.catalog, name),
+        pairs = tuple((Table.from_name(job.catalog, source), checkpoint) for source in sources)
+        targets[name] = ErasureTarget(
+            Table.from_name(job.catalog, name),
             kind,
             (*(before.writers if before else ()), checkpoint),
             (*(before.sources if before else ()), *pairs),
@@ -267,16 +273,16 @@ def _tables_of_job(job: JobSettings) -> tuple[Target, ...]:
     for query in job.queries:
         if isinstance(query, DeriveSettings):
             if query.sink.lake_table is not None:
-                add(query.sink.lake_table, "rows", query.name, query.landings)
+                add_target(query.sink.lake_table, "rows", query.name, query.landings)
             if query.dead_letters is not None:
-                add(query.dead_letters, "refused", query.name, query.landings)
+                add_target(query.dead_letters, "refused", query.name, query.landings)
             continue
-        text = all(route.format.in_lines for route in query.routes)
+        text = all(route.format.is_line_of_text for route in query.routes)
         landing = query.table if isinstance(query, LandSettings) else query.dead_letters
-        add(landing, "landing", query.name, words=text)
+        add_target(landing, "landing", query.name, words=text)
         if isinstance(query, DirectSettings):
             for route in query.routes:
                 if route.sink.lake_table is not None:
-                    add(route.sink.lake_table, "rows", query.name)
+                    add_target(route.sink.lake_table, "rows", query.name)
     order = ("landing", "rows", "refused")
     return tuple(sorted(targets.values(), key=lambda target: order.index(target.kind)))

@@ -7,15 +7,15 @@ from functools import partial
 from ..formats.decoding import routes
 from ..launch.settings import DeriveSettings, LandSettings
 from ..queries import land
-from ..queries.direct import replay_to_sinks
+from ..queries.direct import write_replayed_to_sinks
 from ..queries.query_parts import (
     batch_transform_and_schema,
     direct_routes,
-    enrich_then_transform,
-    find_query,
+    find_query_of_command,
+    landing_table_of,
+    make_enrich_then_transform,
     open_derived_stream,
     prepare_sink,
-    source_table,
 )
 from ..record import tables
 from ..record.errors import StartError
@@ -23,11 +23,11 @@ from ..record.job_run import JobRun
 from ..sinks.base import LETTER
 from ..sinks.iceberg import IcebergSink
 from .backfill_derived import Backfiller
-from .replay_dead_letters import Replayer
+from .replay_dead_letters import DeadLetterReplayer
 from .replay_refused_rows import RefusedRowReplayer
 
 
-def replayer(run: JobRun, name: str) -> Replayer | RefusedRowReplayer:
+def make_replayer(run: JobRun, name: str) -> DeadLetterReplayer | RefusedRowReplayer:
     """Make the replay of a query's dead letters; it touches neither source nor checkpoint.
 
     Raises
@@ -36,22 +36,22 @@ def replayer(run: JobRun, name: str) -> Replayer | RefusedRowReplayer:
         No such query, or a table of dead letters that is missing or has another schema.
     """
     have = [q for q in run.job.queries if not isinstance(q, DeriveSettings) or q.dead_letters is not None]
-    query = find_query(run, f"--replay {name}", name, "query with dead letters", have)
+    query = find_query_of_command(run, f"--replay {name}", name, "query with dead letters", have)
     if isinstance(query, DeriveSettings):
-        return _refused_row_replayer(run, query)
+        return _make_refused_row_replayer(run, query)
     decoder = routes.query_decoder(run.spark, query.routes)
     target = query.table if isinstance(query, LandSettings) else query.dead_letters
     table = run.table(target)
     if not table.exists(run.spark):
         raise StartError(f"--replay {name}: table {table} does not exist, because nothing was landed yet")
-    tables.refuse_other_columns(run.spark, table, land.table_schema(decoder.schema))
+    tables.refuse_other_columns(run.spark, table, land.landing_table_schema(decoder.schema))
     onward = None
     if not isinstance(query, LandSettings):
-        onward = partial(replay_to_sinks, direct_routes(run, query, table))
-    return Replayer(name, table, run.report, tuple(s.name for s in query.sources), decoder, onward)
+        onward = partial(write_replayed_to_sinks, direct_routes(run, query, table))
+    return DeadLetterReplayer(name, table, run.report, tuple(s.name for s in query.sources), decoder, onward)
 
 
-def backfiller(run: JobRun, name: str) -> Backfiller:
+def make_backfiller(run: JobRun, name: str) -> Backfiller:
     """Make the backfill of a range of a landing table; it touches neither source nor checkpoint.
 
     Parameters
@@ -65,7 +65,7 @@ def backfiller(run: JobRun, name: str) -> Backfiller:
         No such query, a query that cannot be split by time, or a sink with another schema.
     """
     derived = [q for q in run.job.queries if isinstance(q, DeriveSettings)]
-    query = find_query(run, f"--backfill {name}", name, "derive query", derived)
+    query = find_query_of_command(run, f"--backfill {name}", name, "derive query", derived)
     if query.state is not None:
         raise StartError(
             f"--backfill {name}: the query keeps state, so its results depend on records outside any time range; give "
@@ -80,8 +80,8 @@ def backfiller(run: JobRun, name: str) -> Backfiller:
         raise StartError(
             f"--backfill {name}: its sink is {query.sink.kind}; only an iceberg sink can be backfilled"
         )
-    landing = source_table(run, name, query.source_table)
-    compose = enrich_then_transform(run, name, query)
+    landing = landing_table_of(run, name, query.source_table)
+    compose = make_enrich_then_transform(run, name, query)
     table = run.table(query.sink.lake_table)
     tables.create_or_evolve(
         run.spark, table, compose.schema(run.spark, landing, query.route), report=run.report
@@ -89,7 +89,7 @@ def backfiller(run: JobRun, name: str) -> Backfiller:
     return Backfiller(name, landing, compose, IcebergSink(table), run.report, query.route)
 
 
-def _refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRowReplayer:
+def _make_refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRowReplayer:
     """Make the replay of rows that a derive query's sink refused."""
     assert query.dead_letters is not None, f"{query.name}: no table of dead letters"
     if query.key:
@@ -105,8 +105,8 @@ def _refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRowRepla
             f"(no table {letters})"
         )
     tables.refuse_other_columns(run.spark, letters, LETTER)
-    landing = source_table(run, query.name, query.source_table)
-    compose = enrich_then_transform(run, query.name, query)
+    landing = landing_table_of(run, query.name, query.source_table)
+    compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, None)
     compose, schema = batch_transform_and_schema(run.spark, query, compose, rows, landing)
     sink = prepare_sink(run, query.sink, schema)

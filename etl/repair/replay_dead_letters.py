@@ -18,7 +18,7 @@ from ..commits.look_ups import LookUp
 from ..formats.base import Decoder
 from ..launch.launch_document import ReplayRequest
 from ..record import batch_accounts, envelope, hadoop_files
-from ..record.batch_accounts import ReplayAccounts, Reporter
+from ..record.batch_accounts import EventReporter, ReplayAccounts
 from ..record.errors import AccountsError, StartError
 from ..record.tables import Table
 from ..sinks.iceberg import IcebergSink
@@ -32,7 +32,7 @@ FAMILY = ("_source", "_root")
 _NUMBERED = r"(\d*)$"
 
 
-def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[str, bytes]:
+def read_corrected_payloads(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[str, bytes]:
     """Read corrected payloads: JSON lines with ``id`` and one of ``payload`` and ``payload_base64``.
 
     Parameters
@@ -63,22 +63,22 @@ def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[s
         if not line.strip():
             continue
         try:
-            identity, payload = _corrected(json.loads(line))
+            identity, payload = _parse_corrected_line(json.loads(line))
         except ValueError as error:
             raise StartError(f"--corrected {url}: line {number}: {error}") from error
-        if root_identity(identity, mark) in roots:
+        if original_identity(identity, mark) in roots:
             raise StartError(
                 f"--corrected {url}: line {number}: identity {identity} occurs a second time; keep one "
                 "of the lines"
             )
-        roots.add(root_identity(identity, mark))
+        roots.add(original_identity(identity, mark))
         payloads[identity] = payload
     if not payloads:
         raise StartError(f"--corrected {url}: the file has no lines")
     return payloads
 
 
-def _corrected(line: Any) -> tuple[str, bytes]:
+def _parse_corrected_line(line: Any) -> tuple[str, bytes]:
     allowed = "a line must be an object with id and either payload or payload_base64, all of them strings"
     if not isinstance(line, dict) or not all(isinstance(v, str) for v in line.values()):
         raise ValueError(allowed)
@@ -97,13 +97,13 @@ def _corrected(line: Any) -> tuple[str, bytes]:
     raise ValueError(f"the line has the keys {', '.join(sorted(line))}; {allowed}")
 
 
-def root_identity(identity: str, mark: str = MARK) -> str:
+def original_identity(identity: str, mark: str = MARK) -> str:
     """Return the identity that the source gave, from that of a record or of one of its replays."""
     return re.sub(mark + _NUMBERED, "", identity)
 
 
 @dataclass(frozen=True)
-class Selection:
+class LetterSelection:
     """Requested dead letters.
 
     Attributes
@@ -121,12 +121,14 @@ class Selection:
     unknown: tuple[str, ...]
 
     @classmethod
-    def of(cls, ids: Sequence[str], corrected: Mapping[str, bytes] | None, mark: str = MARK) -> Selection:
+    def from_request(
+        cls, ids: Sequence[str], corrected: Mapping[str, bytes] | None, mark: str = MARK
+    ) -> LetterSelection:
         """Make it from the request; with both arguments, only the named lines of the file are used."""
-        lines = None if corrected is None else {root_identity(i, mark): p for i, p in corrected.items()}
+        lines = None if corrected is None else {original_identity(i, mark): p for i, p in corrected.items()}
         written: dict[str, list[str]] = {}
         for identity in ids or corrected or ():
-            written.setdefault(root_identity(identity, mark), []).append(identity)
+            written.setdefault(original_identity(identity, mark), []).append(identity)
         lacking = set() if lines is None else written.keys() - lines.keys()
         unknown = tuple(i for root in lacking for i in written.pop(root))
         return cls({root: (lines or {}).get(root) for root in written}, written, unknown)
@@ -158,7 +160,7 @@ class LetterReplay(ABC):
 
     query: str
     table: Table
-    report: Reporter
+    report: EventReporter
 
     def __call__(self, spark: SparkSession, request: ReplayRequest) -> int:
         """Run the replay and report it.
@@ -181,8 +183,10 @@ class LetterReplay(ABC):
         """
         begun, selection = batch_accounts.now(), None
         if request.ids or request.corrected:
-            corrected = read_corrected(spark, request.corrected, self.BETWEEN) if request.corrected else None
-            selection = Selection.of(request.ids, corrected, self.BETWEEN)
+            corrected = (
+                read_corrected_payloads(spark, request.corrected, self.BETWEEN) if request.corrected else None
+            )
+            selection = LetterSelection.from_request(request.ids, corrected, self.BETWEEN)
         # The stream appends meanwhile: every action reads this snapshot.
         rows = self.table.current_rows(spark)
         if rows is None or (selection is not None and not selection.payloads):
@@ -203,12 +207,12 @@ class LetterReplay(ABC):
         return int(bool(unknown))
 
     @abstractmethod
-    def replay(self, rows: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
+    def replay(self, rows: DataFrame, selection: LetterSelection | None) -> tuple[ReplayAccounts, list[str]]:
         """Replay letters of a table; return the accounts, and the requested identities without a letter."""
 
 
 @dataclass(frozen=True)
-class Replayer(LetterReplay):
+class DeadLetterReplayer(LetterReplay):
     """Replay that decodes dead letters of one land or direct query again and appends the results to the same table.
 
     A record and its replays are a *family*: ``ID``, ``ID#replay``, ``ID#replay2`` and so on. The
@@ -237,7 +241,7 @@ class Replayer(LetterReplay):
     decoder: Decoder
     onward: Callable[[DataFrame], None] | None = None
 
-    def replay(self, rows: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
+    def replay(self, rows: DataFrame, selection: LetterSelection | None) -> tuple[ReplayAccounts, list[str]]:
         """See :meth:`LetterReplay.replay`."""
         rows = rows.where(self._is_from_own_streams())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
@@ -257,13 +261,15 @@ class Replayer(LetterReplay):
         # A replay has its record's arrival time, so a family is between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
         within = self._is_from_own_streams() & F.col("_arrived_at").between(first, last)
-        return self._land(self._next_attempts(letters, rows.where(within), selected), within), missing
+        return self._append_new_rows(
+            self._next_attempts(letters, rows.where(within), selected), within
+        ), missing
 
     def _is_from_own_streams(self) -> Column:
         """Return the condition for rows of the query's streams: other queries may land into the same table."""
         return F.col("_source").isin([self.source] if isinstance(self.source, str) else [*self.source])
 
-    def _land(self, tries: DataFrame, within: Column) -> ReplayAccounts:
+    def _append_new_rows(self, tries: DataFrame, within: Column) -> ReplayAccounts:
         """Count the decoded rows, and append those that are new."""
         done, good = F.col("_done"), F.col("_error").isNull()
         lands = ~done & (good | ~F.col("_bytes").eqNullSafe(F.col("_last")))
@@ -312,7 +318,7 @@ class Replayer(LetterReplay):
         )
 
 
-def refuse_ambiguous_corrections(letters: DataFrame, selection: Selection) -> None:
+def refuse_ambiguous_corrections(letters: DataFrame, selection: LetterSelection) -> None:
     """Refuse a corrected payload whose identity has letters of several streams.
 
     Parameters

@@ -15,18 +15,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ..commits.look_ups import everything
+from ..commits.look_ups import look_up_in_whole_table
 from ..formats.decoding.routes import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts
 from ..record.envelope import CARRIED
-from ..record.tables import Table, nullable
+from ..record.tables import Table, with_all_nullable
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink
 from .replay_dead_letters import (
     FAMILY,
     LetterReplay,
-    Selection,
+    LetterSelection,
     next_identity,
     refuse_ambiguous_corrections,
     with_root_and_attempt,
@@ -75,7 +75,7 @@ class RefusedRowReplayer(LetterReplay):
     schema: StructType
     sink: Sink
 
-    def replay(self, held: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
+    def replay(self, held: DataFrame, selection: LetterSelection | None) -> tuple[ReplayAccounts, list[str]]:
         """See :meth:`etl.repair.replay_dead_letters.LetterReplay.replay`."""
         # Results of many records have no source, and null equals nothing.
         held = held.fillna("", ["_source"])
@@ -102,18 +102,18 @@ class RefusedRowReplayer(LetterReplay):
     def _send(self, still: DataFrame) -> Mapping[str, int]:
         spark = still.sparkSession
         as_it_was = self.landing is None or still.where("_corrected IS NOT NULL").limit(1).count() > 0
-        rows, failed = self._from_text(still) if as_it_was else self._derive_again(still)
+        rows, failed = self._rows_from_letter_text(still) if as_it_was else self._derive_again(still)
         rows = rows.persist()
         try:
             refused: list[tuple[str, str, str]] = []
 
-            def refuse(letters: DataFrame) -> None:
+            def note_refused_again(letters: DataFrame) -> None:
                 sendable = letters.select("_source", "_id", "_error").collect()
                 refused.extend((r["_source"] or "", r["_id"], r["_error"]) for r in sendable)
 
             offered = rows.count()
             if offered:
-                self.sink.write(rows, None, refuse)
+                self.sink.write(rows, None, note_refused_again)
             shape = f"_source STRING, _root STRING, {_ERROR} STRING"
             sendable = spark.createDataFrame(refused, shape).dropDuplicates([*FAMILY])
             bad = sendable.unionByName(failed).persist()
@@ -142,14 +142,14 @@ class RefusedRowReplayer(LetterReplay):
             "_error": F.col(_ERROR),
         }
         rows = result.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
-        IcebergSink(self.table).append(rows, everything())
+        IcebergSink(self.table).append(rows, look_up_in_whole_table())
 
-    def _from_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
+    def _rows_from_letter_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows from letters or corrected payloads, and the letters from which no row can be read."""
         shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
         options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
         text = F.coalesce("_corrected", "_bytes").cast("string")
-        read = still.withColumn("_row", F.from_json(text, nullable(shape), options))
+        read = still.withColumn("_row", F.from_json(text, with_all_nullable(shape), options))
         broken = F.col("_row").isNull() | F.col(f"_row.{_CORRUPT}").isNotNull()
         own: dict[str, Column] = {"_id": F.col("_root"), "_written_at": F.current_timestamp()}
         own |= {name: F.col(name) for name in CARRIED[1:]}

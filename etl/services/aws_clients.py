@@ -37,7 +37,7 @@ BUSY = frozenset(
 Answer = TypeVar("Answer")
 
 
-def client(
+def make_client(
     service: str, region: str | None, endpoint: str | None, timeouts: tuple[float, float] = (10, 30)
 ) -> Any:
     """Make a client that tries once: waits and retries are in this code, with its own limits.
@@ -56,7 +56,7 @@ def client(
     StartError
         boto3 is missing.
     """
-    boto3 = bundled_boto3.boto3(f"to reach {service}")
+    boto3 = bundled_boto3.import_boto3(f"to reach {service}")
     from botocore.config import Config
 
     # A client of its own session: boto3's default session is not safe if several tasks create clients at once.
@@ -143,7 +143,7 @@ def call_until_answered(call: Callable[[], Answer], backoff: Backoff, *, once: b
             backoff.wait(str(error))
 
 
-def ask_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer:
+def call_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer:
     """Call a service at the start, such as to check a sink's target, then close the client; None if it stays open.
 
     Raises
@@ -163,7 +163,7 @@ def ask_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer
 
 
 @contextmanager
-def as_start_error(what: str) -> Iterator[None]:
+def errors_as_start_error(what: str) -> Iterator[None]:
     """Convert errors of AWS or of the connection to an error of the start.
 
     Parameters
@@ -176,7 +176,7 @@ def as_start_error(what: str) -> Iterator[None]:
     StartError
         No permission, no credentials, no region, no answer, or no boto3.
     """
-    bundled_boto3.boto3("to ask AWS")
+    bundled_boto3.import_boto3("to ask AWS")
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -196,15 +196,15 @@ def sts_endpoint(region: str) -> str:
     >>> sts_endpoint("eu-west-1")
     'https://sts.eu-west-1.amazonaws.com'
     """
-    return f"https://sts.{region}.{domain(region)}"
+    return f"https://sts.{region}.{endpoint_domain(region)}"
 
 
-def domain(region: str) -> str:
+def endpoint_domain(region: str) -> str:
     """Return the domain of a region's endpoints.
 
     Examples
     --------
-    >>> domain("cn-north-1")
+    >>> endpoint_domain("cn-north-1")
     'amazonaws.com.cn'
     """
     return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"

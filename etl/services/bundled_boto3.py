@@ -22,7 +22,7 @@ FOLDER = "carried"
 """Folder of the archive with the packages to unpack."""
 
 
-def boto3(what: str) -> Any:
+def import_boto3(what: str) -> Any:
     """Return the module boto3: the engine's own, or the one in the archive.
 
     Parameters
@@ -43,12 +43,12 @@ def boto3(what: str) -> Any:
             raise StartError(
                 f"boto3 is needed {what}, but the Python at {sys.executable} does not have it"
             ) from error
-    sys.path.append(str(_unpacked(archive)))
+    sys.path.append(str(_unpacked_archive(archive)))
     importlib.invalidate_caches()
     return importlib.import_module("boto3")
 
 
-def _unpacked(archive: Path) -> Path:
+def _unpacked_archive(archive: Path) -> Path:
     with zipfile.ZipFile(archive) as source:
         members = [each for each in source.infolist() if each.filename.startswith(f"{FOLDER}/")]
         digest = zlib.crc32(repr([(each.filename, each.CRC) for each in members]).encode())

@@ -35,7 +35,7 @@ def read_secret(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mappin
 
     region = arn.split(":")[3]
     try:
-        client = aws_clients.client("secretsmanager", region, endpoint)
+        client = aws_clients.make_client("secretsmanager", region, endpoint)
         waits = Backoff("at the start", patience=START_SECONDS)
         answer = aws_clients.call_until_answered(lambda: client.get_secret_value(SecretId=arn), waits)
         secret = json.loads(answer["SecretString"])
@@ -44,16 +44,18 @@ def read_secret(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mappin
         raise SinkError(f"secret {arn}: {_describe_error(error, region)}") from error
     except (ValueError, KeyError, AttributeError):
         # Without its cause, whose text might contain the secret.
-        raise SinkError(f"secret {arn}: its value must be a JSON object with {_key_list(needed)}") from None
+        raise SinkError(
+            f"secret {arn}: its value must be a JSON object with {_join_key_names(needed)}"
+        ) from None
     missing = [key for key in needed if key not in values]
     if missing:
         raise SinkError(
-            f"secret {arn}: its value lacks {_key_list(missing)}; it must be a JSON object with {_key_list(needed)}"
+            f"secret {arn}: its value lacks {_join_key_names(missing)}; it must be a JSON object with {_join_key_names(needed)}"
         )
     return values
 
 
-def _key_list(keys: Sequence[str]) -> str:
+def _join_key_names(keys: Sequence[str]) -> str:
     return " and ".join(keys)
 
 

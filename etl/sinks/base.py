@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.batch_commits import BatchId
 from ..commits.look_ups import LookUps
-from ..formats.decoding.decoded_rows import holds_for_all
+from ..formats.decoding.decoded_rows import holds_for_all_leaves
 from ..launch import typed_json
 from ..launch.sinks import SinkSettings
 from ..record.envelope import CARRIED, IDENTITY
@@ -88,15 +88,15 @@ BATCHES = 2**30
 
 
 @runtime_checkable
-class ListsRowOrder(Protocol):
+class RowOrderLister(Protocol):
     """Sink that can list its rows, for a truncate of the table from which they come."""
 
-    def orders(self, spark: SparkSession) -> DataFrame:
+    def identities_and_orders(self, spark: SparkSession) -> DataFrame:
         """Return ``_id`` and :data:`ORDER` of all rows."""
 
 
 @dataclass(frozen=True)
-class BatchPlace:
+class BatchIdentity:
     """Identity of a batch: the same for every replay of it, and for no other batch.
 
     Attributes
@@ -153,9 +153,9 @@ class BatchPlace:
         return self.created * BATCHES + self.batch
 
 
-def batch_place(
+def batch_identity(
     spark: SparkSession, checkpoint: Checkpoint, batch: int, *, look_ups: LookUps | None = None
-) -> BatchPlace:
+) -> BatchIdentity:
     """Return the identity of a batch, from its checkpoint.
 
     Parameters
@@ -163,12 +163,12 @@ def batch_place(
     batch
         Spark's batch number.
     look_ups
-        As in :class:`BatchPlace`.
+        As in :class:`BatchIdentity`.
     """
     run, created = checkpoint.id_and_creation_time(spark)
-    offsets = (checkpoint.batch_start(spark, batch), checkpoint.batch_end(spark, batch))
+    offsets = (checkpoint.batch_start_offset(spark, batch), checkpoint.batch_end_offset(spark, batch))
     start, end = ("" if each is None else json.dumps(each, sort_keys=True) for each in offsets)
-    return BatchPlace(
+    return BatchIdentity(
         run, batch, start, end, checkpoint.location, created, source=checkpoint.source, look_ups=look_ups
     )
 
@@ -187,7 +187,7 @@ class WriteCounts:
         Offered rows that became dead letters; None for a sink of the lake, which refuses none.
     unordered
         Rows that were compared with a row of the sink, of which only the arrival says which record is the later one
-        (:func:`etl.sinks.delivery.record_order.only_by_arrival`).
+        (:func:`etl.sinks.delivery.record_order.decided_by_arrival_condition`).
     ran
         DataFrame on whose RDD the action ran, for a sink that ``acts_on_rdd``.
     """
@@ -219,7 +219,7 @@ class Sink(Protocol):
         """
 
     def write(
-        self, rows: DataFrame, place: BatchPlace | None, refuse: Refuse, reread: Reread | None = None
+        self, rows: DataFrame, place: BatchIdentity | None, refuse: Refuse, reread: Reread | None = None
     ) -> WriteCounts:
         """Write a batch.
 
@@ -234,7 +234,7 @@ class Sink(Protocol):
         """
 
 
-def version_of(rows: DataFrame, place: BatchPlace | None) -> int | None:
+def version_of_results(rows: DataFrame, place: BatchIdentity | None) -> int | None:
     """Return the version of a batch of results, whose identity is ``_id`` alone.
 
     None for records, which never change, and for the last records of keys, of which each has its own order.
@@ -254,7 +254,7 @@ def version_of(rows: DataFrame, place: BatchPlace | None) -> int | None:
     return place.version
 
 
-def text_of(rows: DataFrame) -> Column:
+def row_as_json(rows: DataFrame) -> Column:
     """Return a row as JSON, without its empty fields; times with microseconds, bytes in base64."""
     return F.to_json(F.struct(*(F.col(f"`{c}`") for c in rows.columns)), dict(JSON_OPTIONS))
 
@@ -271,7 +271,7 @@ def identity_and_times(rows: DataFrame) -> list[Column]:
     return [F.col(c) if c in have else F.lit(None).cast(kinds[c]).alias(c) for c in CARRIED]
 
 
-def check_map_keys(kind: DataType, what: str) -> None:
+def refuse_unwritable_map_keys(kind: DataType, what: str) -> None:
     """Refuse a map whose keys have no form as JSON: Spark writes their internal form, for bytes another one each time.
 
     Parameters
@@ -292,12 +292,12 @@ def check_map_keys(kind: DataType, what: str) -> None:
                 f"{what}: a map has keys of type {kind.keyType.simpleString()}, which JSON cannot represent "
                 "as names: cast them to STRING in the transform"
             )
-        check_map_keys(kind.valueType, what)
+        refuse_unwritable_map_keys(kind.valueType, what)
     elif isinstance(kind, ArrayType):
-        check_map_keys(kind.elementType, what)
+        refuse_unwritable_map_keys(kind.elementType, what)
     elif isinstance(kind, StructType):
         for each in kind.fields:
-            check_map_keys(each.dataType, what)
+            refuse_unwritable_map_keys(each.dataType, what)
 
 
 FIRST_DAY, LAST_DAY = date.min, date.max
@@ -329,7 +329,7 @@ def reason_time_not_storable(rows: DataFrame) -> Column:
     """
     reason = F.lit(None).cast("string")
     for each in rows.schema.fields:
-        within = holds_for_all(each.dataType, F.col(f"`{each.name}`"), _is_storable_time)
+        within = holds_for_all_leaves(each.dataType, F.col(f"`{each.name}`"), _is_storable_time)
         if within is not None:
             text = f"{each.name} holds a time outside the years {FIRST_DAY.year} to {LAST_DAY.year}"
             reason = F.when(~within, F.lit(text)).otherwise(reason)
@@ -347,7 +347,7 @@ def _is_storable_time(kind: DataType, value: Column) -> Column | None:
     return None
 
 
-def dead_letters_of(rows: DataFrame, error: Column) -> DataFrame:
+def dead_letters_of_refused_rows(rows: DataFrame, error: Column) -> DataFrame:
     """Return refused rows in the shape of :data:`LETTER`.
 
     Parameters
@@ -359,7 +359,7 @@ def dead_letters_of(rows: DataFrame, error: Column) -> DataFrame:
     """
     return rows.select(
         *identity_and_times(rows),
-        text_of(rows).cast("binary").alias("_bytes"),
+        row_as_json(rows).cast("binary").alias("_bytes"),
         F.lit(STAGE).alias("_stage"),
         error.alias("_error"),
     ).select(*LETTER.fieldNames())
@@ -398,5 +398,5 @@ def open_sink(
     """
     # No other sink needs to know of it: a job's configuration refuses a history there.
     more = {"history": True} if history else {}
-    sink: Sink = typed_json.module_of(settings).open_sink(settings, run, key, **more)
+    sink: Sink = typed_json.import_module_of(settings).open_sink(settings, run, key, **more)
     return sink

@@ -8,14 +8,14 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.look_ups import History, LookUp, OtherWriters, everything, older_than
+from ..commits.look_ups import LookUp, OtherWriters, TableHistory, is_older_than, look_up_in_whole_table
 from ..record.tables import Table
-from .base import LETTER, BatchPlace, Refuse, refuse_nothing
+from .base import LETTER, BatchIdentity, Refuse, refuse_nothing
 from .iceberg import IcebergSink
 
 
 @dataclass
-class DeadLetters:
+class DeadLetterTable:
     """Dead letters of a derive query: the rows that its sink refused.
 
     Parameters
@@ -44,7 +44,7 @@ class DeadLetters:
         """
         self._sink.prepare(spark, LETTER)
 
-    def of(self, place: BatchPlace) -> Refuse:
+    def refused_row_handler(self, place: BatchIdentity) -> Refuse:
         """Return the function that stores the refused rows of a batch, each once however often the batch is repeated.
 
         A result of many records may be refused again with other values: each version is stored.
@@ -56,7 +56,7 @@ class DeadLetters:
         """
         return partial(self._store_letters, replace(place, look_ups=self._look_ups))
 
-    def _store_letters(self, place: BatchPlace, letters: DataFrame) -> None:
+    def _store_letters(self, place: BatchIdentity, letters: DataFrame) -> None:
         # Of a transform that loses an identity: null equals nothing, so a repeated batch would store it again.
         result = F.col("_source").isNull() | F.col("_id").isNull()
         # Without the time of the write, which is another one in a repeated batch.
@@ -71,10 +71,10 @@ class DeadLetters:
         )
         self._sink.write(kept, place, refuse_nothing)
 
-    def _look_ups(self, history: History) -> list[LookUp]:
-        until = self._others.latest_commit(history)
+    def _look_ups(self, history: TableHistory) -> list[LookUp]:
+        until = self._others.latest_commit_time(history)
         if until is None:
             return [LookUp(nothing_later=True)]
         # A row that landed after the last write of others is not among theirs; the landing time of results is unknown.
-        outside = F.col("_landed_at").isNull() | older_than("_landed_at", until)
-        return [LookUp(outside=outside, nothing_later=True), everything()]
+        outside = F.col("_landed_at").isNull() | is_older_than("_landed_at", until)
+        return [LookUp(outside=outside, nothing_later=True), look_up_in_whole_table()]

@@ -17,18 +17,26 @@ from ..record.errors import SinkError, StartError
 from ..record.job_run import JobRun
 from ..services import aws_clients
 from ..services.backoff import Backoff
-from .base import ORDER, BatchPlace, Refuse, Reread, WriteCounts, check_map_keys, version_of
+from .base import (
+    ORDER,
+    BatchIdentity,
+    Refuse,
+    Reread,
+    WriteCounts,
+    refuse_unwritable_map_keys,
+    version_of_results,
+)
 from .delivery import python_task_writes
-from .delivery.dynamodb_items import ItemForm
-from .delivery.python_task_writes import Entry, Record, Refused, RequestWriter
-from .delivery.record_order import lane_and_place, only_by_arrival_text, order_kept_text
+from .delivery.dynamodb_items import RowToItem
+from .delivery.python_task_writes import Entry, Refused, RequestWriter, RowToSend
+from .delivery.record_order import is_decided_by_arrival, kept_order, lane_and_place
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
 """Limits of one BatchWriteItem (DynamoDB API reference)."""
 
 VERSION = "_version"
-"""Attribute of an item that is a result: the version of its batch, see :attr:`etl.sinks.base.BatchPlace.version`."""
+"""Attribute of an item that is a result: the version of its batch, see :attr:`etl.sinks.base.BatchIdentity.version`."""
 
 NOT_LATER = "attribute_not_exists(#version) OR #version <= :version"
 """Condition of a result's write. An item of another program has no version."""
@@ -37,7 +45,7 @@ LANE, PLACE = "_lane", "_place"
 """Attributes beside ``_order``: a condition can compare attributes, but not parts of them."""
 
 LATER = "attribute_not_exists(#order) OR (#lane = :lane AND #place <= :place) OR (#lane <> :lane AND #order <= :order)"
-"""Condition of the last record of a key (:func:`etl.sinks.delivery.record_order.replaces`)."""
+"""Condition of the last record of a key (:func:`etl.sinks.delivery.record_order.not_older_condition`)."""
 
 AT_ONCE = 10
 """Concurrent requests of a task, one result each: equal to botocore's number of connections (``max_pool_connections``)."""
@@ -56,13 +64,13 @@ class ItemWriter(RequestWriter):
     MOST, MOST_BYTES = MOST_ITEMS, MOST_BYTES
 
     table: str
-    form: ItemForm
+    form: RowToItem
 
-    def to_request(self, record: Record) -> tuple[dict[str, Any], int]:
-        """Return an item, see :meth:`etl.sinks.delivery.dynamodb_items.ItemForm.item`."""
+    def to_request(self, record: RowToSend) -> tuple[dict[str, Any], int]:
+        """Return an item, see :meth:`etl.sinks.delivery.dynamodb_items.RowToItem.item`."""
         return self.form.item(record.text)
 
-    def key(self, entry: Any) -> Any:
+    def unique_key(self, entry: Any) -> Any:
         """Return the item's key: one request must not name an item twice."""
         return tuple(str(entry.get(name)) for name in self.form.key)
 
@@ -74,7 +82,7 @@ class ItemWriter(RequestWriter):
         waiting = [item for _, item in taken]
         try:
             while waiting:
-                waiting = self._put_items(waiting)
+                waiting = self._put_once(waiting)
             self.written += len(taken)
         except ClientError as error:
             if aws_clients.error_code(error) not in _OF_AN_ITEM:
@@ -82,19 +90,19 @@ class ItemWriter(RequestWriter):
             # One item can fail a request of many; single requests show which one. Items that the table
             # already has are put again, unchanged.
             for record, item in taken:
-                yield from self._put_alone(record, item)
+                yield from self._put_single_item(record, item)
 
-    def _put_items(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _put_once(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Write items in one request; return those that were not processed."""
         puts = {self.table: [{"PutRequest": {"Item": item}} for item in items]}
         answer = aws_clients.call_until_answered(
             lambda: self.client.batch_write_item(RequestItems=puts), self.backoff
         )
         left = [put["PutRequest"]["Item"] for put in answer.get("UnprocessedItems", {}).get(self.table, [])]
-        self.backoff.wait_for_rest(len(items), len(left), "items were left unprocessed")
+        self.backoff.wait_before_rest(len(items), len(left), "items were left unprocessed")
         return left
 
-    def _put_alone(self, record: Record, item: dict[str, Any]) -> Iterator[Refused]:
+    def _put_single_item(self, record: RowToSend, item: dict[str, Any]) -> Iterator[Refused]:
         from botocore.exceptions import ClientError
 
         try:
@@ -122,7 +130,7 @@ class ResultWriter(ItemWriter):
     version: int | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE), repr=False)
 
-    def to_request(self, record: Record) -> tuple[dict[str, Any], int]:
+    def to_request(self, record: RowToSend) -> tuple[dict[str, Any], int]:
         """Return a result with its version, or with the parts of its record's order."""
         if record.order is None:
             return self.form.item(record.text, {VERSION: {"N": str(self.version)}})
@@ -143,7 +151,7 @@ class ResultWriter(ItemWriter):
                     yield entry[0], str(answer)
                 else:
                     self.written += answer
-            self.backoff.wait_for_rest(len(waiting), len(left), f"items: {why}")
+            self.backoff.wait_before_rest(len(waiting), len(left), f"items: {why}")
             waiting = left
 
     def _put_result(self, entry: Entry) -> bool | Exception:
@@ -165,9 +173,9 @@ class ResultWriter(ItemWriter):
             ask = partial(put, Item=item, **request)
         try:
             old = aws_clients.call_once(ask).get("Attributes", {}).get(ORDER)
-            if old is not None and only_by_arrival_text(str(record.order), old["S"]):
+            if old is not None and is_decided_by_arrival(str(record.order), old["S"]):
                 self.unordered += 1
-            if old is not None and (order := order_kept_text(str(record.order), old["S"])) != record.order:
+            if old is not None and (order := kept_order(str(record.order), old["S"])) != record.order:
                 # The earlier record of the lane arrived later.
                 with_time = {**item, ORDER: {"S": order}}
                 same = {":order": item[ORDER]}
@@ -199,14 +207,14 @@ def open_sink(settings: DynamoDbSinkSettings, run: JobRun, _key: tuple[str, ...]
 def _open_writer(
     settings: DynamoDbSinkSettings,
     endpoint: str | None,
-    form: ItemForm,
+    form: RowToItem,
     version: int | None,
     *,
     replaces: bool,
 ) -> ItemWriter:
     """Make a writer in the task of a partition."""
     client, waits = (
-        aws_clients.client("dynamodb", settings.region, endpoint),
+        aws_clients.make_client("dynamodb", settings.region, endpoint),
         Backoff(f"DynamoDB table {settings.table}"),
     )
     if not replaces:
@@ -239,10 +247,10 @@ class DynamoDbSink:
         StartError
             It does not exist, has another key, or cannot be described.
         """
-        name, wanted = self.settings.table, ItemForm.of(schema).key
-        check_map_keys(schema, f"DynamoDB table {name}")
-        client = aws_clients.client("dynamodb", self.settings.region, self.endpoint)
-        description = aws_clients.ask_at_start(
+        name, wanted = self.settings.table, RowToItem.for_columns(schema).key
+        refuse_unwritable_map_keys(schema, f"DynamoDB table {name}")
+        client = aws_clients.make_client("dynamodb", self.settings.region, self.endpoint)
+        description = aws_clients.call_at_start(
             f"DynamoDB table {name}", client, lambda asked: asked.describe_table(TableName=name)
         )["Table"]
         kinds = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
@@ -259,7 +267,7 @@ class DynamoDbSink:
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
@@ -273,7 +281,7 @@ class DynamoDbSink:
         counts as a duplicate. If two programs
         write a record's item, the later write wins.
         """
-        form, version = ItemForm.of(rows.schema), version_of(rows, place)
+        form, version = RowToItem.for_columns(rows.schema), version_of_results(rows, place)
         replaces = version is not None or ORDER in rows.columns
         opening = partial(_open_writer, self.settings, self.endpoint, form, version, replaces=replaces)
-        return python_task_writes.send(rows, F.lit(None), opening, refuse)
+        return python_task_writes.send_batch(rows, F.lit(None), opening, refuse)

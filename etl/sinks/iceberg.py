@@ -12,16 +12,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.batch_commits import CommitFence, Commits
-from ..commits.look_ups import OUTSIDE, LookUp, OutsideBoundError, everything
+from ..commits.batch_commits import CommitFence, TableCommits
+from ..commits.look_ups import OUTSIDE, LookUp, OutsideBoundError, look_up_in_whole_table
 from ..launch.sinks import IcebergSinkSettings
 from ..record import tables
-from ..record.batch_accounts import ObservedFigures, Reporter, row_count, values_of
+from ..record.batch_accounts import EventReporter, ObservedFigures, figures_of_observers, row_count
 from ..record.envelope import IDENTITY
-from ..record.errors import JVM_ERRORS, ConflictError, LossError, causes, whole_text
+from ..record.errors import JVM_ERRORS, ConflictError, LossError, java_causes, uncut_messages
 from ..record.job_run import JobRun
 from ..record.tables import Table
-from .base import HASH, BatchPlace, Refuse, Reread, Sink, WriteCounts
+from .base import HASH, BatchIdentity, Refuse, Reread, Sink, WriteCounts
 from .iceberg_history import IcebergHistorySink
 from .iceberg_keyed import KeyedIcebergSink
 
@@ -73,12 +73,12 @@ class IcebergSink:
     """
 
     table: Table
-    report: Reporter | None = field(default=None, kw_only=True, compare=False)
+    report: EventReporter | None = field(default=None, kw_only=True, compare=False)
     acts_on_rdd: bool = field(default=False, kw_only=True)
 
     @cached_property
-    def _commits(self) -> Commits:
-        return Commits(self.table)
+    def _commits(self) -> TableCommits:
+        return TableCommits(self.table)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Make the table, or alter or check an existing one.
@@ -93,7 +93,7 @@ class IcebergSink:
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
@@ -112,17 +112,19 @@ class IcebergSink:
             As in :meth:`append`, after several attempts.
         """
         if place is None:
-            done = self.append(rows, everything())
+            done = self.append(rows, look_up_in_whole_table())
             return WriteCounts(done.offered, done.written, None)
         first: list[DataFrame] = [rows]
 
-        def attempt(look_up: LookUp, fence: CommitFence) -> AppendResult:
+        def append_attempt(look_up: LookUp, fence: CommitFence) -> AppendResult:
             # Counters are valid for one attempt.
             offered = first.pop() if first else rows if reread is None else reread()
             return self.append(offered, look_up, fence=fence)
 
-        look_ups = place.look_ups or (lambda _: [everything()])
-        done = self._commits.write(rows.sparkSession, place.batch_id, look_ups, attempt, place.properties)
+        look_ups = place.look_ups or (lambda _: [look_up_in_whole_table()])
+        done = self._commits.write(
+            rows.sparkSession, place.batch_id, look_ups, append_attempt, place.properties
+        )
         return WriteCounts(done.offered, done.written, None)
 
     def _append_files(self, rows: DataFrame, fence: CommitFence | None) -> None:
@@ -140,7 +142,7 @@ class IcebergSink:
         try:
             writer.overwrite(F.lit(False))
         except JVM_ERRORS as error:
-            if any(cause.getClass().getSimpleName() == "ValidationException" for cause in causes(error)):
+            if any(cause.getClass().getSimpleName() == "ValidationException" for cause in java_causes(error)):
                 raise ConflictError(
                     f"table {self.table}: another writer added rows while this batch was compared with the "
                     "table, so the batch was not committed"
@@ -213,9 +215,11 @@ class IcebergSink:
             new, observed = _without_known_rows(
                 batch, looked.observe(existing) if looked else existing, figures, of_offered, distinct, tasks
             )
-        with separating_own_errors(str(self.table)):
-            self._append_files(look_up.fail_outside(new), fence)
-        found = values_of(*(one for one in (*observed, looked, *observed_elsewhere) if one is not None))
+        with unwrapping_own_errors(str(self.table)):
+            self._append_files(look_up.fail_records_outside(new), fence)
+        found = figures_of_observers(
+            *(one for one in (*observed, looked, *observed_elsewhere) if one is not None)
+        )
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")
         return AppendResult(values.pop("offered", written), written, values, values.pop("held", None))
@@ -232,7 +236,7 @@ class IcebergSink:
         found = [
             frame.select(*(c for c in (*IDENTITY, HASH) if c in frame.columns))
             for frame in frames
-            if not ask or may_match_files(frame)
+            if not ask or any_file_may_match(frame)
         ]
         if len(found) < 2:
             return found[0] if found else None
@@ -240,7 +244,7 @@ class IcebergSink:
         return reduce(DataFrame.unionByName, found).dropDuplicates([*IDENTITY])
 
 
-def may_match_files(rows: DataFrame) -> bool:
+def any_file_may_match(rows: DataFrame) -> bool:
     """Check by Iceberg's metadata that a file can hold a row of a filtered table."""
     plan: Any = rows  # DataFrame.rdd would plan again, to send the rows to Python
     return bool(plan._jdf.queryExecution().toRdd().getNumPartitions())
@@ -281,7 +285,7 @@ def _without_known_rows(
 
 
 @contextmanager
-def separating_own_errors(what: str) -> Iterator[None]:
+def unwrapping_own_errors(what: str) -> Iterator[None]:
     """Convert errors of a write that this code's own checks raise; other errors pass unchanged.
 
     Parameters
@@ -299,7 +303,7 @@ def separating_own_errors(what: str) -> Iterator[None]:
     try:
         yield
     except JVM_ERRORS as error:
-        text = whole_text(error)
+        text = uncut_messages(error)
         if OUTSIDE in text:
             raise OutsideBoundError(what) from error
         if OTHER_PAYLOAD in text:

@@ -9,12 +9,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..record import tables
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.errors import StartError
 from ..record.tables import Table
-from .base import ORDER, BatchPlace, Refuse, Reread, WriteCounts
-from .delivery.merge_source import temporary_view
-from .delivery.row_versions import NEW, VALID_FROM, VALID_TO, changed
+from .base import ORDER, BatchIdentity, Refuse, Reread, WriteCounts
+from .delivery.merge_source import cached_temporary_view
+from .delivery.row_versions import NEW, VALID_FROM, VALID_TO, new_and_newly_ended_versions
 
 _VIEW = "millrace_versions"
 
@@ -32,7 +32,7 @@ class IcebergHistorySink:
     """
 
     table: Table
-    report: Reporter | None = field(default=None, kw_only=True)
+    report: EventReporter | None = field(default=None, kw_only=True)
     acts_on_rdd: None = field(default=None, init=False)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
@@ -53,7 +53,7 @@ class IcebergHistorySink:
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
@@ -72,9 +72,9 @@ class IcebergHistorySink:
             0
         ]
         if count:
-            ends = changed(rows, spark.table(str(self.table)), every=truncates > 0)
+            ends = new_and_newly_ended_versions(rows, spark.table(str(self.table)), every=truncates > 0)
             source = ends.join(rows.drop(ORDER, VALID_TO), "_id", "left")
-            with temporary_view(source, _VIEW):
+            with cached_temporary_view(source, _VIEW):
                 spark.sql(
                     f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id "  # noqa: S608 - plain names
                     f"WHEN MATCHED AND s.{NEW} THEN UPDATE SET * "

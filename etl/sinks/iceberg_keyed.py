@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..record import tables
-from ..record.batch_accounts import Reporter
-from ..record.errors import JVM_ERRORS, SinkError, whole_text
+from ..record.batch_accounts import EventReporter
+from ..record.errors import JVM_ERRORS, SinkError, uncut_messages
 from ..record.tables import Table
-from .base import DELETED, ORDER, BatchPlace, Refuse, Reread, WriteCounts
-from .delivery.merge_source import temporary_view
-from .delivery.record_order import only_by_arrival, order_kept, replaces
-from .delivery.result_keys import time_of
+from .base import DELETED, ORDER, BatchIdentity, Refuse, Reread, WriteCounts
+from .delivery.merge_source import cached_temporary_view
+from .delivery.record_order import decided_by_arrival_condition, kept_order_expression, not_older_condition
+from .delivery.result_keys import first_timestamp_of_key
 
 _VIEW = "millrace_results"
 
@@ -44,7 +44,7 @@ class KeyedIcebergSink:
     table: Table
     time: str | None = None
     key: tuple[str, ...] = field(default=(), kw_only=True)
-    report: Reporter | None = field(default=None, kw_only=True)
+    report: EventReporter | None = field(default=None, kw_only=True)
     acts_on_rdd: None = field(default=None, init=False)
     _compared_at: float | None = field(default=None, init=False, repr=False)
 
@@ -56,18 +56,18 @@ class KeyedIcebergSink:
         StartError
             The table has another schema.
         """
-        self.time = time_of(schema, self.key)
+        self.time = first_timestamp_of_key(schema, self.key)
         shape = StructType([f for f in schema.fields if f.name != DELETED])
         tables.create_or_evolve(spark, self.table, shape, time=self.time, report=self.report)
 
-    def orders(self, spark: SparkSession) -> DataFrame:
-        """See :class:`~etl.sinks.base.ListsRowOrder`."""
+    def identities_and_orders(self, spark: SparkSession) -> DataFrame:
+        """See :class:`~etl.sinks.base.RowOrderLister`."""
         return spark.table(str(self.table)).select("_id", ORDER)
 
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
@@ -91,7 +91,7 @@ class KeyedIcebergSink:
             Two rows have an ``_id`` that the table has.
         """
         # A batch with state must be read only once, because the read commits the state.
-        with temporary_view(rows, _VIEW):
+        with cached_temporary_view(rows, _VIEW):
             [span] = rows.select(
                 F.count(F.lit(1)).alias("rows"),
                 *(
@@ -106,13 +106,13 @@ class KeyedIcebergSink:
             ).collect()
             unordered = 0
             if span["rows"]:
-                unordered = self._unordered(rows, span)
+                unordered = self._count_unordered(rows, span)
                 try:
                     rows.sparkSession.sql(
                         f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._time_range_condition(span)} {_merge_actions(rows)}"
                     )
                 except JVM_ERRORS as error:
-                    if "MERGE_CARDINALITY_VIOLATION" not in whole_text(error):
+                    if "MERGE_CARDINALITY_VIOLATION" not in uncut_messages(error):
                         raise
                     raise SinkError(
                         f"table {self.table}: two results of one batch have the same values of "
@@ -120,13 +120,13 @@ class KeyedIcebergSink:
                     ) from error
             return WriteCounts(None, span["rows"], None, unordered)
 
-    def _unordered(self, rows: DataFrame, span: Row) -> int:
+    def _count_unordered(self, rows: DataFrame, span: Row) -> int:
         """Count rows of which only the arrival says that they are later than the table's; 0 in most batches, see above."""
         due = self._compared_at is None or clock.monotonic() - self._compared_at >= COMPARED_EVERY
         if ORDER not in rows.columns or not due:
             return 0
         self._compared_at = clock.monotonic()
-        apart = only_by_arrival(f"s.{ORDER}", f"t.{ORDER}")
+        apart = decided_by_arrival_condition(f"s.{ORDER}", f"t.{ORDER}")
         return rows.sparkSession.sql(
             f"SELECT 1 FROM {_VIEW} s JOIN {self.table} t ON t._id = s._id{self._time_range_condition(span)} AND {apart}"  # noqa: S608 - plain names
         ).count()
@@ -142,8 +142,8 @@ def _merge_actions(rows: DataFrame) -> str:
     """Return the actions of the ``MERGE``, by the columns that say whether a row deletes and which record is the later one."""
     deletes, ordered = DELETED in rows.columns, ORDER in rows.columns
     new, old = f"s.{ORDER}", f"t.{ORDER}"
-    later = f" AND {replaces(new, old)}" if ordered else ""
-    kept = {ORDER: order_kept(new, old)} if ordered else {}
+    later = f" AND {not_older_condition(new, old)}" if ordered else ""
+    kept = {ORDER: kept_order_expression(new, old)} if ordered else {}
     values = ", ".join(
         f"t.`{name}` = {kept.get(name, f's.`{name}`')}" for name in rows.columns if name != DELETED
     )

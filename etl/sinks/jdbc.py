@@ -13,22 +13,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from ..launch.sinks import JdbcSinkSettings
-from ..record.errors import JVM_ERRORS, SinkError, StartError, describe
+from ..record.errors import JVM_ERRORS, SinkError, StartError, describe_error
 from ..record.job_run import JobRun
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
 from .base import (
-    BatchPlace,
+    BatchIdentity,
     Refuse,
     Reread,
     WriteCounts,
-    check_map_keys,
-    dead_letters_of,
+    dead_letters_of_refused_rows,
     reason_not_storable,
-    version_of,
+    refuse_unwritable_map_keys,
+    version_of_results,
 )
 from .delivery.postgres_merge import TableShape
-from .delivery.postgres_session import Session, connect, is_tls_refusal, sql_state, tls
+from .delivery.postgres_session import PostgresSession, connect, is_tls_refusal, sql_state, tls_properties
 from .delivery.python_task_writes import RowsCountedInPlan, through_rdd
 
 ROWS_PER_STATEMENT = 1000
@@ -48,7 +48,7 @@ Login = Callable[[], tuple[str, str]]
 
 def open_sink(settings: JdbcSinkSettings, run: JobRun, _key: tuple[str, ...]) -> JdbcSink:
     """Make the sink, see :func:`etl.sinks.base.open_sink`."""
-    return JdbcSink(settings, partial(login, settings.secret, run.binds.get("secretsmanager.endpoint")))
+    return JdbcSink(settings, partial(read_login, settings.secret, run.binds.get("secretsmanager.endpoint")))
 
 
 @dataclass(frozen=True)
@@ -79,38 +79,38 @@ class JdbcSink:
         StartError
             The database cannot be reached, has no trusted certificate, or its table does not fit.
         """
-        shape = TableShape.of(self.settings.table, schema)
-        check_map_keys(schema, self._label)
+        shape = TableShape.from_columns(self.settings.table, schema)
+        refuse_unwritable_map_keys(schema, self._describe_target)
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
             while True:
                 try:
                     with self._session(spark, self.login()) as session:
-                        shape.ensure(session)
+                        shape.create_or_check_tables(session)
                     return
                 except JVM_ERRORS as error:
                     if not (sql_state(error) or "").startswith(_AWAY) or is_tls_refusal(error):
-                        raise StartError(f"{self._label}: {_message(error)}") from error
-                    waits.wait(_message(error))
+                        raise StartError(f"{self._describe_target}: {_short_error_message(error)}") from error
+                    waits.wait(_short_error_message(error))
         except SinkError as error:
-            raise StartError(f"{self._label}: {error}") from error
+            raise StartError(f"{self._describe_target}: {error}") from error
 
     @property
-    def _label(self) -> str:
+    def _describe_target(self) -> str:
         return f"PostgreSQL table {self.settings.table} at {self.settings.url.split('?', 1)[0]}"
 
-    def _session(self, spark: SparkSession, login: tuple[str, str]) -> Session:
+    def _session(self, spark: SparkSession, login: tuple[str, str]) -> PostgresSession:
         return connect(spark, self.settings.url, *login, SOCKET_SECONDS, self._tls(spark))
 
     def _tls(self, spark: SparkSession) -> Mapping[str, str]:
         if not self._secured:
-            self._secured.update(tls(spark, self.settings.tls, self.settings.authorities))
+            self._secured.update(tls_properties(spark, self.settings.tls, self.settings.authorities))
         return self._secured
 
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
@@ -123,27 +123,30 @@ class JdbcSink:
         type) become dead letters, and the others of their batch are written. If a server is unreachable, full or
         restarting, the sink waits within limits.
         """
-        shape, version = TableShape.of(self.settings.table, rows.schema), version_of(rows, place)
-        if shape.replaces:
+        shape, version = (
+            TableShape.from_columns(self.settings.table, rows.schema),
+            version_of_results(rows, place),
+        )
+        if shape.has_replacing_rows:
             # A batch with state must be read only once, because the read commits the state.
             rows = rows.persist()
-        backoff = Backoff(self._label)
+        backoff = Backoff(self._describe_target)
         try:
             while True:
                 try:
-                    return self._attempt(rows, shape, version, refuse)
+                    return self._stage_and_merge(rows, shape, version, refuse)
                 except JVM_ERRORS as error:
                     state = sql_state(error)
                     if state is None or not state.startswith(_BUSY):
                         raise
-                    backoff.wait(f"{state}: {_message(error)}")
-                    if reread is not None and not shape.replaces:
+                    backoff.wait(f"{state}: {_short_error_message(error)}")
+                    if reread is not None and not shape.has_replacing_rows:
                         rows = reread()
         finally:
-            if shape.replaces:
+            if shape.has_replacing_rows:
                 rows.unpersist()
 
-    def _attempt(
+    def _stage_and_merge(
         self, rows: DataFrame, shape: TableShape, version: int | None, refuse: Refuse
     ) -> WriteCounts:
         login, attempt = self.login(), uuid.uuid4().hex
@@ -161,7 +164,11 @@ class JdbcSink:
             unordered = shape.count_unordered(session, attempt)
             written, spoilt = shape.merge(session, attempt, least=offered - refused, version=version)
         if refused:
-            refuse(dead_letters_of(rows, _reason_not_stageable(rows)).where(F.col("_error").isNotNull()))
+            refuse(
+                dead_letters_of_refused_rows(rows, _reason_not_stageable(rows)).where(
+                    F.col("_error").isNotNull()
+                )
+            )
         if spoilt:
             refuse(self._refused_rows(rows, shape, login))
         return WriteCounts(offered, written, refused + spoilt, unordered, fit)
@@ -200,7 +207,7 @@ class JdbcSink:
         )
         refusals = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))
         both = rows.join(F.broadcast(refusals), list(shape.identity))
-        return dead_letters_of(
+        return dead_letters_of_refused_rows(
             both.select(*(both[f"`{c}`"] for c in rows.columns), "_refused"), F.col("_refused")
         )
 
@@ -216,11 +223,11 @@ def _reason_not_stageable(rows: DataFrame) -> Any:
     return reason
 
 
-def _message(error: BaseException) -> str:
-    return describe(error).splitlines()[0][:500]
+def _short_error_message(error: BaseException) -> str:
+    return describe_error(error).splitlines()[0][:500]
 
 
-def login(arn: str, endpoint: str | None) -> tuple[str, str]:
+def read_login(arn: str, endpoint: str | None) -> tuple[str, str]:
     """Return user and password from a secret of Secrets Manager, in the form of AWS' own rotation.
 
     Raises

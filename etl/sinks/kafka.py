@@ -17,22 +17,28 @@ from ..record.errors import NoAnswerError, SinkError, StartError
 from ..record.job_run import JobRun
 from ..services.backoff import Backoff
 from ..sources.kafka import login
-from ..sources.kafka.connection import CachedOptions, admin, bind, bootstrap_servers, with_resolved_brokers
+from ..sources.kafka.connection import (
+    CachedOptions,
+    apply_bind_options,
+    bootstrap_servers,
+    open_admin_client,
+    with_resolved_brokers,
+)
 from .base import (
     DELETED,
     ORDER,
-    BatchPlace,
+    BatchIdentity,
     Refuse,
     Reread,
     WriteCounts,
-    check_map_keys,
-    dead_letters_of,
+    dead_letters_of_refused_rows,
     is_delete,
     reason_not_storable,
-    text_of,
+    refuse_unwritable_map_keys,
+    row_as_json,
 )
 from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, ORDER_HEADER, SOURCE_HEADER, TopicTail
-from .delivery.stream_end_marks import TASK_RETRIED, EndPositions
+from .delivery.stream_end_marks import TASK_RETRIED, StreamEndMarks
 
 OVERHEAD_BYTES = 256
 """Bytes of a message beside key, value and header values: the record batch header (61), lengths, names of headers."""
@@ -52,7 +58,7 @@ def open_sink(settings: KafkaSinkSettings, run: JobRun, _key: tuple[str, ...]) -
     StartError
         The cluster's brokers are unknown.
     """
-    connection = bind(settings.connection, run.job.connections[settings.connection], run.binds)
+    connection = apply_bind_options(settings.connection, run.job.connections[settings.connection], run.binds)
     return KafkaSink(settings, with_resolved_brokers(connection))
 
 
@@ -65,7 +71,7 @@ class KafkaSink:
     settings
         Topic, and column of the key.
     connection
-        Connection to its cluster, after :func:`etl.sources.kafka.connection.bind`.
+        Connection to its cluster, after :func:`etl.sources.kafka.connection.apply_bind_options`.
     """
 
     settings: KafkaSinkSettings
@@ -78,8 +84,8 @@ class KafkaSink:
         return CachedOptions(self.connection)
 
     @cached_property
-    def _end_marks(self) -> EndPositions:
-        return EndPositions(self.settings.topic)
+    def _end_marks(self) -> StreamEndMarks:
+        return StreamEndMarks(self.settings.topic)
 
     def options(self) -> Mapping[str, str]:
         """Return the options of Spark's Kafka sink."""
@@ -105,7 +111,7 @@ class KafkaSink:
             The topic or column does not exist, or the cluster does not answer.
         """
         key, topic = self.settings.key, self.settings.topic
-        check_map_keys(schema, f"Kafka topic {topic}")
+        refuse_unwritable_map_keys(schema, f"Kafka topic {topic}")
         if key is not None and key not in schema.fieldNames():
             raise StartError(
                 f"Kafka topic {topic}: the sink's key is column {key}, which the rows do not have"
@@ -116,13 +122,13 @@ class KafkaSink:
 
     def _topics(self, spark: SparkSession) -> set[str]:
         try:
-            with admin(spark, self._login_options.options(), _START_SECONDS) as (client, answer):
+            with open_admin_client(spark, self._login_options.options(), _START_SECONDS) as (client, answer):
                 return {str(name) for name in answer(client.listTopics().names())}
         except NoAnswerError as error:
             said = login.login_advice(error.__cause__, self.connection) or str(error)
             raise StartError(f"Kafka topic {self.settings.topic}: {said}") from error
 
-    def messages(self, rows: DataFrame, batch: str = "") -> DataFrame:
+    def to_messages(self, rows: DataFrame, batch: str = "") -> DataFrame:
         """Convert rows to messages: identity, key, value, headers, and ``_refused`` for a row that cannot be sent.
 
         Parameters
@@ -130,18 +136,18 @@ class KafkaSink:
         batch
             Name of the batch, for a header; empty for no header.
         """
-        names = _headers(rows, batch)
+        names = _message_headers(rows, batch)
         headers = F.array(
             *(F.struct(F.lit(n).alias("key"), c.cast("binary").alias("value")) for n, c in names.items())
         )
         formed = rows.select(
-            *_identity(rows),
-            self._key.cast("binary").alias("key"),
+            *_identity_columns(rows),
+            self._message_key.cast("binary").alias("key"),
             _message_value(rows).cast("binary").alias("value"),
             headers.alias("headers"),
             reason_not_storable(rows).alias("_unstorable"),
         )
-        size = _bytes_of(
+        size = _total_bytes(
             F.col("key"), F.col("value"), *(F.col("headers")[i]["value"] for i in range(len(names)))
         )
         return formed.withColumn("_refused", F.coalesce("_unstorable", self._refusal_reason(size))).drop(
@@ -149,7 +155,7 @@ class KafkaSink:
         )
 
     @property
-    def _key(self) -> Column:
+    def _message_key(self) -> Column:
         return (F.col(f"`{self.settings.key}`") if self.settings.key else F.col("_id")).cast("string")
 
     def _refusal_reason(self, size: Column) -> Column:
@@ -157,14 +163,14 @@ class KafkaSink:
         return F.when(size > most, F.format_string(f"the message has %d bytes; the limit is {most}", size))
 
     def _dead_letters(self, rows: DataFrame, batch: str) -> DataFrame:
-        size = _bytes_of(self._key, _message_value(rows), *_headers(rows, batch).values())
+        size = _total_bytes(self._message_key, _message_value(rows), *_message_headers(rows, batch).values())
         why = F.coalesce(reason_not_storable(rows), self._refusal_reason(size))
-        return dead_letters_of(rows, why).where(F.col("_error").isNotNull())
+        return dead_letters_of_refused_rows(rows, why).where(F.col("_error").isNotNull())
 
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
@@ -193,15 +199,15 @@ class KafkaSink:
             raise
 
     def _write(
-        self, rows: DataFrame, place: BatchPlace | None, refuse: Refuse, reread: Reread | None
+        self, rows: DataFrame, place: BatchIdentity | None, refuse: Refuse, reread: Reread | None
     ) -> WriteCounts:
         spark = rows.sparkSession
         if place is None or not place.name:
             return self._send_missing(rows, "", None, refuse)
         tail, name = TopicTail(self.settings.topic, self._login_options.options()), place.name
 
-        def send(offered: DataFrame, since: Mapping[str, int] | None) -> WriteCounts:
-            known = None if since is None else tail.held_identities(spark, since, name)
+        def send_missing_since(offered: DataFrame, since: Mapping[str, int] | None) -> WriteCounts:
+            known = None if since is None else tail.identities_in_topic(spark, since, name)
             try:
                 return self._send_missing(offered, name, known, refuse)
             finally:
@@ -209,22 +215,24 @@ class KafkaSink:
                     known.unpersist()
 
         waits = Backoff(f"Kafka topic {self.settings.topic}")
-        return self._end_marks.write(rows, place, reread, waits, lambda: tail.end(spark), send)
+        return self._end_marks.write(
+            rows, place, reread, waits, lambda: tail.next_offsets(spark), send_missing_since
+        )
 
     def _send_missing(
         self, rows: DataFrame, batch: str, existing: DataFrame | None, refuse: Refuse
     ) -> WriteCounts:
         """Write the messages that are not known; without a batch none are known."""
         counted = ObservedFigures(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
-        good = counted.observe(self.messages(rows, batch)).where(F.col("_refused").isNull())
+        good = counted.observe(self.to_messages(rows, batch)).where(F.col("_refused").isNull())
         sent: ObservedFigures | None = None
         if existing is not None:
             # A broadcast join keeps the order of a key's messages.
-            good = good.join(F.broadcast(existing), _identity(rows), "left_anti")
+            good = good.join(F.broadcast(existing), _identity_columns(rows), "left_anti")
             sent = ObservedFigures(F.count(F.lit(1)).alias("sent"))
             good = sent.observe(good)
-        _by_second_api(rows.sparkSession)
-        value = _in_first_attempt(F.col("value")) if batch else F.col("value")
+        _use_second_write_api(rows.sparkSession)
+        value = _failing_in_repeated_task(F.col("value")) if batch else F.col("value")
         messages = good.select("key", value.alias("value"), "headers")
         messages.write.format("kafka").options(**self.options()).mode("append").save()
         figures = counted.values()
@@ -238,14 +246,14 @@ class KafkaSink:
 
 def _message_value(rows: DataFrame) -> Column:
     """Return a row as JSON; null for a delete, as in a compacted topic."""
-    return F.when(~is_delete(rows), text_of(rows.drop(DELETED, ORDER)))
+    return F.when(~is_delete(rows), row_as_json(rows.drop(DELETED, ORDER)))
 
 
-def _identity(rows: DataFrame) -> list[str]:
+def _identity_columns(rows: DataFrame) -> list[str]:
     return [name for name in ("_id", "_source") if name in rows.columns]
 
 
-def _headers(rows: DataFrame, batch: str) -> dict[str, Column]:
+def _message_headers(rows: DataFrame, batch: str) -> dict[str, Column]:
     """Return names and values of a message's headers."""
     headers = {ID_HEADER: F.col("_id")}
     if "_source" in rows.columns:
@@ -257,7 +265,7 @@ def _headers(rows: DataFrame, batch: str) -> dict[str, Column]:
     return headers
 
 
-def _in_first_attempt(column: Column) -> Column:
+def _failing_in_repeated_task(column: Column) -> Column:
     """Return the column with a first row that fails a repeated task: an earlier attempt may have sent a part of it.
 
     No Spark expression has the attempt; the name of the thread has it, since Spark 3.2
@@ -269,11 +277,11 @@ def _in_first_attempt(column: Column) -> Column:
     return F.when(first & later, F.raise_error(F.lit(TASK_RETRIED)).cast("binary")).otherwise(column)
 
 
-def _by_second_api(spark: SparkSession) -> None:
+def _use_second_write_api(spark: SparkSession) -> None:
     """Let Spark write to Kafka by its second API: figures observed below the first one never arrive."""
     old = (spark.conf.get(_FIRST_API) or "").split(",")
     spark.conf.set(_FIRST_API, ",".join(name for name in old if name.strip() != "kafka"))
 
 
-def _bytes_of(*parts: Column) -> Column:
+def _total_bytes(*parts: Column) -> Column:
     return reduce(Column.__add__, (F.coalesce(F.octet_length(part), F.lit(0)) for part in parts))

@@ -21,18 +21,18 @@ from ..record.job_run import JobRun
 from ..services import aws_clients
 from ..services.aws_clients import UnknownOutcomeError
 from ..services.backoff import Backoff
-from .base import BatchPlace, Refuse, Reread, WriteCounts, check_map_keys
+from .base import BatchIdentity, Refuse, Reread, WriteCounts, refuse_unwritable_map_keys
 from .delivery import python_task_writes
 from .delivery.kinesis_tail import QUIET_SECONDS, StreamTail
 from .delivery.python_task_writes import (
     Entry,
-    Record,
     Refused,
     RequestWriter,
     RowsCountedInPlan,
+    RowToSend,
     UnsupportedRowError,
 )
-from .delivery.stream_end_marks import TASK_RETRIED, EndPositions
+from .delivery.stream_end_marks import TASK_RETRIED, StreamEndMarks
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 1024 * 1024
@@ -59,7 +59,7 @@ class RecordWriter(RequestWriter):
     max_record_bytes: int
     once: bool
 
-    def to_request(self, record: Record) -> tuple[dict[str, Any], int]:
+    def to_request(self, record: RowToSend) -> tuple[dict[str, Any], int]:
         """Return data and partition key."""
         key = record.key if record.key is not None else record.id
         if not 0 < len(key) <= KEY_CHARACTERS:
@@ -103,7 +103,7 @@ class RecordWriter(RequestWriter):
         left = [each for each, code in zip(waiting, error_codes, strict=True) if code]
         self.written += len(waiting) - len(left)
         codes = ", ".join(sorted({code for code in error_codes if code}))
-        self.backoff.wait_for_rest(len(waiting), len(left), f"records: {codes}")
+        self.backoff.wait_before_rest(len(waiting), len(left), f"records: {codes}")
         return left
 
     def _not_in_stream(self, waiting: list[Entry], began: float) -> list[Entry]:
@@ -128,7 +128,7 @@ def open_sink(settings: KinesisSinkSettings, run: JobRun, _key: tuple[str, ...])
     return KinesisSink(settings, run.binds.get("kinesis.endpoint"))
 
 
-def _writer(tail: StreamTail, max_record_bytes: int, once: bool) -> RecordWriter:
+def _make_writer(tail: StreamTail, max_record_bytes: int, once: bool) -> RecordWriter:
     """Make a writer in the task of a partition."""
     task = TaskContext.get()
     if once and task is not None and task.attemptNumber():
@@ -153,8 +153,8 @@ class KinesisSink:
     acts_on_rdd: bool = True
 
     @cached_property
-    def _end_marks(self) -> EndPositions:
-        return EndPositions(self.settings.stream)
+    def _end_marks(self) -> StreamEndMarks:
+        return StreamEndMarks(self.settings.stream)
 
     @property
     def _tail(self) -> StreamTail:
@@ -169,10 +169,10 @@ class KinesisSink:
             The stream or column does not exist, or the stream cannot be described.
         """
         key, what = self.settings.key, f"Kinesis stream {self.settings.stream}"
-        check_map_keys(schema, what)
+        refuse_unwritable_map_keys(schema, what)
         if key is not None and key not in schema.fieldNames():
             raise StartError(f"{what}: the sink's key is column {key}, which the rows do not have")
-        aws_clients.ask_at_start(
+        aws_clients.call_at_start(
             what,
             self._tail.client(),
             lambda asked: asked.describe_stream_summary(StreamName=self.settings.stream),
@@ -181,7 +181,7 @@ class KinesisSink:
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
@@ -209,7 +209,7 @@ class KinesisSink:
 
     def _send_lacking(self, refuse: Refuse, rows: DataFrame, since: str | None) -> WriteCounts:
         """Put the rows that the stream does not hold since a time; all of them if there is none."""
-        known = None if since is None else self._tail.held_identities(rows.sparkSession, since)
+        known = None if since is None else self._tail.identities_in_stream(rows.sparkSession, since)
         if known is None:
             return self._send(rows, refuse, once=True)
         counted = RowsCountedInPlan((F.count(F.lit(1)).alias("offered"),))
@@ -224,6 +224,6 @@ class KinesisSink:
 
     def _send(self, rows: DataFrame, refuse: Refuse, *, once: bool = False) -> WriteCounts:
         key = F.col(f"`{self.settings.key}`") if self.settings.key else F.lit(None)
-        return python_task_writes.send(
-            rows, key, partial(_writer, self._tail, self.settings.max_record_bytes, once), refuse
+        return python_task_writes.send_batch(
+            rows, key, partial(_make_writer, self._tail, self.settings.max_record_bytes, once), refuse
         )

@@ -22,16 +22,16 @@ from ..services.backoff import START_SECONDS, Backoff
 from .base import (
     DELETED,
     ORDER,
-    BatchPlace,
+    BatchIdentity,
     Refuse,
     Reread,
     WriteCounts,
-    check_map_keys,
-    version_of,
+    refuse_unwritable_map_keys,
+    version_of_results,
 )
 from .delivery import python_task_writes
-from .delivery.python_task_writes import Entry, Record, Refused, RequestWriter, UnsupportedRowError
-from .delivery.record_order import only_by_arrival_text, order_kept_text, replaces_text
+from .delivery.python_task_writes import Entry, Refused, RequestWriter, RowToSend, UnsupportedRowError
+from .delivery.record_order import is_decided_by_arrival, is_not_older, kept_order
 
 MOST_DOCUMENTS = 1000
 MOST_BYTES = 5 * 1024 * 1024
@@ -48,7 +48,7 @@ _TOO_LARGE, _CONFLICT, _NONE = 413, 409, 404
 
 
 @dataclass
-class Http:
+class SignedHttpClient:
     """Client of a domain: signed requests over one connection, which is opened again after it breaks.
 
     Parameters
@@ -95,7 +95,7 @@ class Http:
     def send_until_answered(
         self, method: str, path: str, waits: Backoff, body: bytes = b""
     ) -> tuple[int, bytes]:
-        """Send a request, see :meth:`send`, and repeat it while the domain is busy or unreachable.
+        """Send a request, see :meth:`send_batch`, and repeat it while the domain is busy or unreachable.
 
         Raises
         ------
@@ -143,24 +143,24 @@ class DocumentWriter(RequestWriter):
 
     MOST, MOST_BYTES = MOST_DOCUMENTS, MOST_BYTES
 
-    client: Http
+    client: SignedHttpClient
     index: str
     version: int | None
-    _conflicts: list[Record] = field(default_factory=list, repr=False)
+    _conflicts: list[RowToSend] = field(default_factory=list, repr=False)
 
     @staticmethod
-    def document_id(record: Record) -> str:
+    def document_id(record: RowToSend) -> str:
         """Return the id of a row's document: identities of two sources may be equal, so the source is a part of it."""
         return record.id if record.source is None else f"{record.source}/{record.id}"
 
-    def to_request(self, record: Record) -> tuple[bytes, int]:
+    def to_request(self, record: RowToSend) -> tuple[bytes, int]:
         """Return the lines of a document, or of a delete."""
         identity = self.document_id(record)
         length = len(identity.encode())
         if not 0 < length <= ID_BYTES:
             raise UnsupportedRowError(f"the id has {length} bytes; OpenSearch allows 1 to {ID_BYTES} bytes")
         entry = bulk_action_line(identity, self.version, deletes=record.deleted) + b"\n"
-        entry += b"" if record.deleted else document(record.text) + b"\n"
+        entry += b"" if record.deleted else row_as_document(record.text) + b"\n"
         return entry, len(entry)
 
     def finish(self) -> Iterator[Refused]:
@@ -199,7 +199,7 @@ class DocumentWriter(RequestWriter):
                     yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
                 else:
                     self.written += 1
-            self.backoff.wait_for_rest(len(waiting), len(left), "documents: the domain is busy")
+            self.backoff.wait_before_rest(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
 
     def _results_in_order(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
@@ -223,7 +223,7 @@ class DocumentWriter(RequestWriter):
 
 
 @dataclass
-class LatestWriter(DocumentWriter):
+class LatestDocumentWriter(DocumentWriter):
     """Writer of the last records of keys, each of which replaces or deletes only the document of an older one.
 
     A document's order is compared here, and the write is on condition that the document did not change since (``if_seq_no``,
@@ -235,12 +235,12 @@ class LatestWriter(DocumentWriter):
         waiting = self.take_waiting()
         while waiting:
             self._conflicts.clear()
-            yield from self._send_waiting(self._later_ones(waiting))
+            yield from self._send_waiting(self._rows_later_than_documents(waiting))
             again = {id(record) for record in self._conflicts}
             waiting = [entry for entry in waiting if id(entry[0]) in again]
-            self.backoff.wait_for_rest(len(again) + 1, len(again), "documents: others write them")
+            self.backoff.wait_before_rest(len(again) + 1, len(again), "documents: others write them")
 
-    def _later_ones(self, waiting: list[Entry]) -> list[Entry]:
+    def _rows_later_than_documents(self, waiting: list[Entry]) -> list[Entry]:
         """Return the rows that are later than their documents, with their actions."""
         ids = [self.document_id(record) for record, _ in waiting]
         body = json.dumps({"docs": [{"_id": each, "_source": [f"millrace.{ORDER[1:]}"]} for each in ids]})
@@ -264,10 +264,10 @@ class LatestWriter(DocumentWriter):
             named: dict[str, Any] = {"_id": identity}
             if result.get("found"):
                 old = result.get("_source", {}).get("millrace", {}).get(ORDER[1:])
-                self.unordered += old is not None and only_by_arrival_text(order, old)
-                if old is not None and not replaces_text(order, old):
+                self.unordered += old is not None and is_decided_by_arrival(order, old)
+                if old is not None and not is_not_older(order, old):
                     continue
-                order = order if old is None else order_kept_text(order, old)
+                order = order if old is None else kept_order(order, old)
                 named |= {"if_seq_no": result["_seq_no"], "if_primary_term": result["_primary_term"]}
             elif record.deleted:
                 continue
@@ -276,7 +276,7 @@ class LatestWriter(DocumentWriter):
                 continue
             kind = "index" if result.get("found") else "create"
             line = json.dumps({kind: named}).encode()
-            later.append((record, line + b"\n" + document(record.text, order) + b"\n"))
+            later.append((record, line + b"\n" + row_as_document(record.text, order) + b"\n"))
         return later
 
 
@@ -287,7 +287,7 @@ RESERVED = "_"
 _JSON = json.JSONDecoder()
 
 
-def document(text: str, order: str | None = None) -> bytes:
+def row_as_document(text: str, order: str | None = None) -> bytes:
     """Convert a row's JSON to a document: envelope columns are put below ``millrace``, without their underscore.
 
     Parameters
@@ -299,7 +299,7 @@ def document(text: str, order: str | None = None) -> bytes:
 
     Examples
     --------
-    >>> document('{"_id":"t/0/1","flight":7}')
+    >>> row_as_document('{"_id":"t/0/1","flight":7}')
     b'{"flight":7,"millrace":{"id":"t/0/1"}}'
     """
     theirs, ours = [], []
@@ -331,11 +331,11 @@ def open_sink(settings: OpenSearchSinkSettings, _run: JobRun, _key: tuple[str, .
     return OpenSearchSink(settings)
 
 
-def _writer(
+def _make_writer(
     kind: type[DocumentWriter], settings: OpenSearchSinkSettings, version: int | None
 ) -> DocumentWriter:
     """Make a writer in the task of a partition."""
-    reached = Http(settings.endpoint, settings.region)
+    reached = SignedHttpClient(settings.endpoint, settings.region)
     return kind(reached, Backoff(f"OpenSearch index {settings.index}"), settings.index, version)
 
 
@@ -366,10 +366,10 @@ class OpenSearchSink:
                 "column in the transform"
             )
         where = f"{self.settings.endpoint}/{self.settings.index}"
-        check_map_keys(schema, where)
+        refuse_unwritable_map_keys(schema, where)
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
-            with closing(Http(self.settings.endpoint, self.settings.region)) as reached:
+            with closing(SignedHttpClient(self.settings.endpoint, self.settings.region)) as reached:
                 status, _ = reached.send_until_answered("HEAD", f"/{quote(self.settings.index)}", waits)
         except SinkError as error:
             raise StartError(f"{where}: {error}") from error
@@ -382,7 +382,7 @@ class OpenSearchSink:
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
@@ -394,6 +394,6 @@ class OpenSearchSink:
         duplicate. A batch that fails half-way has written
         a part of its documents, and finds them when it is repeated. Documents that do not fit the mapping become dead letters.
         """
-        kind = LatestWriter if ORDER in rows.columns else DocumentWriter
-        opening = partial(_writer, kind, self.settings, version_of(rows, place))
-        return python_task_writes.send(rows, F.lit(None), opening, refuse)
+        kind = LatestDocumentWriter if ORDER in rows.columns else DocumentWriter
+        opening = partial(_make_writer, kind, self.settings, version_of_results(rows, place))
+        return python_task_writes.send_batch(rows, F.lit(None), opening, refuse)

@@ -11,16 +11,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.look_ups import LookUp, OutsideBoundError, older_than
+from ..commits.look_ups import LookUp, OutsideBoundError, is_older_than
 from ..launch.sinks import ParquetSinkSettings
 from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
 from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
 from ..record.job_run import JobRun
-from .base import BatchPlace, Refuse, Reread, WriteCounts
-from .delivery.folder_manifest import FOLDER, FolderManifests, Manifest, files_in, name_of
-from .iceberg import separating_own_errors
+from .base import BatchIdentity, Refuse, Reread, WriteCounts
+from .delivery.folder_manifest import FOLDER, BatchManifest, FolderManifests, batch_folder_name, files_in
+from .iceberg import unwrapping_own_errors
 
 _SHAPE = "_schema.txt"
 
@@ -77,7 +77,7 @@ class ParquetSink:
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
@@ -93,8 +93,8 @@ class ParquetSink:
         batch while it is written, and after a crash a part of one until the query has started again.
         """
         spark = rows.sparkSession
-        whose = place or BatchPlace("replay", uuid.uuid4().int % 10**12)
-        if place is not None and self._manifests.of(spark, place) is not None:
+        whose = place or BatchIdentity("replay", uuid.uuid4().int % 10**12)
+        if place is not None and self._manifests.manifest_of_batch(spark, place) is not None:
             counted = ObservedFigures(F.count(F.lit(1)).alias("offered"))
             counted.observe(rows).agg(F.count(F.lit(1))).collect()
             return WriteCounts(counted.values()["offered"], 0)
@@ -105,7 +105,7 @@ class ParquetSink:
             # Rows of another checkpoint arrived up to the horizon: mostly the batch is younger, which is
             # checked during the write.
             try:
-                early = older_than("_arrived_at", horizon + timedelta(microseconds=1))
+                early = is_older_than("_arrived_at", horizon + timedelta(microseconds=1))
                 return self._write(rows, whose, LookUp(outside=early))
             except OutsideBoundError:
                 rows = reread() if reread is not None else rows
@@ -138,14 +138,14 @@ class ParquetSink:
         return spark.read.parquet(*files).select(*IDENTITY) if files else None
 
     def _write(
-        self, rows: DataFrame, place: BatchPlace, look_up: LookUp, existing: DataFrame | None = None
+        self, rows: DataFrame, place: BatchIdentity, look_up: LookUp, existing: DataFrame | None = None
     ) -> WriteCounts:
         spark = rows.sparkSession
-        name = name_of(place.run, place.batch)
+        name = batch_folder_name(place.run, place.batch)
         # Named like a partition by batch, so that readers find the files below the path.
         folder = f"{self.settings.path}/batch={name}"
         offered = ObservedFigures(F.count(F.lit(1)).alias("offered"))
-        new = offered.observe(look_up.fail_outside(rows))
+        new = offered.observe(look_up.fail_records_outside(rows))
         if existing is not None:
             new = new.join(existing, list(IDENTITY), "left_anti").select(
                 *(F.col(f"`{c}`") for c in rows.columns)
@@ -157,14 +157,14 @@ class ParquetSink:
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
         )
-        with separating_own_errors(folder):
+        with unwrapping_own_errors(folder):
             written.observe(new).write.mode("overwrite").parquet(folder)
         figures = written.values()
         if not figures["rows"]:
             hadoop_files.delete(spark, folder)  # files without a row
         self._manifests.commit(
             spark,
-            Manifest(
+            BatchManifest(
                 run=place.run,
                 batch=place.batch,
                 start=place.start,

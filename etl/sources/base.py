@@ -22,7 +22,7 @@ from ..record.errors import LossError
 from ..record.job_run import JobRun
 from ..record.ready_query import IsEndReached, ReadyQuery
 from ..record.tables import Table
-from .identity_check import Identity as Identity
+from .identity_check import LegIdentity as LegIdentity
 
 Follower = BackgroundWriter[Mapping[str, Any]]
 """Queue for the progress of each batch of a query."""
@@ -98,7 +98,7 @@ class ReplayedLeg:
     Parameters
     ----------
     sources
-        Sources of the leg, from :func:`etl.launch.sources.group_sources`.
+        Sources of the leg, from :func:`etl.launch.sources.group_sources_into_legs`.
     checkpoint
         Checkpoint of the query, at the leg's position.
     """
@@ -171,7 +171,7 @@ class LegGuard(ABC):
         """Return the aggregate that counts, over the rows of the look-up, how many of these positions are present."""
 
     @abstractmethod
-    def figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
+    def arrival_figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
         """Return aggregates of the oldest arrival, in microseconds since 1970, and the steps, of records that meet a condition.
 
         Records that have landed already are included.
@@ -185,7 +185,7 @@ class LegGuard(ABC):
         """
 
     @abstractmethod
-    def note_arrivals(self, oldest: int | None, steps: str) -> None:
+    def take_arrivals_of_landed_batch(self, oldest: int | None, steps: str) -> None:
         """Take the oldest arrival and the steps of a landed batch; ``oldest`` is None for an empty one."""
 
 
@@ -234,7 +234,7 @@ def backfill_steps(
         start = border
 
 
-def arrived_between(since: datetime, until: datetime) -> Column:
+def has_arrived_between(since: datetime, until: datetime) -> Column:
     """Return a condition: rows arrived from a time to another one, which is excluded."""
     return (F.col("_arrived_at") >= F.lit(since)) & (F.col("_arrived_at") < F.lit(until))
 
@@ -270,7 +270,7 @@ class SourceReader(ABC, Generic[Kind]):
         """
 
     @abstractmethod
-    def identity(self, run: JobRun, query: QuerySettings) -> Identity:
+    def identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
         """Return the ids that distinguish its leg from others of the same names."""
 
     def with_batch_handlers(self, run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
@@ -300,5 +300,5 @@ class SourceReader(ABC, Generic[Kind]):
 
 def reader_of(leg: Sequence[Source]) -> SourceReader[Source]:
     """Return the reader of a leg, which the module of its kind has."""
-    reader: SourceReader[Source] = typed_json.module_of(leg[0]).Reader(leg)
+    reader: SourceReader[Source] = typed_json.import_module_of(leg[0]).Reader(leg)
     return reader

@@ -26,7 +26,7 @@ class BatchOffsets:
     start: Mapping[str, int]
     end: Mapping[str, int]
 
-    def of(self, prefix: str) -> BatchOffsets:
+    def with_prefix(self, prefix: str) -> BatchOffsets:
         """Return the partitions whose names have a prefix."""
         return BatchOffsets(
             *({p: at for p, at in ends.items() if p.startswith(prefix)} for ends in (self.start, self.end))
@@ -44,7 +44,7 @@ MOST_RECORDS, MOST_READERS = 100, 8
 records do; of the largest ones, of a MiB, a hundred take a second."""
 
 
-def in_few_tasks(batch: DataFrame, offsets: BatchOffsets | None) -> DataFrame:
+def read_in_few_tasks(batch: DataFrame, offsets: BatchOffsets | None) -> DataFrame:
     """Read a batch of few records in few tasks, which write few files; Spark makes a task for each partition.
 
     Parameters
@@ -70,15 +70,15 @@ MOST_CONDITIONS = 32
 partitions this takes longer than to read a few unnecessary files."""
 
 
-def any_of(conditions: Sequence[Column]) -> Column:
+def disjunction(conditions: Sequence[Column]) -> Column:
     """Return the disjunction of conditions; as a balanced tree, since a chain of thousands overflows Spark's stack."""
     if len(conditions) == 1:
         return conditions[0]
     half = len(conditions) // 2
-    return any_of(conditions[:half]) | any_of(conditions[half:])
+    return disjunction(conditions[:half]) | disjunction(conditions[half:])
 
 
-def offset_bound(source: str, ranges: Mapping[str, Range]) -> Column:
+def is_in_offset_ranges(source: str, ranges: Mapping[str, Range]) -> Column:
     """Return a condition for the rows of a landing table with offsets in some ranges; it may match more rows.
 
     Iceberg can evaluate every condition on a file's metadata. With more partitions
@@ -95,7 +95,7 @@ def offset_bound(source: str, ranges: Mapping[str, Range]) -> Column:
         rows = [(F.col("_shard") == shard) & _is_in_range(range_) for shard, range_ in sorted(ranges.items())]
     else:
         rows = [_is_in_range(range_) for range_ in _merged_ranges(ranges.values())]
-    return (F.col("_source") == source) & any_of(rows)
+    return (F.col("_source") == source) & disjunction(rows)
 
 
 def _is_in_range(range_: Range) -> Column:

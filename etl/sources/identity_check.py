@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from ..checkpoints import manifest
 from ..launch import typed_json
 from ..launch.settings import QuerySettings
-from ..launch.sources import group_sources
+from ..launch.sources import group_sources_into_legs
 from ..record import hadoop_files
-from ..record.batch_accounts import Reporter
+from ..record.batch_accounts import EventReporter
 from ..record.errors import LossError, NoAnswerError, StartError
 from ..record.job_run import JobRun
 
@@ -52,7 +52,7 @@ class IdentityFile:
 
     def text(self) -> str:
         """Return it as JSON."""
-        return json.dumps({"version": FORMAT, **typed_json.write(self)}, indent=1, sort_keys=True)
+        return json.dumps({"version": FORMAT, **typed_json.to_json_value(self)}, indent=1, sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> IdentityFile:
@@ -68,7 +68,7 @@ class IdentityFile:
 
 
 @dataclass(frozen=True)
-class Identity:
+class LegIdentity:
     """Ids that distinguish a leg from others of the same names, read in one request.
 
     Attributes
@@ -119,11 +119,11 @@ class StreamIdentities:
     """
 
     name: str
-    legs: tuple[Identity, ...]
+    legs: tuple[LegIdentity, ...]
     load: Callable[[], str | None]
     save: Callable[[str], None]
     way_out: str
-    report: Reporter
+    report: EventReporter
     begun: bool
     _file: IdentityFile | None = field(default=None, init=False)
     _found: list[Ids] | None = field(default=None, init=False)
@@ -139,7 +139,7 @@ class StreamIdentities:
         if self._stored_file() is None:
             return
         try:
-            identities = self._ask_ids()
+            identities = self._ask_current_ids()
         except NoAnswerError as error:
             # Spark reads from the same brokers, and a query that they do not answer is retried: so is this check, before anything
             # is written.
@@ -159,14 +159,14 @@ class StreamIdentities:
         NoAnswerError
             A service does not answer at present.
         """
-        self._compare(self._ask_ids() if self._found is None else self._found)
+        self._compare(self._ask_current_ids() if self._found is None else self._found)
 
     def __call__(self, before: Callable[[], None] | None = None) -> None:
         """Compare while the query runs, after another check; errors as in :meth:`check_before_first_batch`."""
         if before is not None:
             before()
         if self._file is not None:  # otherwise nothing was written yet
-            self._compare(self._ask_ids(running=True))
+            self._compare(self._ask_current_ids(running=True))
 
     def _compare(self, current: list[Ids]) -> None:
         if wrong := self._describe_change(current):
@@ -185,7 +185,7 @@ class StreamIdentities:
                 ) from error
         return self._file
 
-    def _ask_ids(self, *, running: bool = False) -> list[Ids]:
+    def _ask_current_ids(self, *, running: bool = False) -> list[Ids]:
         return [leg.ask() if leg.while_running or not running else {} for leg in self.legs]
 
     def _describe_change(self, current: list[Ids]) -> str:
@@ -244,8 +244,9 @@ def stream_identities(run: JobRun, query: QuerySettings, url: str, *, begun: boo
     spark, job = run.spark, run.job
     if not query.sources:
         return None
-    legs: tuple[Identity, ...] = tuple(
-        typed_json.module_of(leg[0]).Reader(leg).identity(run, query) for leg in group_sources(query.sources)
+    legs: tuple[LegIdentity, ...] = tuple(
+        typed_json.import_module_of(leg[0]).Reader(leg).identity(run, query)
+        for leg in group_sources_into_legs(query.sources)
     )
 
     def load() -> str | None:

@@ -20,13 +20,15 @@ from pyspark.sql import functions as F
 
 from ..commits.look_ups import LookUp
 from .base import LegGuard, ReplayedLeg, missing_records_error
-from .batch_offsets import BatchOffsets, any_of
+from .batch_offsets import BatchOffsets, disjunction
 
 Positions = Sequence[Mapping[str, str]]
 """For each stream, by shard: the position that the look-up of a batch must find."""
 
 
-def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: int) -> BatchOffsets | None:
+def batch_offsets_of_legs(
+    spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: int
+) -> BatchOffsets | None:
     """Return the offsets of a batch over all legs that replay, by stream and partition.
 
     Returns
@@ -35,7 +37,7 @@ def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: i
         With partitions as ``stream/partition``; None if the checkpoint has no end, or positions are no numbers.
     """
     logs = [leg.checkpoint for leg in replayed]
-    legs = [(log.batch_start(spark, batch_id), log.batch_end(spark, batch_id)) for log in logs]
+    legs = [(log.batch_start_offset(spark, batch_id), log.batch_end_offset(spark, batch_id)) for log in logs]
     if all(end is None for _, end in legs):
         return None
     ranges: tuple[dict[str, int], dict[str, int]] = {}, {}
@@ -80,9 +82,9 @@ class LegGuards:
         for level in zip_longest(*(guard.look_ups(begun) for guard in self.streams)):
             # A stream with fewer levels keeps its last.
             looks = [now or before for now, before in zip(level, looks, strict=True)]
-            outside = any_of([look.outside for look in looks if look.outside is not None])
-            yield replace(_with_rows_of(replayed, [look.rows for look in looks]), outside=outside)
-        yield _with_rows_of(replayed, [F.col("_source") == guard.source.name for guard in self.streams])
+            outside = disjunction([look.outside for look in looks if look.outside is not None])
+            yield replace(_with_more_rows(replayed, [look.rows for look in looks]), outside=outside)
+        yield _with_more_rows(replayed, [F.col("_source") == guard.source.name for guard in self.streams])
 
     def count_held_positions(self, positions: Positions) -> Column | None:
         """Return the aggregate that counts, over the rows of the look-up, how many of these positions are present."""
@@ -108,22 +110,22 @@ class LegGuards:
             }
             raise missing_records_error(wanted, [guard.table for guard in self.streams])
 
-    def figures(self) -> tuple[Column, ...]:
+    def arrival_figures(self) -> tuple[Column, ...]:
         """Return the arrival figures of each stream, over all records of a batch, including those that have landed already."""
         return tuple(
             figure
             for place, guard in enumerate(self.streams)
-            for figure in guard.figures(f"_{place}", f"_source = '{guard.source.name}'")
+            for figure in guard.arrival_figures(f"_{place}", f"_source = '{guard.source.name}'")
         )
 
-    def note_arrivals(self, figures: Mapping[str, Any]) -> None:
+    def take_arrivals_of_landed_batch(self, figures: Mapping[str, Any]) -> None:
         """Pass a landed batch's figures to the guards."""
         for place, guard in enumerate(self.streams):
-            guard.note_arrivals(figures[f"oldest_{place}"], figures[f"steps_{place}"])
+            guard.take_arrivals_of_landed_batch(figures[f"oldest_{place}"], figures[f"steps_{place}"])
 
 
-def _with_rows_of(look_up: LookUp, more: Sequence[Column | None]) -> LookUp:
-    return replace(look_up, rows=any_of([rows for rows in (*more, look_up.rows) if rows is not None]))
+def _with_more_rows(look_up: LookUp, more: Sequence[Column | None]) -> LookUp:
+    return replace(look_up, rows=disjunction([rows for rows in (*more, look_up.rows) if rows is not None]))
 
 
 def union_of_legs(frames: Sequence[DataFrame]) -> DataFrame:

@@ -14,7 +14,7 @@ from millrace.sizing.costs.network_plan import created_keys
 from ..data_removal import removal_policy
 
 
-def key_for(
+def encryption_key_for_class(
     scope: Construct,
     construct_id: str,
     *,
@@ -47,7 +47,7 @@ def key_for(
     )
 
 
-def allow_log_groups(key: kms.IKey, *, prefix: str) -> None:
+def allow_cloudwatch_log_groups(key: kms.IKey, *, prefix: str) -> None:
     """Let CloudWatch Logs use a key for the log groups of this account whose name begins with a prefix.
 
     Without this statement a log group that names the key cannot be made (CloudWatch Logs

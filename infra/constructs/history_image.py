@@ -21,7 +21,7 @@ PUBLIC_URI = f"{UPSTREAM}/{PUBLIC_IMAGE}:{TAG}"
 """Pulled without a sign-in by tasks with internet access."""
 
 
-class CachedImage(Construct):
+class PullThroughCachedImage(Construct):
     """A private copy of the public image; the first pull with internet access makes it.
 
     Nothing is built. Tasks pull from the private repository through the VPC's endpoints
@@ -35,7 +35,7 @@ class CachedImage(Construct):
 
     def __init__(self, scope: Construct, construct_id: str, *, names: Names) -> None:
         super().__init__(scope, construct_id)
-        prefix = cache_prefix(names.prefix)
+        prefix = pull_through_cache_prefix(names.prefix)
         rule = ecr.CfnPullThroughCacheRule(
             self,
             "Rule",
@@ -65,12 +65,12 @@ class CachedImage(Construct):
         self.uri = f"{names.account}.dkr.ecr.{region}.{domain(region)}/{prefix}/{PUBLIC_IMAGE}:{TAG}"
 
 
-def cache_prefix(prefix: str) -> str:
+def pull_through_cache_prefix(prefix: str) -> str:
     """Return the cache's prefix for an environment's prefix: the same, or a cut one with a digest when it is too long.
 
     Examples
     --------
-    >>> cache_prefix("flights-prod")
+    >>> pull_through_cache_prefix("flights-prod")
     'flights-prod'
     """
     if len(prefix) <= _LONGEST_PREFIX:

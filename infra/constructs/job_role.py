@@ -12,8 +12,14 @@ from millrace.config.aws.grants import Grant
 
 from ..accepted_findings import acknowledge
 from ..errors import InfrastructureError
-from ..grants import statement
-from ..permissions.split_policies import ATTACHED, INLINE, characters, length, split_into_policies
+from ..grants import to_policy_statement
+from ..permissions.split_policies import (
+    ATTACHED,
+    INLINE,
+    policy_length,
+    split_into_policies,
+    statement_length,
+)
 
 
 class JobRole(iam.Role):
@@ -69,21 +75,23 @@ class JobRole(iam.Role):
                 },
             ),
         )
-        self.policies = self._policies(grants, description)
+        self.policies = self._policies_of_grants(grants, description)
 
-    def _policies(
+    def _policies_of_grants(
         self, grants: Sequence[Grant], description: str
     ) -> tuple[iam.Policy | iam.ManagedPolicy, ...]:
         stack = Stack.of(self)
 
-        def size(grant: Grant) -> int:
-            return characters(stack.resolve(statement(grant).to_statement_json()))
+        def grant_length(grant: Grant) -> int:
+            return statement_length(stack.resolve(to_policy_statement(grant).to_statement_json()))
 
-        if length(grants, size) <= INLINE:
-            inside = iam.Policy(self, "Policy", statements=list(map(statement, grants)), roles=[self])
-            _acknowledge(inside, grants)
+        if policy_length(grants, grant_length) <= INLINE:
+            inside = iam.Policy(
+                self, "Policy", statements=list(map(to_policy_statement, grants)), roles=[self]
+            )
+            _accept_findings_of_grants(inside, grants)
             return (inside,)
-        parts = split_into_policies(grants, size)
+        parts = split_into_policies(grants, grant_length)
         if len(parts) > ATTACHED:
             raise InfrastructureError(
                 f"{description}: its permissions need {len(parts)} policies, but IAM allows a role "
@@ -96,15 +104,15 @@ class JobRole(iam.Role):
                 f"Policy{number}",
                 # Without the number of parts: a changed description replaces a policy.
                 description=f"{description}, part {number}",
-                statements=list(map(statement, part)),
+                statements=list(map(to_policy_statement, part)),
                 roles=[self],
             )
-            _acknowledge(policy, part)
+            _accept_findings_of_grants(policy, part)
             policies.append(policy)
         return tuple(policies)
 
 
-def _acknowledge(policy: Construct, grants: Sequence[Grant]) -> None:
+def _accept_findings_of_grants(policy: Construct, grants: Sequence[Grant]) -> None:
     reasons: dict[str, list[str]] = {}
     for grant in grants:
         if grant.why is not None:

@@ -18,7 +18,7 @@ _READ = ("DESCRIBE", "SELECT")
 _WRITE = ("ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT")
 
 
-def add_lake_grants(stack: JobStack) -> None:
+def add_lake_formation_grants(stack: JobStack) -> None:
     """Grant a job's role its access to the environment's database and to each existing table that it reads.
 
     No grant names the job's own tables: most do not exist before the job's first start, and Lake Formation grants nothing
@@ -34,21 +34,25 @@ def add_lake_grants(stack: JobStack) -> None:
     where = {"catalog_id": names.account}
     of = lake.CfnPrincipalPermissions
     database = of.DatabaseResourceProperty(**where, name=names.database)
-    _grant(stack, "LakeDatabase", {"database": database}, ("CREATE_TABLE", "DESCRIBE"))
+    _add_lake_formation_grant(stack, "LakeDatabase", {"database": database}, ("CREATE_TABLE", "DESCRIBE"))
     everything: Mapping[str, Any] = {}
     tables = of.TableResourceProperty(**where, database_name=names.database, table_wildcard=everything)
-    _grant(stack, "LakeTables", {"table": tables}, _WRITE)
+    _add_lake_formation_grant(stack, "LakeTables", {"table": tables}, _WRITE)
     for name in permissions.existing_tables_read:
         table = of.TableResourceProperty(**where, database_name=name.database, name=name.table)
-        _grant(stack, f"Lake-{name.database}-{name.table}", {"table": table}, _READ)
+        _add_lake_formation_grant(stack, f"Lake-{name.database}-{name.table}", {"table": table}, _READ)
     if names.environment.storage.lake_formation == "tables-and-location":
         location = of.DataLocationResourceProperty(
             **where, resource_arn=f"arn:{names.partition}:s3:::{names.bucket('lake')}"
         )
-        _grant(stack, "LakeLocation", {"data_location": location}, ("DATA_LOCATION_ACCESS",))
+        _add_lake_formation_grant(
+            stack, "LakeLocation", {"data_location": location}, ("DATA_LOCATION_ACCESS",)
+        )
 
 
-def _grant(stack: JobStack, name: str, on: Mapping[str, Any], permissions: Sequence[str]) -> None:
+def _add_lake_formation_grant(
+    stack: JobStack, name: str, on: Mapping[str, Any], permissions: Sequence[str]
+) -> None:
     of = lake.CfnPrincipalPermissions
     of(
         stack,

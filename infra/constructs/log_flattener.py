@@ -15,7 +15,7 @@ from constructs import Construct
 from millrace.config.aws.grants import FILES, Grant, allow, list_prefixes
 from millrace.config.aws.names import Names
 
-from .state_machine_base import RecordedStateMachine, allow_execution_logs
+from .state_machine_base import RecordedStateMachine, allow_delivery_of_execution_logs
 
 FLAT_PREFIX = "spark"
 """Prefix in the event-log bucket; each child below it is the log of one run."""
@@ -33,7 +33,7 @@ _TARGET = (
 )
 
 
-class LogFlattener(RecordedStateMachine):
+class EventLogCopier(RecordedStateMachine):
     """State machine that copies each new event log, and deletes the copy when the original is deleted.
 
     Parameters
@@ -50,24 +50,24 @@ class LogFlattener(RecordedStateMachine):
             names=names,
             log_name="event-logs",
             kind="EXPRESS",
-            definition=definition(bucket, names.account),
-            grants=_may_copy(f"arn:{names.partition}:s3:::{bucket}"),
+            definition=copy_machine_definition(bucket, names.account),
+            grants=_copy_grants(f"arn:{names.partition}:s3:::{bucket}"),
             key=key,
             logs_key=key,
             purpose=f"Copies event logs of {names.prefix} under one prefix",
         )
-        allow_execution_logs(key, account=names.account)
-        starter = self.starter(f"Starts the copy of event logs of {names.prefix}")
+        allow_delivery_of_execution_logs(key, account=names.account)
+        starter = self.starter_role(f"Starts the copy of event logs of {names.prefix}")
         events.CfnRule(
             self,
             "Rule",
             description=f"Event logs of {names.prefix} come and go",
-            event_pattern=event_pattern(bucket),
-            targets=[self.target(starter)],
+            event_pattern=event_log_pattern(bucket),
+            targets=[self.rule_target(starter)],
         )
 
 
-def _may_copy(bucket: str) -> list[Grant]:
+def _copy_grants(bucket: str) -> list[Grant]:
     return [
         allow("Read", ["s3:GetObject"], [f"{bucket}/{p}/*" for p in ENGINE_PREFIXES], why=FILES),
         allow("Write", ["s3:DeleteObject", "s3:PutObject"], [f"{bucket}/{FLAT_PREFIX}/*"], why=FILES),
@@ -75,7 +75,7 @@ def _may_copy(bucket: str) -> list[Grant]:
     ]
 
 
-def event_pattern(bucket: str) -> dict[str, Any]:
+def event_log_pattern(bucket: str) -> dict[str, Any]:
     """Return the EventBridge pattern for event logs: objects below the engines' prefixes, not the copies.
 
     Parameters
@@ -94,7 +94,7 @@ def event_pattern(bucket: str) -> dict[str, Any]:
     }
 
 
-def definition(bucket: str, account: str) -> dict[str, Any]:
+def copy_machine_definition(bucket: str, account: str) -> dict[str, Any]:
     """Write the state machine: it copies a created log, and deletes the copy of a deleted one.
 
     Parameters

@@ -14,10 +14,10 @@ from millrace.config.aws.grants import allow
 from millrace.sizing.model import RUNBOOK, JobPlan
 
 from ..accepted_findings import acknowledge
-from ..stacks.job_base import EngineRunCalls, JobStack
+from ..stacks.job_base import JobStack, RunCallsForStateMachine
 from .state_machine_base import RecordedStateMachine
-from .state_machine_definition import definition
-from .state_machine_engines import planned_grace_seconds
+from .state_machine_definition import job_machine_definition
+from .state_machine_engines import grace_seconds_from_plan
 
 _LOOK_AFTER = "rate(15 minutes)"
 """Period of the check on the job. Both engines send events on a best-effort basis; a lost event costs at most this long."""
@@ -44,7 +44,7 @@ class JobStateMachine(RecordedStateMachine):
     def __init__(
         self,
         stack: JobStack,
-        runs: EngineRunCalls,
+        runs: RunCallsForStateMachine,
         *,
         plan: JobPlan,
         silenced: Sequence[str],
@@ -59,13 +59,13 @@ class JobStateMachine(RecordedStateMachine):
             names=names,
             log_name=plan.name,
             kind="STANDARD",
-            definition=definition(
+            definition=job_machine_definition(
                 runs.calls,
                 job=names.job(plan.name),
                 parameter=parameter,
                 topic=alerts.topic_arn,
                 starts_per_hour=plan.scheduled_starts + names.environment.jobs[plan.name].restarts_per_hour,
-                default_grace_seconds=planned_grace_seconds(
+                default_grace_seconds=grace_seconds_from_plan(
                     plan, names.environment.jobs[plan.name].latency.total_seconds()
                 ),
                 silenced=silenced,
@@ -94,20 +94,20 @@ class JobStateMachine(RecordedStateMachine):
         for what, why in runs.acknowledged.items():
             for policy in self.role.policies:
                 acknowledge(policy, what, why)
-        self._rules()
-        self._alarm()
+        self._add_event_rules()
+        self._add_failure_alarms()
         CfnOutput(stack, "StateMachineArn", value=self.machine.attr_arn)
 
-    def _rules(self) -> None:
+    def _add_event_rules(self) -> None:
         names = self._stack.names
-        starter = self.starter(f"Starts the state machine of job {self._plan.name} of {names.prefix}")
+        starter = self.starter_role(f"Starts the state machine of job {self._plan.name} of {names.prefix}")
         self._ended = events.CfnRule(
             self,
             "Ended",
             description=f"A run of {names.job(self._plan.name)} has ended: start it again if it is wanted",
             event_pattern=self._runs.ended,
             targets=[
-                self.target(
+                self.rule_target(
                     starter,
                     input_transformer=events.CfnRule.InputTransformerProperty(
                         input_paths_map={"run": "$.detail.jobRunId", "state": "$.detail.state"},
@@ -125,11 +125,13 @@ class JobStateMachine(RecordedStateMachine):
             if self._plan.run is None
             else f"rate({self._plan.run.every_seconds.value // 60} minutes)",
             targets=[
-                self.target(starter, input='{"verb": "restart", "reason": "found not running, by schedule"}')
+                self.rule_target(
+                    starter, input='{"verb": "restart", "reason": "found not running, by schedule"}'
+                )
             ],
         )
 
-    def _alarm(self) -> None:
+    def _add_failure_alarms(self) -> None:
         machine = {"StateMachineArn": self.machine.attr_arn}
         for construct_id, namespace, metric, dimensions, what, kind in (
             ("Failed", "AWS/States", "ExecutionsFailed", machine, "A start or stop failed", "start-or-stop"),

@@ -37,7 +37,7 @@ class RecordedStateMachine(Construct):
         What it may do, apart from logging, tracing and its key.
     key
         Encrypts definition and executions; its policy must let log delivery read them
-        (:func:`allow_execution_logs`).
+        (:func:`allow_delivery_of_execution_logs`).
     logs_key
         Encrypts the log group.
     purpose
@@ -80,13 +80,15 @@ class RecordedStateMachine(Construct):
             account=names.account,
             source_arn=names.arn("states", "stateMachine:*"),
             description=purpose,
-            grants=[*grants, *_own_grants(key)],
+            grants=[*grants, *_grants_of_every_machine(key)],
         )
         self.machine = sfn.CfnStateMachine(
             self,
             "Resource",
             state_machine_type=kind,
-            definition_string=Stack.of(self).to_json_string(_in_partition(definition, names.partition)),
+            definition_string=Stack.of(self).to_json_string(
+                _with_partition_in_arns(definition, names.partition)
+            ),
             role_arn=self.role.role_arn,
             logging_configuration=sfn.CfnStateMachine.LoggingConfigurationProperty(
                 level="ALL",
@@ -109,7 +111,7 @@ class RecordedStateMachine(Construct):
         # A machine that is created before its role's policy has no access to its log group.
         self.machine.node.add_dependency(*self.role.policies)
 
-    def starter(self, purpose: str) -> JobRole:
+    def starter_role(self, purpose: str) -> JobRole:
         """Make the role with which event rules start the machine."""
         return JobRole(
             self,
@@ -125,14 +127,14 @@ class RecordedStateMachine(Construct):
             ],
         )
 
-    def target(self, starter: JobRole, **given: Any) -> events.CfnRule.TargetProperty:
+    def rule_target(self, starter: JobRole, **given: Any) -> events.CfnRule.TargetProperty:
         """Write the machine as a rule's target; ``given`` is its input."""
         return events.CfnRule.TargetProperty(
             id="StateMachine", arn=self.machine.attr_arn, role_arn=starter.role_arn, **given
         )
 
 
-def allow_execution_logs(key: kms.IKey, *, account: str) -> None:
+def allow_delivery_of_execution_logs(key: kms.IKey, *, account: str) -> None:
     """Let CloudWatch deliver the logs of executions that are encrypted with a key.
 
     Source: Step Functions developer guide, "Data at rest encryption", on encrypted log delivery.
@@ -148,7 +150,7 @@ def allow_execution_logs(key: kms.IKey, *, account: str) -> None:
     )
 
 
-def _in_partition(definition: Mapping[str, Any], partition: str) -> Any:
+def _with_partition_in_arns(definition: Mapping[str, Any], partition: str) -> Any:
     """Return a definition with the integrations of a partition; they are written as in ``aws``."""
     return json.loads(json.dumps(definition).replace('"arn:aws:states:', f'"arn:{partition}:states:'))
 
@@ -157,7 +159,7 @@ def _key_use_grant(key: kms.IKey) -> Grant:
     return allow("Encrypt", ["kms:Decrypt", "kms:GenerateDataKey"], [key.key_arn])
 
 
-def _own_grants(key: kms.IKey) -> list[Grant]:
+def _grants_of_every_machine(key: kms.IKey) -> list[Grant]:
     return [
         _key_use_grant(key),
         # Step Functions developer guide, "Using CloudWatch Logs to log execution history".

@@ -20,9 +20,9 @@ from .state_machine_outcomes import (
     fail_state,
     failure_states,
     input_key_expression,
-    input_key_value,
-    jsonata,
+    input_key_field,
     jsonata_array,
+    jsonata_field,
     success_states,
 )
 
@@ -101,7 +101,7 @@ class EngineCalls:
     measure: dict[str, State]
 
 
-def definition(
+def job_machine_definition(
     engine: EngineCalls,
     *,
     job: str,
@@ -144,25 +144,25 @@ def definition(
     every_seconds
         Time from the start of one bounded run to the next; None for a job that runs all the time.
     """
-    newest, due, started = _bounded_run_states(engine, every_seconds)
+    newest, due, started = _differences_of_bounded_runs(engine, every_seconds)
     write = _StateWriter(engine, parameter)
     states: dict[str, State] = {
         "Begin": {
             "Comment": "Read the input, with a value for whatever was left out",
             "Type": "Pass",
             "Assign": {
-                "verb": input_key_value("verb", "''"),
-                "reason": input_key_value("reason", "'asked for'"),
-                **({} if every_seconds is None else {"ended": input_key_value("ended", "''")}),
-                "poll": input_key_value("poll_seconds", str(_FIRST_POLL_SECONDS)),
-                "longestPoll": input_key_value("poll_seconds", str(_POLL_SECONDS)),
-                "settle": input_key_value("poll_seconds", str(_SETTLE_SECONDS)),
-                "patience": input_key_value("patience_seconds", str(_PATIENCE_SECONDS)),
-                "deadline": jsonata(
+                "verb": input_key_field("verb", "''"),
+                "reason": input_key_field("reason", "'asked for'"),
+                **({} if every_seconds is None else {"ended": input_key_field("ended", "''")}),
+                "poll": input_key_field("poll_seconds", str(_FIRST_POLL_SECONDS)),
+                "longestPoll": input_key_field("poll_seconds", str(_POLL_SECONDS)),
+                "settle": input_key_field("poll_seconds", str(_SETTLE_SECONDS)),
+                "patience": input_key_field("patience_seconds", str(_PATIENCE_SECONDS)),
+                "deadline": jsonata_field(
                     f"$millis() + 1000 * ({input_key_expression('patience_seconds', str(_PATIENCE_SECONDS))})"
                 ),
                 # 0: not given, must be measured.
-                "grace": jsonata(
+                "grace": jsonata_field(
                     f"$exists($states.input.grace_seconds) ? $max([{SHORTEST_GRACE_SECONDS}, "
                     f"$min([{LONGEST_GRACE_SECONDS}, $states.input.grace_seconds])]) : 0"
                 ),
@@ -190,7 +190,7 @@ def definition(
         "UnknownVerb": {
             "Type": "Fail",
             "Error": "Millrace.UnknownVerb",
-            "Cause": jsonata(f"'verb is ' & $verb & '; allowed: {', '.join(VERBS)}'"),
+            "Cause": jsonata_field(f"'verb is ' & $verb & '; allowed: {', '.join(VERBS)}'"),
         },
         "CheckArguments": choice_state(
             (_allowed_arguments_condition(own_files), "ReadWish"), default="WrongArguments"
@@ -205,21 +205,23 @@ def definition(
         },
         "WantRunning": write.write_desired_state("running", "Look"),
         "WantStopped": write.write_desired_state("stopped", "SwitchOffAlarms"),
-        "SwitchOffAlarms": alarm_actions("off", silenced, "Look"),
+        "SwitchOffAlarms": switch_alarm_actions_state("off", silenced, "Look"),
         # Some engines restart a failed run by themselves: they get the time to do so.
         "Settle": {"Type": "Wait", "Seconds": "{% $settle %}", "Next": "ReadWish"},
         "ReadWish": write.read_desired_state("Look"),
         "NeverAsked": {"Type": "Pass", "Assign": {"desired_state": "stopped"}, "Next": "Look"},
         "Look": {"Type": "Pass", "Assign": {"runs": [], "newest": [], "token": ""}, "Next": "ListRuns"},
-        "ListRuns": write.task(engine.list_runs, "MorePages"),
+        "ListRuns": write.service_call_state(engine.list_runs, "MorePages"),
         "MorePages": choice_state(("$token != ''", "ListRuns"), default="Judge"),
         "Judge": {
             "Comment": "A state that nobody knows counts as running",
             "Type": "Pass",
             "Assign": {
-                "live": jsonata(f"[$runs[$not(state in {jsonata_array(engine.ended)})]]"),
-                "going": jsonata(f"[$runs[$not(state in {jsonata_array(engine.ended + engine.ending)})]]"),
-                "recent": jsonata(f"$count($runs[$toMillis(at) > $millis() - {_HOUR_MS}])"),
+                "live": jsonata_field(f"[$runs[$not(state in {jsonata_array(engine.ended)})]]"),
+                "going": jsonata_field(
+                    f"[$runs[$not(state in {jsonata_array(engine.ended + engine.ending)})]]"
+                ),
+                "recent": jsonata_field(f"$count($runs[$toMillis(at) > $millis() - {_HOUR_MS}])"),
                 **newest,
             },
             "Next": "Decide",
@@ -240,10 +242,10 @@ def definition(
             default="StopRun",
         ),
         # A deployment that changes an alarm switches its actions on: every look corrects that.
-        "KeepAlarmsOff": alarm_actions("off", silenced, "NotWanted"),
-        "KeepAlarmsOn": alarm_actions("on", silenced, "AlreadyRunning"),
+        "KeepAlarmsOff": switch_alarm_actions_state("off", silenced, "NotWanted"),
+        "KeepAlarmsOn": switch_alarm_actions_state("on", silenced, "AlreadyRunning"),
         "WaitForEnd": _wait_state("Look"),
-        "StartRun": write.task(
+        "StartRun": write.service_call_state(
             engine.start_run, "Begun", catch=[{"ErrorEquals": list(engine.busy), "Next": "WaitForEnd"}]
         ),
         "Begun": choice_state(("$verb = 'once'", "Once"), default="Confirm"),
@@ -252,16 +254,16 @@ def definition(
         "StillWanted": choice_state(("$desired_state = 'running'", "WaitForStart"), default="Revoked"),
         "Revoked": {"Type": "Pass", "Assign": {"verb": "stop"}, "Next": "Look"},
         "WaitForStart": _wait_state("LookAtRun"),
-        "LookAtRun": write.task(engine.look_at_run, "Started"),
+        "LookAtRun": write.service_call_state(engine.look_at_run, "Started"),
         "Started": choice_state(
             (started, "SwitchOnAlarms"),
             (f"$state in {jsonata_array(engine.ended)}", "EndedAtOnce"),
             ("$millis() > $deadline", "NoStart"),
             default="WaitForStart",
         ),
-        "SwitchOnAlarms": alarm_actions("on", silenced, "Running"),
-        **_measuring_states(engine, write, silenced),
-        "StopRun": write.task(
+        "SwitchOnAlarms": switch_alarm_actions_state("on", silenced, "Running"),
+        **_states_that_measure_batches(engine, write, silenced),
+        "StopRun": write.service_call_state(
             engine.stop_run, "WaitForEnd", catch=[{"ErrorEquals": list(engine.gone), "Next": "WaitForEnd"}]
         ),
         **success_states(job, every_seconds),
@@ -276,7 +278,7 @@ def definition(
     }
 
 
-def _bounded_run_states(
+def _differences_of_bounded_runs(
     engine: EngineCalls, every_seconds: int | None
 ) -> tuple[State, list[tuple[str, str]], str]:
     """Return what a job of bounded runs differs in.
@@ -297,10 +299,10 @@ def _bounded_run_states(
     recent = f"$millis() - $began < {1000 * (every_seconds - _SETTLE_SECONDS)}"
     due = f"$verb = 'restart' and $ended = '{engine.succeeded}' and {recent}"
     started = f"$state in {jsonata_array(('RUNNING', engine.succeeded))}"
-    return {"began": jsonata(began)}, [(due, "NotDue")], started
+    return {"began": jsonata_field(began)}, [(due, "NotDue")], started
 
 
-def alarm_actions(switch: Literal["on", "off"], names: Sequence[str], following: str) -> State:
+def switch_alarm_actions_state(switch: Literal["on", "off"], names: Sequence[str], following: str) -> State:
     """Write a state that switches the actions of alarms; a failure is reported and does not stop the execution.
 
     Parameters
@@ -334,14 +336,16 @@ def _wait_state(following: str) -> State:
     }
 
 
-def _measuring_states(engine: EngineCalls, write: _StateWriter, silenced: Sequence[str]) -> dict[str, State]:
+def _states_that_measure_batches(
+    engine: EngineCalls, write: _StateWriter, silenced: Sequence[str]
+) -> dict[str, State]:
     if not engine.measure:
         return {}
     return {
         **engine.measure,
         # Nothing was stopped: the desired state and the alarms return to their values before the drain.
         "KeepDesiredState": write.write_desired_state("running", "KeepAlarmsAfterAll"),
-        "KeepAlarmsAfterAll": alarm_actions("on", silenced, "CannotDrain"),
+        "KeepAlarmsAfterAll": switch_alarm_actions_state("on", silenced, "CannotDrain"),
         "CannotDrain": fail_state(
             "CannotDrain",
             "'the slowest batch of the last hours took ' & $string($slowest) & ' s, but EMR Serverless waits at "
@@ -369,7 +373,7 @@ class _StateWriter:
     parameter: str
 
     @property
-    def retry(self) -> list[dict[str, Any]]:
+    def retry_rules(self) -> list[dict[str, Any]]:
         return [
             {"ErrorEquals": [*_NO_PARAMETER, *self.engine.permanent], "MaxAttempts": 0},
             {
@@ -382,20 +386,20 @@ class _StateWriter:
             },
         ]
 
-    def task(self, state: State, following: str, catch: Sequence[dict[str, Any]] = ()) -> State:
+    def service_call_state(self, state: State, following: str, catch: Sequence[dict[str, Any]] = ()) -> State:
         broken = {
             "ErrorEquals": ["States.ALL"],
             "Assign": {
                 # A machine's own errors may not have names that begin with `States.`.
-                "error": jsonata("$replace($states.errorOutput.Error, /^States[.]/, 'Millrace.')"),
-                "cause": jsonata("$states.errorOutput.Cause"),
+                "error": jsonata_field("$replace($states.errorOutput.Error, /^States[.]/, 'Millrace.')"),
+                "cause": jsonata_field("$states.errorOutput.Cause"),
             },
             "Next": "Report",
         }
-        return {**state, "Retry": self.retry, "Catch": [*catch, broken], "Next": following}
+        return {**state, "Retry": self.retry_rules, "Catch": [*catch, broken], "Next": following}
 
     def write_desired_state(self, value: str, following: str) -> State:
-        return self.task(
+        return self.service_call_state(
             {
                 "Type": "Task",
                 "Resource": "arn:aws:states:::aws-sdk:ssm:putParameter",
@@ -406,12 +410,12 @@ class _StateWriter:
         )
 
     def read_desired_state(self, following: str) -> State:
-        return self.task(
+        return self.service_call_state(
             {
                 "Type": "Task",
                 "Resource": "arn:aws:states:::aws-sdk:ssm:getParameter",
                 "Arguments": {"Name": self.parameter},
-                "Assign": {"desired_state": jsonata("$states.result.Parameter.Value")},
+                "Assign": {"desired_state": jsonata_field("$states.result.Parameter.Value")},
             },
             following,
             catch=[{"ErrorEquals": list(_NO_PARAMETER), "Next": "NeverAsked"}],

@@ -39,7 +39,7 @@ _RECENT_HOURS = 6
 _HOUR_SECONDS = 3600
 
 
-def planned_grace_seconds(plan: JobPlan, latency_seconds: float) -> int:
+def grace_seconds_from_plan(plan: JobPlan, latency_seconds: float) -> int:
     """Return the grace period for a job whose batches could not be measured.
 
     A batch is planned to take at most min(S - T, S/2) of the SLA S with the trigger T
@@ -63,7 +63,7 @@ def planned_grace_seconds(plan: JobPlan, latency_seconds: float) -> int:
     return max(SHORTEST_GRACE_SECONDS, min(LONGEST_GRACE_SECONDS, grace))
 
 
-def glue_engine(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
+def glue_calls(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
     """Return the calls for a Glue job; its definition allows one run at a time.
 
     Parameters
@@ -118,7 +118,7 @@ def glue_engine(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
     )
 
 
-def emr_engine(
+def emr_calls(
     *,
     application_id: str,
     role_arn: str,
@@ -161,7 +161,7 @@ def emr_engine(
         ),
         start_run=_api_call_state(
             "emrserverless:startJobRun",
-            start_job_run(
+            start_job_run_arguments(
                 application_id=application_id,
                 role_arn=role_arn,
                 name=name,
@@ -206,7 +206,7 @@ def emr_engine(
     )
 
 
-def start_job_run(
+def start_job_run_arguments(
     *,
     application_id: str,
     role_arn: str,
@@ -221,7 +221,7 @@ def start_job_run(
     one. Logs and metrics are configured in the application: a monitoring configuration of the run
     would replace all of it, Prometheus included (user guide, "Default application configuration").
     """
-    plain, quoted = _spark_settings(document)
+    plain, quoted = _split_spark_settings(document)
     arguments = [*document["arguments"], "--launch-document", document_url]
     retries, batch = document["retries_per_hour"], document["settings"]["run_every_seconds"] is not None
     most, once_only = str(_LONGEST_BATCH_MINUTES), "{'MaxAttempts': 1}"
@@ -230,13 +230,15 @@ def start_job_run(
         "ClientToken": ("{% '" + application_id + "-' & ($count($newest) > 0 ? $newest[0].id : 'first') %}"),
         "ExecutionRoleArn": role_arn,
         "Name": name,
-        "Mode": "BATCH" if batch else _unless_once("'STREAMING'", "'BATCH'"),
+        "Mode": "BATCH" if batch else _value_unless_own_arguments("'STREAMING'", "'BATCH'"),
         # By default a run is cancelled after 12 hours, without a grace period; 0 means no limit (EMR Serverless
         # user guide, "Other considerations"), which only streaming runs may have.
-        "ExecutionTimeoutMinutes": _LONGEST_BATCH_MINUTES if batch else _unless_once("0", most),
+        "ExecutionTimeoutMinutes": _LONGEST_BATCH_MINUTES
+        if batch
+        else _value_unless_own_arguments("0", most),
         "RetryPolicy": {"MaxAttempts": 1}
         if batch
-        else _unless_once(f"{{'MaxFailedAttemptsPerHour': {retries}}}", once_only),
+        else _value_unless_own_arguments(f"{{'MaxFailedAttemptsPerHour': {retries}}}", once_only),
         "JobDriver": {
             "SparkSubmit": {
                 "EntryPoint": document["entry_script"],
@@ -255,12 +257,12 @@ def start_job_run(
     return call
 
 
-def _unless_once(value: str, once: str) -> str:
+def _value_unless_own_arguments(value: str, once: str) -> str:
     """Write a field's value, and another one for a run with arguments of its own; both are JSONata expressions."""
     return f"{{% $verb = 'once' ? {once} : {value} %}}"
 
 
-def _spark_settings(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def _split_spark_settings(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Split the settings: those for the command line, and those with blanks or quotes, which would break it."""
     settings: dict[str, str] = dict(document["spark"])
     settings["spark.submit.pyFiles"] = document["archive"]

@@ -19,16 +19,16 @@ def success_states(job: str, every_seconds: int | None) -> dict[str, State]:
     going = "$count($going) > 0 ? $going[0].id : ''"
     going_state = "$count($live) > 0 ? $live[0].state : 'NONE'"
 
-    def success(outcome: str, message: str, *, run: str = "$run", state: str = "$state") -> State:
+    def success_state(outcome: str, message: str, *, run: str = "$run", state: str = "$state") -> State:
         return {
             "Type": "Succeed",
             "Output": {
                 "job": job,
                 "outcome": outcome,
-                "message": jsonata(message),
+                "message": jsonata_field(message),
                 "desired_state": "{% $desired_state %}",
-                "run": jsonata(run),
-                "state": jsonata(state),
+                "run": jsonata_field(run),
+                "state": jsonata_field(state),
                 "starts_last_hour": "{% $recent %}",
                 "alarms": "{% $alarms %}",
                 "grace_seconds": "{% $grace %}",
@@ -39,30 +39,30 @@ def success_states(job: str, every_seconds: int | None) -> dict[str, State]:
     turns, last = {}, ""
     if every_seconds is not None:
         ended = "'a run ended as it should; the schedule starts the next'"
-        turns["NotDue"] = success("not-due", ended, state="'NONE'")
+        turns["NotDue"] = success_state("not-due", ended, state="'NONE'")
         last = (
             " & ($began > 0 ? '; the last run began ' & $fromMillis($began) & ', the next is due ' "
             f"& $fromMillis($began + {1000 * every_seconds}) : '')"
         )
     return {
         **turns,
-        "Status": success(
+        "Status": success_state(
             "status",
             "'desired state: ' & $desired_state & '; ' & ($count($live) > 0 ? "
             "'run ' & $live[0].id & ' is ' & $live[0].state : 'no run')" + last,
             run="$count($live) > 0 ? $live[0].id : ''",
             state=going_state,
         ),
-        "NotWanted": success("not-wanted", "'its desired state is stopped'", state="'NONE'"),
-        "AlreadyRunning": success(
+        "NotWanted": success_state("not-wanted", "'its desired state is stopped'", state="'NONE'"),
+        "AlreadyRunning": success_state(
             "already-running",
             "'run ' & $going[0].id & ' is ' & $going[0].state & ' already'",
             run=going,
             state=going_state,
         ),
-        "Running": success("running", "'run ' & $run & ' is RUNNING'"),
-        "Once": success("once", "'run ' & $run & ' started'", state="'STARTING'"),
-        "Stopped": success("stopped", "'no run is active'", state="'NONE'"),
+        "Running": success_state("running", "'run ' & $run & ' is RUNNING'"),
+        "Once": success_state("once", "'run ' & $run & ' started'", state="'STARTING'"),
+        "Stopped": success_state("stopped", "'no run is active'", state="'NONE'"),
     }
 
 
@@ -70,7 +70,7 @@ def fail_state(error: str, cause: str) -> State:
     """Write a state that names a failure, for ``Report``; ``cause`` is a JSONata expression."""
     return {
         "Type": "Pass",
-        "Assign": {"error": f"Millrace.{error}", "cause": jsonata(cause)},
+        "Assign": {"error": f"Millrace.{error}", "cause": jsonata_field(cause)},
         "Next": "Report",
     }
 
@@ -114,7 +114,7 @@ def failure_states(job: str, topic: str, starts_per_hour: int) -> dict[str, Stat
             "Arguments": {
                 "TopicArn": topic,
                 "Subject": f"{job[:60]} could not be started again",
-                "Message": jsonata(
+                "Message": jsonata_field(
                     f"'{job} should run but does not. ' & $error & ': ' & $cause & "
                     "'. Reason of the start: ' & $reason & '. Execution: ' & $states.context.Execution.Id"
                 ),
@@ -131,12 +131,14 @@ def choice_state(*rules: tuple[str, str], default: str) -> State:
     """Write a choice: conditions in JSONata, in order, each with the state that follows."""
     return {
         "Type": "Choice",
-        "Choices": [{"Condition": jsonata(condition), "Next": following} for condition, following in rules],
+        "Choices": [
+            {"Condition": jsonata_field(condition), "Next": following} for condition, following in rules
+        ],
         "Default": default,
     }
 
 
-def jsonata(text: str) -> str:
+def jsonata_field(text: str) -> str:
     """Write a JSONata expression as a field's value."""
     return "{% " + text + " %}"
 
@@ -146,9 +148,9 @@ def input_key_expression(key: str, default: str) -> str:
     return f"$exists($states.input.{key}) ? $states.input.{key} : {default}"
 
 
-def input_key_value(key: str, default: str) -> str:
+def input_key_field(key: str, default: str) -> str:
     """Write a field's value that is a key of the input, or a default value."""
-    return jsonata(input_key_expression(key, default))
+    return jsonata_field(input_key_expression(key, default))
 
 
 def jsonata_array(values: Sequence[str]) -> str:

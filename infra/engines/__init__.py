@@ -10,7 +10,7 @@ ENGINES = {"glue": "millrace.infra.engines.glue:Glue", "emr": "millrace.infra.en
 """Class of each engine, by its kind; a distribution adds its own as ``millrace.deployed_engines``, or has the base class."""
 
 
-def engine_of(kind: str) -> DeployedEngine:
+def deployed_engine(kind: str) -> DeployedEngine:
     """Return the engine of a kind."""
     engine: DeployedEngine = (load_kind("millrace.deployed_engines", ENGINES, kind) or DeployedEngine)()
     return engine

@@ -24,11 +24,11 @@ class DeployedEngine:
 
     stack: ClassVar[str] = "millrace.infra.stacks.job_base:JobStack"
 
-    def spark(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
+    def engine_spark_settings(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
         """Return the Spark settings of the engine."""
         return {}
 
-    def check_spark(self, job: str, settings: Mapping[str, str]) -> None:
+    def check_spark_settings(self, job: str, settings: Mapping[str, str]) -> None:
         """Check all Spark settings of a job.
 
         Raises
@@ -41,14 +41,14 @@ class DeployedEngine:
         """Return what a launch document says about the workers beside their type and number."""
         return {}
 
-    def launch(self, job: Job) -> dict[str, Any]:
+    def engine_launch_keys(self, job: Job) -> dict[str, Any]:
         """Return the engine's other keys of a launch document."""
         return {}
 
-    def change_grants(self, scope: PermissionScope) -> list[Grant]:
+    def grants_before_deployment(self, scope: PermissionScope) -> list[Grant]:
         """Return the grants for the changes that a deployment first makes to the engine's resources."""
         return []
 
-    def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
+    def grants_to_watch_runs(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
         """Return the grants of a command that watches a single run of one of these jobs."""
         return []

@@ -36,12 +36,12 @@ class Emr(DeployedEngine):
 
     stack = "millrace.infra.stacks.emr_job:EmrJobStack"
 
-    def spark(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
+    def engine_spark_settings(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
         """Return the settings for Python, jars, sizes and dynamic allocation."""
         assert isinstance(job, EmrJob), plan.name
         # EMR Serverless rolls event logs by itself, and Spark's own settings for it break the upload
         # on emr-7 releases: none of spark.eventLog.* is set here.
-        heap = f"{heap_mib(plan.memory_gib * 1024**3)}m"
+        heap = f"{heap_mib_of_worker(plan.memory_gib * 1024**3)}m"
         disk = f"{plan.disk_gib}g"
         scaling = plan.scaling
         assert scaling.allocation_ratio is not None, f"{plan.name}: no dynamic allocation in the plan"
@@ -84,39 +84,39 @@ class Emr(DeployedEngine):
         """Return the size of the workers."""
         return {
             "vcpu": plan.vcpu,
-            "memory": gigabytes(plan.memory_gib * GIB),
-            "disk": gigabytes(plan.disk_gib * GIB),
+            "memory": format_gigabytes(plan.memory_gib * GIB),
+            "disk": format_gigabytes(plan.disk_gib * GIB),
         }
 
-    def launch(self, job: Job) -> dict[str, Any]:
+    def engine_launch_keys(self, job: Job) -> dict[str, Any]:
         """Return the number of retries of a run per hour."""
         assert isinstance(job, EmrJob), "a job of this engine"
         return {"retries_per_hour": job.retries_per_hour}
 
-    def change_grants(self, scope: PermissionScope) -> list[Grant]:
+    def grants_before_deployment(self, scope: PermissionScope) -> list[Grant]:
         """Return the grant to stop an application, which accepts changes only when it is stopped."""
         return [
             allow(
                 "StopApplications",
                 ["emr-serverless:GetApplication", "emr-serverless:StopApplication"],
                 [scope.names.arn("emr-serverless", "/applications/*")],
-                scope.only_own_resources(),
+                scope.condition_own_tags(),
                 why=TAGGED,
             )
         ]
 
-    def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
+    def grants_to_watch_runs(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
         """Return the grant to read runs."""
         runs = scope.names.arn("emr-serverless", "/applications/*/jobruns/*")
         return [allow("WatchEmrRuns", ["emr-serverless:GetJobRun"], [runs], why=_RUNS)]
 
 
-def gigabytes(size: int) -> str:
+def format_gigabytes(size: int) -> str:
     """Write a size in the format of EMR Serverless: ``16 GB`` (of 1,024³ bytes)."""
     return f"{size / GIB:g} GB"
 
 
-def heap_mib(memory_bytes: int) -> int:
+def heap_mib_of_worker(memory_bytes: int) -> int:
     """Return the heap that fits in a worker beside its overhead, in MiB.
 
     Parameters

@@ -21,7 +21,7 @@ class Glue(DeployedEngine):
 
     stack = "millrace.infra.stacks.glue_job:GlueJobStack"
 
-    def spark(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
+    def engine_spark_settings(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
         """Return the settings for event logs in pieces.
 
         Glue writes the event log of an endless job to --spark-event-logs-path; rolled files keep each piece small
@@ -29,7 +29,7 @@ class Glue(DeployedEngine):
         """
         return {"spark.eventLog.rolling.enabled": "true", "spark.eventLog.rolling.maxFileSize": "64m"}
 
-    def check_spark(self, job: str, settings: Mapping[str, str]) -> None:
+    def check_spark_settings(self, job: str, settings: Mapping[str, str]) -> None:
         """Refuse settings with blanks: Glue takes all settings as one line."""
         for name, value in settings.items():
             if any(character.isspace() for character in name + value):
@@ -38,12 +38,12 @@ class Glue(DeployedEngine):
                     "settings from one line, separated by spaces; write a value without spaces"
                 )
 
-    def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
+    def grants_to_watch_runs(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
         """Return the grant to read runs."""
         named = [scope.names.arn("glue", f"job/{scope.names.job(name)}") for name in jobs]
         return [allow("WatchGlueRuns", ["glue:GetJobRun"], named)]
 
 
-def glue_conf(settings: dict[str, str]) -> str:
+def join_for_glue_conf(settings: dict[str, str]) -> str:
     """Join settings in the format of Glue's ``--conf``: ``a=1 --conf b=2``."""
     return " --conf ".join(f"{name}={value}" for name, value in settings.items())

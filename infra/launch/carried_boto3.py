@@ -35,7 +35,7 @@ def boto3_files() -> Mapping[str, Path]:
     paths: dict[str, Path] = {}
     lock = json.loads(LOCK.read_text(encoding="utf-8"))
     for name in _CARRIED:
-        files = _files_of_package(name)
+        files = _package_files(name)
         here = _version_and_digest(name, files)
         if here != lock[name]:
             raise InfrastructureError(
@@ -48,7 +48,7 @@ def boto3_files() -> Mapping[str, Path]:
     return paths
 
 
-def _files_of_package(name: str) -> dict[str, Path]:
+def _package_files(name: str) -> dict[str, Path]:
     try:
         listed = distribution(name).files or ()
     except PackageNotFoundError:
@@ -74,7 +74,7 @@ def _version_and_digest(name: str, files: Mapping[str, Path]) -> dict[str, str]:
 
 def write_lock() -> None:
     """Write the lock of the packages that are installed here, from the wheels of ``requirements.txt``."""
-    described = {name: _version_and_digest(name, _files_of_package(name)) for name in _CARRIED}
+    described = {name: _version_and_digest(name, _package_files(name)) for name in _CARRIED}
     LOCK.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 

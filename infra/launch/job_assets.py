@@ -17,19 +17,19 @@ from millrace.config.engines.versions import jar_set
 from millrace.config.model import Environment, Job
 
 from ..errors import InfrastructureError
-from ..sink_permissions import written_clusters
+from ..sink_permissions import written_kafka_clusters
 from .carried_boto3 import boto3_files
 from .jars import locked_jars
 from .launch_document import AssetUrls
-from .launch_settings import kafka_clusters, sources
-from .packed_files import packed_files, project_files
+from .launch_settings import connected_kafka_clusters, source_streams_of_job
+from .packed_files import files_of_package, pipeline_files
 
 _TOOL = Path(millrace.__file__).parent
 _CORE = _TOOL / "etl"
 _EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def job_files(scope: Construct, *, environment: Environment, job: Job, root: Path) -> AssetUrls:
+def add_job_file_assets(scope: Construct, *, environment: Environment, job: Job, root: Path) -> AssetUrls:
     """Make assets of the files that a job needs; return their S3 URLs.
 
     Parameters
@@ -55,10 +55,10 @@ def job_files(scope: Construct, *, environment: Environment, job: Job, root: Pat
 def _publish_file(scope: Construct, construct_id: str, file: Path) -> str:
     # The CDK's own fingerprint also covers what a job does not know: with this one it can check what it loads (etl/main.py).
     content_digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    return asset_url(Asset(scope, construct_id, path=str(file), asset_hash=content_digest))
+    return writable_asset_url(Asset(scope, construct_id, path=str(file), asset_hash=content_digest))
 
 
-def text_asset(scope: Construct, construct_id: str, name: str, text: str) -> str:
+def add_text_asset(scope: Construct, construct_id: str, name: str, text: str) -> str:
     """Write a text into the cloud assembly and make an asset of it; return its S3 URL."""
     assert not Token.is_unresolved(text), f"{name}: a file holds no template expression"
     path = _staging_folder(scope) / name
@@ -78,14 +78,14 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     InfrastructureError
         The jars have not been resolved, or are not those of the lock.
     """
-    read = sources(environment, job).values()
+    read = source_streams_of_job(environment, job).values()
     needed = [
         *(each.jars for each in job.sinks),
         *(each.jars for each in job.formats),
         *(each.jars for each in read),
     ]
     reasons = {group: why for asked in needed for group, why in asked.items()}
-    if kafka_clusters(environment, job) or written_clusters(environment, job):
+    if connected_kafka_clusters(environment, job) or written_kafka_clusters(environment, job):
         reasons["kafka-client"] = "EMR Serverless lacks and a job with Kafka needs"
     jars = [
         jar
@@ -124,8 +124,8 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core:
         A file of ``pipelines/`` may not travel.
     """
     ours = {"millrace/__init__.py": _TOOL / "__init__.py"}
-    ours |= {f"millrace/etl/{file.relative_to(core).as_posix()}": file for file in packed_files(core)}
-    ours |= {file.relative_to(root).as_posix(): file for file in project_files(root)}
+    ours |= {f"millrace/etl/{file.relative_to(core).as_posix()}": file for file in files_of_package(core)}
+    ours |= {file.relative_to(root).as_posix(): file for file in pipeline_files(root)}
     archive = folder / ("job-with-libraries.zip" if others else "job.zip")
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
         for name, file in sorted({**ours, **others}.items()):
@@ -135,7 +135,7 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core:
     return archive
 
 
-def asset_url(asset: Asset) -> str:
+def writable_asset_url(asset: Asset) -> str:
     """Return an asset's ``s3://`` URL as text that can be written into a file.
 
     CDK knows an asset's address as a template expression; inside a file no template

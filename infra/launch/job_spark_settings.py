@@ -8,7 +8,7 @@ from millrace.config.queries import DeriveQuery
 from millrace.sizing.model import JobPlan
 
 from .. import engines
-from .launch_settings import CATALOG, sources
+from .launch_settings import CATALOG, source_streams_of_job
 
 _ICEBERG = "org.apache.iceberg"
 
@@ -52,14 +52,14 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
         A setting that cannot be passed on, such as one with a blank in Glue's ``--conf``.
     """
     settings = _session_settings(plan) | _catalog_settings(names)
-    engine = engines.engine_of(job.engine)
-    read = sources(environment, job).values()
+    engine = engines.deployed_engine(job.engine)
+    read = source_streams_of_job(environment, job).values()
     jars = (jar for stream in read for jar in stream.engine_jars.get(job.engine, ()))
-    settings |= engine.spark(job, plan, jars=tuple(dict.fromkeys(jars)))
+    settings |= engine.engine_spark_settings(job, plan, jars=tuple(dict.fromkeys(jars)))
     if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
         settings |= _STATE
     settings |= job.spark
-    engine.check_spark(plan.name, settings)
+    engine.check_spark_settings(plan.name, settings)
     return dict(sorted(settings.items()))
 
 

@@ -58,7 +58,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         A Spark setting that the engine cannot take.
     """
     job = environment.jobs[plan.name]
-    engine = engines.engine_of(job.engine)
+    engine = engines.deployed_engine(job.engine)
     document = {
         "version": VERSION,
         "environment": environment.name,
@@ -74,9 +74,9 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         "spark": spark_settings(environment, job, plan, names),
         "workers": {"type": plan.worker, "max": plan.max_workers.value} | engine.worker_settings(plan),
         "event_logs": f"s3://{names.bucket('event-logs')}/{event_log_prefix(plan)}/",
-        "settings": typed_json.write(job_settings(environment, plan, names)),
+        "settings": typed_json.to_json_value(job_settings(environment, plan, names)),
     }
-    return document | engine.launch(job)
+    return document | engine.engine_launch_keys(job)
 
 
 def event_log_prefix(plan: JobPlan) -> str:

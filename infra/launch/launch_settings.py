@@ -31,7 +31,7 @@ from millrace.sizing.jobs.files_per_batch import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import a_second
 
-from ..sink_permissions import written_clusters
+from ..sink_permissions import written_kafka_clusters
 
 _SHORTEST_TRIGGER = 2.0
 """Seconds for which a shard is read at least in two batches of a bounded run."""
@@ -50,7 +50,9 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
     """
     job = environment.jobs[job_plan.name]
     retention = environment.storage.dead_letter_retention
-    clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
+    clusters = dict.fromkeys(
+        (*connected_kafka_clusters(environment, job), *written_kafka_clusters(environment, job))
+    )
     return launch.JobSettings(
         version=1,
         environment=environment.name,
@@ -89,14 +91,14 @@ def _upkeep_settings(environment: Environment, job: str, names: Names) -> launch
     )
 
 
-def sources(environment: Environment, job: Job) -> dict[str, Stream]:
+def source_streams_of_job(environment: Environment, job: Job) -> dict[str, Stream]:
     """Return the streams that a job's queries read, by logical name and in the queries' order."""
     return {name: environment.streams[name] for query in job.queries.values() for name in query.streams}
 
 
-def kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
+def connected_kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
     """Return the logical names of the Kafka clusters that a job connects to."""
-    names_of_clusters = (stream.cluster_name for stream in sources(environment, job).values())
+    names_of_clusters = (stream.cluster_name for stream in source_streams_of_job(environment, job).values())
     return tuple(dict.fromkeys(name for name in names_of_clusters if name is not None))
 
 
@@ -130,7 +132,7 @@ def _query_settings(
             latest_by=() if latest is None else latest.key,
             latest_order=None if latest is None else latest.order,
             history=latest is not None and latest.history,
-            **_sink_settings(environment, query, plan, names),
+            **_settings_after_decoding(environment, query, plan, names),
         )
     repartition = None if plan.repartition is None else plan.repartition.value
     routes = {
@@ -142,7 +144,7 @@ def _query_settings(
             name=plan.name,
             routes=tuple(
                 launch.DirectRouteSettings(
-                    **vars(routes[place]), **_sink_settings(environment, end, plan, names)
+                    **vars(routes[place]), **_settings_after_decoding(environment, end, plan, names)
                 )
                 for place, end in query.ends.items()
             ),
@@ -181,7 +183,9 @@ def _route_settings(
     )
 
 
-def _sink_settings(environment: Environment, end: Any, plan: QueryPlan, names: Names) -> dict[str, Any]:
+def _settings_after_decoding(
+    environment: Environment, end: Any, plan: QueryPlan, names: Names
+) -> dict[str, Any]:
     return {
         "enrich": tuple(_enrichment_settings(item, names) for item in end.enrich),
         "transform": end.transform,
@@ -228,12 +232,12 @@ def _source_settings(
         else max(_SHORTEST_TRIGGER, 2 * plan.batch_seconds.value),
         _share_of_batch(environment, query, name, plan.records_per_batch.value),
         None if each is None else each.value,
-        0.0 if each is None else _delivery_seconds(environment.streams[name], each.value),
+        0.0 if each is None else _seconds_to_deliver(environment.streams[name], each.value),
     )
     return environment.streams[name].settings(name, context)
 
 
-def _delivery_seconds(stream: Stream, records: int) -> float:
+def _seconds_to_deliver(stream: Stream, records: int) -> float:
     """Return the seconds that a partition needs to deliver so many records of average size to one reader."""
     out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
     return sum(records * stream.traffic.record_size / each for each in out)

@@ -16,12 +16,12 @@ _KEY_FILES = (".jks", ".key", ".keystore", ".p12", ".pem", ".pfx", ".ppk")
 _NAMES = ("credentials.json", "service-account.json", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")
 
 
-def packed_files(package: Path) -> list[Path]:
+def files_of_package(package: Path) -> list[Path]:
     """Return the files of a package that travel: without compiled Python and hidden files."""
     return [file for file in _files_without_hidden(package) if file.is_file() and file.suffix != ".pyc"]
 
 
-def project_files(root: Path) -> list[Path]:
+def pipeline_files(root: Path) -> list[Path]:
     """Return the files of a project's ``pipelines/`` that travel with a job.
 
     Raises
@@ -30,7 +30,7 @@ def project_files(root: Path) -> list[Path]:
         A file is a secret or holds one, leads out of the project, or the files are too large; a line each.
     """
     package = root / "pipelines"
-    files = packed_files(package)
+    files = files_of_package(package)
     # Followed by nobody: what a job imports through it would be missing there.
     links = [each for each in _files_without_hidden(package) if each.is_symlink() and not each.is_file()]
     faults = [

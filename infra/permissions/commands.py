@@ -16,38 +16,45 @@ from millrace.config.aws.grants import Grant
 from ..permission_scope import PermissionScope
 from . import data_commands as read
 from . import run_commands as run
-from .split_policies import characters, split_into_policies
+from .split_policies import split_into_policies, statement_length
 
 _Part = Callable[[PermissionScope], list[Grant]]
-_ASK: tuple[_Part, ...] = (run.state_machines,)
-_ONCE: tuple[_Part, ...] = (*_ASK, run.watch_runs, run.log_lines)
+_ASK: tuple[_Part, ...] = (run.call_state_machines,)
+_ONCE: tuple[_Part, ...] = (*_ASK, run.watch_runs, run.read_log_lines)
 _DEPLOY: tuple[_Part, ...] = (
-    *(run.bootstrap, run.read_stacks, *_ASK, run.stop_applications, run.read_health, run.log_lines),
-    *(read.catalog, read.read_checkpoints, run.versions),
+    *(
+        run.assume_bootstrap_roles,
+        run.read_stacks,
+        *_ASK,
+        run.stop_applications,
+        run.read_health_metrics,
+        run.read_log_lines,
+    ),
+    *(read.read_catalog_tables, read.read_checkpoints, run.keep_replaced_versions),
 )
 _PARTS: dict[str, tuple[_Part, ...]] = {
-    "preflight": (run.bootstrap, run.read_stacks, read.preflight),
-    "deploy": (*_DEPLOY, read.preflight),
+    "preflight": (run.assume_bootstrap_roles, run.read_stacks, read.read_what_decides_deployment),
+    "deploy": (*_DEPLOY, read.read_what_decides_deployment),
     "upgrade": _DEPLOY,
     "rollback": _DEPLOY,
     "start": _ASK,
     "stop": _ASK,
     "drain": _ASK,
     "status": _ASK,
-    "logs": (run.log_lines,),
+    "logs": (run.read_log_lines,),
     "checkpoint": (read.read_checkpoints, read.write_checkpoints),
     "replay": (*_ONCE, read.write_checkpoints),
     "bench": (*_ONCE, read.read_checkpoints, read.write_checkpoints),
-    "backfill": (*_ONCE, read.catalog, read.table_files),
+    "backfill": (*_ONCE, read.read_catalog_tables, read.read_table_files),
     "erase": (read.read_checkpoints, read.write_checkpoints),
     "audit": (
-        *(read.catalog, read.table_files, read.read_checkpoints),
-        *(read.streams, read.kafka, run.stream_metrics),
+        *(read.read_catalog_tables, read.read_table_files, read.read_checkpoints),
+        *(read.read_streams, read.read_topics, run.read_stream_metrics),
     ),
-    "split": (read.kafka,),
-    "schema": (read.catalog,),
-    "history": (read.event_logs,),
-    "cost": (read.cost_explorer_permissions,),
+    "split": (read.read_topics,),
+    "schema": (read.read_catalog_tables,),
+    "history": (read.read_event_logs,),
+    "cost": (read.read_costs,),
 }
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -60,7 +67,7 @@ ROLES: dict[str, tuple[str, ...]] = {
 """Commands of each role; ``verify`` deploys a copy of its own and has no policy here."""
 
 
-def statement(grant: Grant) -> dict[str, Any]:
+def iam_json_statement(grant: Grant) -> dict[str, Any]:
     """Write a grant as a statement of IAM's JSON."""
     document: dict[str, Any] = {
         "Sid": grant.sid,
@@ -71,12 +78,12 @@ def statement(grant: Grant) -> dict[str, Any]:
     return document | ({"Condition": dict(grant.conditions)} if grant.conditions else {})
 
 
-def _grants_of_parts(scope: PermissionScope, parts: Iterable[_Part]) -> list[Grant]:
+def _nonempty_grants_of_parts(scope: PermissionScope, parts: Iterable[_Part]) -> list[Grant]:
     """Return the grants of some parts, without those that would be for no resource."""
     return [grant for part in parts for grant in part(scope) if grant.resources]
 
 
-def grants(scope: PermissionScope, command: str) -> list[Grant]:
+def grants_of_command(scope: PermissionScope, command: str) -> list[Grant]:
     """Return the grants that one command needs, in a fixed order.
 
     Raises
@@ -84,10 +91,10 @@ def grants(scope: PermissionScope, command: str) -> list[Grant]:
     KeyError
         No policy contains that command.
     """
-    return _grants_of_parts(scope, _PARTS[command])
+    return _nonempty_grants_of_parts(scope, _PARTS[command])
 
 
-def policies(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
+def policy_documents_of_role(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
     """Write the policies of ``deployer`` or ``operator``, none longer than IAM allows.
 
     Returns
@@ -97,6 +104,13 @@ def policies(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
     """
     parts = dict.fromkeys(part for command in ROLES[role] for part in _PARTS[command])
     # Several parts may hold the same statement, such as that of a key.
-    statements = {json.dumps(statement(grant)): grant for grant in _grants_of_parts(scope, parts)}
-    shared = split_into_policies(list(statements.values()), lambda grant: characters(statement(grant)))
-    return [{"Version": "2012-10-17", "Statement": [statement(grant) for grant in each]} for each in shared]
+    statements = {
+        json.dumps(iam_json_statement(grant)): grant for grant in _nonempty_grants_of_parts(scope, parts)
+    }
+    shared = split_into_policies(
+        list(statements.values()), lambda grant: statement_length(iam_json_statement(grant))
+    )
+    return [
+        {"Version": "2012-10-17", "Statement": [iam_json_statement(grant) for grant in each]}
+        for each in shared
+    ]

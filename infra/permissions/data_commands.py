@@ -15,7 +15,7 @@ from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 from ..constructs.log_flattener import FLAT_PREFIX
 from ..launch.job_spark_settings import database_location
 from ..permission_scope import PermissionScope
-from .job_permissions import deny_versions
+from .job_permissions import deny_writing_versions
 
 _AUDIT_GROUP = "millrace-audit"
 _ALL_ALARMS = "The quota counts all alarms of the account"
@@ -34,7 +34,7 @@ def read_checkpoints(scope: PermissionScope) -> list[Grant]:
             [f"{bucket}/{folder}/*" for folder in scope.checkpoint_folders],
             why=FILES,
         ),
-        *scope.s3_keys("Decrypt", ["kms:Decrypt"], "data"),
+        *scope.s3_key_grants("Decrypt", ["kms:Decrypt"], "data"),
     ]
 
 
@@ -52,12 +52,12 @@ def write_checkpoints(scope: PermissionScope) -> list[Grant]:
             [f"{bucket}/{folder}/*" for folder in scope.checkpoint_folders],
             why=FILES,
         ),
-        *deny_versions(scope.names),
-        *scope.s3_keys("Encrypt", ["kms:GenerateDataKey"], "data"),
+        *deny_writing_versions(scope.names),
+        *scope.s3_key_grants("Encrypt", ["kms:GenerateDataKey"], "data"),
     ]
 
 
-def catalog(scope: PermissionScope) -> list[Grant]:
+def read_catalog_tables(scope: PermissionScope) -> list[Grant]:
     """Read the columns and locations of the jobs' tables."""
     databases = dict.fromkeys(f"database/{name.split('.')[0]}" for name in scope.tables)
     tables = [f"table/{name.replace('.', '/')}" for name in scope.tables]
@@ -65,20 +65,20 @@ def catalog(scope: PermissionScope) -> list[Grant]:
     return [allow("ReadCatalog", ["glue:GetTable"], [scope.names.arn("glue", each) for each in named])]
 
 
-def table_files(scope: PermissionScope) -> list[Grant]:
+def read_table_files(scope: PermissionScope) -> list[Grant]:
     """Read the files of the environment's own tables."""
     own = [name.split(".")[1] for name in scope.tables if name.split(".")[0] == scope.names.database]
     if not own:
         return []
     location = database_location(scope.names).removeprefix("s3://")
-    files = [f"{scope.s3(location)}/{table}/*" for table in own]
+    files = [f"{scope.s3_arn(location)}/{table}/*" for table in own]
     return [
         allow("ReadTableFiles", ["s3:GetObject"], files, why=FILES),
-        *scope.s3_keys("Decrypt", ["kms:Decrypt"], "data"),
+        *scope.s3_key_grants("Decrypt", ["kms:Decrypt"], "data"),
     ]
 
 
-def streams(scope: PermissionScope) -> list[Grant]:
+def read_streams(scope: PermissionScope) -> list[Grant]:
     """Read the streams of this account that have metrics of their own, as Kinesis has; others are not audited."""
     result = {
         name: each for name, each in scope.names.environment.streams.items() if each.metrics is not None
@@ -96,12 +96,12 @@ def streams(scope: PermissionScope) -> list[Grant]:
             ["kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards"],
             list(dict.fromkeys(arns.values())),
         ),
-        *(scope.key("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams") if created else ()),
-        allow("DecryptGivenStreams", ["kms:Decrypt"], list(keys), scope.only_via_service("kinesis")),
+        *(scope.key_grants("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams") if created else ()),
+        allow("DecryptGivenStreams", ["kms:Decrypt"], list(keys), scope.condition_via_service("kinesis")),
     ]
 
 
-def kafka(scope: PermissionScope) -> list[Grant]:
+def read_topics(scope: PermissionScope) -> list[Grant]:
     """Read topics and their offsets, with the consumer group of the audit, which commits nothing."""
     names, known = scope.names, scope.names.environment.kafka
     topics = {
@@ -125,7 +125,7 @@ def kafka(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def event_logs(scope: PermissionScope) -> list[Grant]:
+def read_event_logs(scope: PermissionScope) -> list[Grant]:
     """Read the jobs' Spark event logs."""
     environment, bucket = scope.names.environment, scope.bucket("event-logs")
     prefixes = [f"{section.engine}/{job}" for job, section in environment.jobs.items()]
@@ -134,11 +134,11 @@ def event_logs(scope: PermissionScope) -> list[Grant]:
     return [
         allow("ReadEventLogs", ["s3:GetObject"], [f"{bucket}/{prefix}/*" for prefix in prefixes], why=FILES),
         list_prefixes("ListEventLogs", bucket, prefixes),
-        *scope.s3_keys("Decrypt", ["kms:Decrypt"], "logs"),
+        *scope.s3_key_grants("Decrypt", ["kms:Decrypt"], "logs"),
     ]
 
 
-def cost_explorer_permissions(scope: PermissionScope) -> list[Grant]:
+def read_costs(scope: PermissionScope) -> list[Grant]:
     """Ask Cost Explorer for what carries the environment's tags."""
     view = f"arn:{scope.names.partition}:billing::{scope.names.account}:billingview/primary"
     return [
@@ -147,7 +147,7 @@ def cost_explorer_permissions(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def preflight(scope: PermissionScope) -> list[Grant]:
+def read_what_decides_deployment(scope: PermissionScope) -> list[Grant]:
     """Ask the account what decides a deployment; a question without permission is not known, and stops nothing."""
     names = scope.names
     environment = names.environment
@@ -181,9 +181,9 @@ def preflight(scope: PermissionScope) -> list[Grant]:
         anywhere.append("lakeformation:GetDataLakeSettings")
     buckets = list(dict.fromkeys(scope.bucket(kind) for kind in get_args(Bucket)))
     outside = any(vpc_reason(environment, job) is None for job in environment.jobs)
-    policies = [scope.s3(each) for each in environment.storage.buckets.values()] if outside else []
+    policies = [scope.s3_arn(each) for each in environment.storage.buckets.values()] if outside else []
     keys = [key for _, key in environment.storage.keys if key is not None] if outside else []
-    assets = scope.s3(scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME))
+    assets = scope.s3_arn(scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME))
     return [
         allow("AskAccount", sorted(anywhere), ["*"], why=NO_NARROWER),
         allow(

@@ -19,15 +19,15 @@ from millrace.sizing.model import JobPlan
 
 from ..launch.job_spark_settings import database_location
 from ..launch.launch_document import event_log_prefix
-from ..launch.launch_settings import sources
+from ..launch.launch_settings import source_streams_of_job
 from ..sink_permissions import sink_grants
 from .source_permissions import kafka_secrets, source_grants
 
-__all__ = ["Grant", "JobPermissions", "Keys", "glue_network_grants"]
+__all__ = ["EncryptionKeyArns", "Grant", "JobPermissions", "glue_network_grants"]
 
 
 @dataclass(frozen=True)
-class Keys:
+class EncryptionKeyArns:
     """ARNs of the keys that a job's data is encrypted with; ``streams`` is ``None`` when the environment owns no stream."""
 
     data: str
@@ -53,7 +53,7 @@ class JobPermissions:
 
     names: Names
     plan: JobPlan
-    keys: Keys
+    keys: EncryptionKeyArns
     assets: str
     log_group: str
     workspace: str | None = None
@@ -65,11 +65,11 @@ class JobPermissions:
             *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
             *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
             *self._table_grants(),
-            *self._object_grants(),
-            *self._keys(),
+            *self._s3_object_grants(),
+            *self._key_grants(),
             *self._telemetry_grants(),
             allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace] if self.workspace else []),
-            *deny_versions(self.names),
+            *deny_writing_versions(self.names),
         ]
         return [grant for grant in statements if grant.resources]
 
@@ -114,7 +114,7 @@ class JobPermissions:
         database = self.names.database
         catalog = [self.names.arn("glue", "catalog"), self.names.arn("glue", f"database/{database}")]
 
-        def tables(names: tuple[str, ...]) -> list[str]:
+        def table_arns(names: tuple[str, ...]) -> list[str]:
             return [*catalog, *(self.names.arn("glue", f"table/{database}/{name}") for name in names)]
 
         arns = dict.fromkeys(
@@ -130,22 +130,22 @@ class JobPermissions:
             allow(
                 "WriteTables",
                 ["glue:CreateTable", "glue:GetDatabase", "glue:GetTable", "glue:UpdateTable"],
-                tables(self.written_tables),
+                table_arns(self.written_tables),
             ),
             allow(
                 "BenchmarkTables",
                 ["glue:CreateTable", "glue:DeleteTable", "glue:GetTable", "glue:UpdateTable"],
-                tables(self.measured_tables) if self.measured_tables else [],
+                table_arns(self.measured_tables) if self.measured_tables else [],
             ),
-            allow("ReadTables", ["glue:GetTable"], tables(self.read_tables) if self.read_tables else []),
+            allow("ReadTables", ["glue:GetTable"], table_arns(self.read_tables) if self.read_tables else []),
             # What EMR's extensions of Spark may ask of the catalog before its tables.
             allow("ReadCatalog", ["glue:GetCatalog"], catalog[:1]),
             allow("ReadGivenTables", ["glue:GetTable"], list(arns)),
         ]
 
-    def _object_grants(self) -> list[Grant]:
-        lake, location = self._bucket("lake"), database_location(self.names).split("/", 3)[3]
-        checkpoints, logs = self._bucket("checkpoints"), self._bucket("event-logs")
+    def _s3_object_grants(self) -> list[Grant]:
+        lake, location = self._bucket_arn("lake"), database_location(self.names).split("/", 3)[3]
+        checkpoints, logs = self._bucket_arn("checkpoints"), self._bucket_arn("event-logs")
         written = [f"{location}/{table}" for table in (*self.written_tables, *self.measured_tables)]
         read = [f"{location}/{table}" for table in self.read_tables]
         folder = self.names.checkpoint_folder(self.plan.name)
@@ -167,7 +167,7 @@ class JobPermissions:
                 why="Files are named by their content, and an executor that joins a run after the next deployment loads the files of the run's start",
             ),
             allow("ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=FILES),
-            *self._given_files(),
+            *self._existing_table_file_grants(),
         ]
 
     def _reader_checkpoint_grants(self, checkpoints: str) -> list[Grant]:
@@ -193,7 +193,7 @@ class JobPermissions:
             list_prefixes("ListReadersCheckpoints", checkpoints, list(others)),
         ]
 
-    def _given_files(self) -> list[Grant]:
+    def _existing_table_file_grants(self) -> list[Grant]:
         places = [table.location.removeprefix("s3://").rstrip("/") for table in self.existing_tables_read]
         files = [f"arn:{self.names.partition}:s3:::{place}/*" for place in places]
         buckets: dict[str, list[str]] = {}
@@ -210,9 +210,9 @@ class JobPermissions:
             ),
         ]
 
-    def _keys(self) -> list[Grant]:
+    def _key_grants(self) -> list[Grant]:
         environment = self.names.environment
-        read = sources(environment, environment.jobs[self.plan.name]).values()
+        read = source_streams_of_job(environment, environment.jobs[self.plan.name]).values()
         owned = [self.keys.streams for stream in read if stream.is_created and self.keys.streams is not None]
         keys = [stream.owner_key for stream in read] + [table.key for table in self.existing_tables_read]
         assets = environment.governance.bootstrap_key
@@ -282,7 +282,7 @@ class JobPermissions:
             why=NO_NARROWER,
         )
 
-    def _bucket(self, kind: str) -> str:
+    def _bucket_arn(self, kind: str) -> str:
         return f"arn:{self.names.partition}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
 
 
@@ -293,7 +293,7 @@ WRITES = ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:PutOb
 """Actions that change an object."""
 
 
-def deny_versions(names: Names) -> list[Grant]:
+def deny_writing_versions(names: Names) -> list[Grant]:
     """Return the statements that keep the deployed versions from everybody but deployers.
 
     CloudFormation deploys a kept template with the rights of the bootstrap: whoever writes one is the account's administrator.

@@ -10,7 +10,7 @@ from .. import engines
 from ..permission_scope import PermissionScope
 
 
-def bootstrap(scope: PermissionScope) -> list[Grant]:
+def assume_bootstrap_roles(scope: PermissionScope) -> list[Grant]:
     """Assume two roles of CDK's bootstrap; a third role, which the first one passes, deploys the templates."""
     roles = [
         scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_DEPLOY_ROLE_ARN),
@@ -28,7 +28,7 @@ def read_stacks(scope: PermissionScope) -> list[Grant]:
     assets = scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
     # Those that the file no longer has, too, which a deployment removes.
     stacks = [scope.names.arn("cloudformation", f"stack/{scope.names.prefix}-*")]
-    documents = [f"{scope.s3(assets)}/{scope.names.stack('job-*')}/*"]
+    documents = [f"{scope.s3_arn(assets)}/{scope.names.stack('job-*')}/*"]
     return [
         allow("FindStacks", ["cloudformation:ListStacks"], ["*"], why=NO_NARROWER),
         allow(
@@ -42,24 +42,28 @@ def read_stacks(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def versions(scope: PermissionScope) -> list[Grant]:
+def keep_replaced_versions(scope: PermissionScope) -> list[Grant]:
     """Keep the version that a deployment replaces, and find it again."""
     names = scope.names
-    places = [f"{scope.s3(names.versions(job).removeprefix('s3://'))}/*" for job in scope.jobs]
+    places = [f"{scope.s3_arn(names.versions(job).removeprefix('s3://'))}/*" for job in scope.jobs]
     digests = [names.arn("ssm", f"parameter{names.versions_parameter(job)}") for job in scope.jobs]
     return [
         allow("KeepVersions", ["s3:GetObject", "s3:PutObject"], places, why=FILES),
         allow("KeepDigests", ["ssm:GetParameterHistory", "ssm:PutParameter"], digests),
-        *scope.s3_keys("Encrypt", ["kms:GenerateDataKey"], "data"),
+        *scope.s3_key_grants("Encrypt", ["kms:GenerateDataKey"], "data"),
     ]
 
 
 def stop_applications(scope: PermissionScope) -> list[Grant]:
     """Prepare engines for changes: an EMR Serverless application accepts them only when it is stopped."""
-    return [grant for kind in scope.by_engine for grant in engines.engine_of(kind).change_grants(scope)]
+    return [
+        grant
+        for kind in scope.job_names_by_engine
+        for grant in engines.deployed_engine(kind).grants_before_deployment(scope)
+    ]
 
 
-def read_health(scope: PermissionScope) -> list[Grant]:
+def read_health_metrics(scope: PermissionScope) -> list[Grant]:
     """Read the metrics that tell whether a job works."""
     actions = ["cloudwatch:GetMetricData"]
     if any(stream.metrics is not None for stream in scope.names.environment.streams.values()):
@@ -67,7 +71,7 @@ def read_health(scope: PermissionScope) -> list[Grant]:
     return [allow("ReadMetrics", actions, ["*"], why=NO_NARROWER)]
 
 
-def state_machines(scope: PermissionScope) -> list[Grant]:
+def call_state_machines(scope: PermissionScope) -> list[Grant]:
     """Call a job's state machine, whose ARN is an output of its stack."""
     stacks = [
         scope.names.arn("cloudformation", f"stack/{scope.names.stack(f'job-{job}')}/*") for job in scope.jobs
@@ -78,7 +82,7 @@ def state_machines(scope: PermissionScope) -> list[Grant]:
             "AskMachines",
             ["states:StartExecution"],
             [scope.names.arn("states", "stateMachine:*")],
-            scope.only_own_resources(),
+            scope.condition_own_tags(),
             why=TAGGED,
         ),
         # Executions have the tags of their machine (Step Functions developer guide, "Creating tag-based IAM policies").
@@ -86,11 +90,11 @@ def state_machines(scope: PermissionScope) -> list[Grant]:
             "FollowMachines",
             ["states:DescribeExecution", "states:GetExecutionHistory"],
             [scope.names.arn("states", "execution:*:*")],
-            scope.only_own_resources(),
+            scope.condition_own_tags(),
             why=TAGGED,
         ),
         # Developer guide, "Data at rest encryption": who starts or reads an encrypted machine needs its key.
-        *scope.key("UseMachines", ["kms:Decrypt", "kms:GenerateDataKey"], "states", "alerts"),
+        *scope.key_grants("UseMachines", ["kms:Decrypt", "kms:GenerateDataKey"], "states", "alerts"),
     ]
 
 
@@ -98,17 +102,17 @@ def watch_runs(scope: PermissionScope) -> list[Grant]:
     """Watch one run of a job with arguments of its own; its state machine starts it, and checks them."""
     return [
         grant
-        for kind, jobs in scope.by_engine.items()
-        for grant in engines.engine_of(kind).run_grants(scope, jobs)
+        for kind, jobs in scope.job_names_by_engine.items()
+        for grant in engines.deployed_engine(kind).grants_to_watch_runs(scope, jobs)
     ]
 
 
-def stream_metrics(_: PermissionScope) -> list[Grant]:
+def read_stream_metrics(_: PermissionScope) -> list[Grant]:
     """Read CloudWatch's counts of streams."""
     return [allow("ReadCounts", ["cloudwatch:GetMetricData"], ["*"], why=NO_NARROWER)]
 
 
-def log_lines(scope: PermissionScope) -> list[Grant]:
+def read_log_lines(scope: PermissionScope) -> list[Grant]:
     """Read the lines of the jobs' runs."""
     groups = []
     for job, settings in scope.names.environment.jobs.items():

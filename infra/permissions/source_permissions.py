@@ -10,14 +10,16 @@ from millrace.config.queries import SourceQuery
 from millrace.config.sources import KINDS
 from millrace.config.sources.base import ReadingJob
 
-from ..launch.launch_settings import kafka_clusters, sources
-from ..sink_permissions import written_clusters
+from ..launch.launch_settings import connected_kafka_clusters, source_streams_of_job
+from ..sink_permissions import written_kafka_clusters
 
 
 def kafka_secrets(names: Names, job: Job) -> list[Grant]:
     """Return the statements with which a job signs in to the Kafka clusters that it reads and writes."""
     environment = names.environment
-    clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
+    clusters = dict.fromkeys(
+        (*connected_kafka_clusters(environment, job), *written_kafka_clusters(environment, job))
+    )
     pairs = [arn for c in clusters if (arn := secret_of(environment.kafka[c].authentication)) is not None]
     secrets = dict.fromkeys(secret for secret, _ in pairs)
     keys = dict.fromkeys(key for _, key in pairs if key is not None)
@@ -39,7 +41,7 @@ def source_grants(names: Names, job: str) -> list[Grant]:
     queries = {name: query for name, query in settings.queries.items() if isinstance(query, SourceQuery)}
     context, grants = ReadingJob(names, job, queries), []
     for kind in KINDS.values():
-        streams = sources(names.environment, settings).items()
+        streams = source_streams_of_job(names.environment, settings).items()
         mine = {name: stream for name, stream in streams if isinstance(stream, kind)}
         grants += list(kind.grants(mine, context)) if mine else []
     return grants

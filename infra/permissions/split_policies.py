@@ -49,7 +49,7 @@ def split_into_policies(grants: Sequence[Grant], size: Size) -> list[list[Grant]
     policies: list[list[Grant]] = []
     for grant in grants:
         for piece in _split_grant(grant, size):
-            fitting = (policy for policy in policies if length([*policy, piece], size) <= MANAGED)
+            fitting = (policy for policy in policies if policy_length([*policy, piece], size) <= MANAGED)
             policy = next(fitting, None)
             if policy is None:
                 policies.append([piece])
@@ -58,19 +58,19 @@ def split_into_policies(grants: Sequence[Grant], size: Size) -> list[list[Grant]
     return policies
 
 
-def length(grants: Sequence[Grant], size: Size) -> int:
+def policy_length(grants: Sequence[Grant], size: Size) -> int:
     """Return the characters of a policy with these statements."""
     return _FRAME + sum(size(grant) for grant in grants) + max(len(grants) - 1, 0)
 
 
-def characters(resolved: Any) -> int:
+def statement_length(resolved: Any) -> int:
     """Return the length of a statement's JSON, with room for what CloudFormation fills in.
 
     Examples
     --------
-    >>> characters({"Effect": "Allow"})
+    >>> statement_length({"Effect": "Allow"})
     18
-    >>> characters({"Ref": "Key"}) == len('""') + _UNKNOWN
+    >>> statement_length({"Ref": "Key"}) == len('""') + _UNKNOWN
     True
     """
     return len(json.dumps(_with_placeholder_values(resolved), separators=(",", ":")))
@@ -96,18 +96,20 @@ def _split_grant(grant: Grant, size: Size) -> list[Grant]:
     while rest:
         # At least one: a statement with one value is always short enough.
         most = (
-            bisect_right(range(2, len(rest) + 1), MANAGED, key=partial(_length_of_first, grant, rest, size))
+            bisect_right(
+                range(2, len(rest) + 1), MANAGED, key=partial(_length_with_first_values, grant, rest, size)
+            )
             + 1
         )
-        grants.append(_with_values(grant, rest[:most]))
+        grants.append(_grant_for_values(grant, rest[:most]))
         rest = rest[most:]
     if len(grants) == 1:
         return [grant]
     return [replace(piece, sid=f"{grant.sid}{number}") for number, piece in enumerate(grants, start=1)]
 
 
-def _length_of_first(grant: Grant, values: Sequence[str], size: Size, count: int) -> int:
-    return length([_with_values(grant, values[:count])], size)
+def _length_with_first_values(grant: Grant, values: Sequence[str], size: Size, count: int) -> int:
+    return policy_length([_grant_for_values(grant, values[:count])], size)
 
 
 def _divisible_values(grant: Grant) -> Sequence[str]:
@@ -118,7 +120,7 @@ def _divisible_values(grant: Grant) -> Sequence[str]:
     return grant.resources
 
 
-def _with_values(grant: Grant, values: Sequence[str]) -> Grant:
+def _grant_for_values(grant: Grant, values: Sequence[str]) -> Grant:
     if values and values[0] in grant.resources:
         return replace(grant, resources=tuple(values))
     like = {**grant.conditions["StringLike"], "s3:prefix": list(values)}

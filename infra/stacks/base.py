@@ -56,7 +56,7 @@ class EnvironmentStack(Stack):
         Tags.of(self).add("millrace:project", environment.project)
         Tags.of(self).add("millrace:environment", environment.name)
 
-    def keep_exported(self, *values: str) -> None:
+    def export_permanently(self, *values: str) -> None:
         """Export values permanently, whether another stack of this synthesis imports them or not.
 
         CDK exports a value while something in the app imports it. When the last importer is removed from the

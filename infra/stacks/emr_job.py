@@ -14,9 +14,9 @@ from millrace.config.aws.names import Names
 from millrace.config.engines.emr import EmrJob
 from millrace.sizing.model import JobPlan
 
-from ..constructs.state_machine_engines import emr_engine
-from ..engines.emr import gigabytes
-from .job_base import EngineRunCalls, JobStack, SharedStacks
+from ..constructs.state_machine_engines import emr_calls
+from ..engines.emr import format_gigabytes
+from .job_base import JobStack, RunCallsForStateMachine, SharedStacks
 
 
 class EmrJobStack(JobStack):
@@ -47,8 +47,8 @@ class EmrJobStack(JobStack):
             else emr.CfnApplication.ImageConfigurationInputProperty(image_uri=settings.image),
             maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(
                 cpu=f"{plan.vcpu * workers} vCPU",
-                memory=gigabytes(plan.memory_gib * workers * 1024**3),
-                disk=gigabytes(plan.disk_gib * workers * 1024**3),
+                memory=format_gigabytes(plan.memory_gib * workers * 1024**3),
+                disk=format_gigabytes(plan.disk_gib * workers * 1024**3),
             ),
             # Workers that are ready are billed between bounded runs, too.
             initial_capacity=_preinitialized_workers(plan)
@@ -97,13 +97,13 @@ class EmrJobStack(JobStack):
         CfnOutput(self, "ApplicationId", value=application.attr_application_id)
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
 
-    def runs(self) -> EngineRunCalls:
+    def engine_run_calls(self) -> RunCallsForStateMachine:
         """Return the calls, grants and events of the application's runs."""
         application = self.names.arn("emr-serverless", f"/applications/{self.application_id}")
         # Only CloudFormation knows the application's id; the rule pack writes it like this.
         written = self.names.arn("emr-serverless", "/applications/<Application.ApplicationId>")
-        return EngineRunCalls(
-            emr_engine(
+        return RunCallsForStateMachine(
+            emr_calls(
                 application_id=self.application_id,
                 role_arn=self.role.role_arn,
                 name=self.names.job(self.plan.name),
@@ -148,8 +148,8 @@ def _preinitialized_workers(
     """Return the workers that are ready before a run asks for them, and again as soon as a run has ended."""
     worker = emr.CfnApplication.WorkerConfigurationProperty(
         cpu=f"{plan.vcpu} vCPU",
-        memory=gigabytes(plan.memory_gib * 1024**3),
-        disk=gigabytes(plan.disk_gib * 1024**3),
+        memory=format_gigabytes(plan.memory_gib * 1024**3),
+        disk=format_gigabytes(plan.disk_gib * 1024**3),
     )
     return [
         emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty(

@@ -22,11 +22,11 @@ from millrace.sizing.model import JobPlan
 from ..accepted_findings import acknowledge
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
-from ..constructs.state_machine_engines import glue_engine
-from ..engines.glue import glue_conf
+from ..constructs.state_machine_engines import glue_calls
+from ..engines.glue import join_for_glue_conf
 from ..launch.launch_document import event_log_prefix
 from ..permissions.job_permissions import Grant, glue_network_grants
-from .job_base import EngineRunCalls, JobStack, SharedStacks
+from .job_base import JobStack, RunCallsForStateMachine, SharedStacks
 
 _LONGEST = 2048
 """Most characters of a job's description (botocore's model of Glue, ``CreateJob``)."""
@@ -45,8 +45,8 @@ class GlueJobStack(JobStack):
         settings = names.environment.jobs[plan.name]
         assert isinstance(settings, GlueJob)
         storage = foundation.storage
-        connections = self._connections()
-        self.role = self._role(names, plan, connections)
+        connections = self._add_network_connections()
+        self.role = self._job_role(names, plan, connections)
         workers = self.document["workers"]
         # AWS bills streaming jobs by the hour (Glue developer guide, "Streaming ETL jobs", November 2026), and others by the second.
         kind = glue.PySparkStreamingJob if plan.run is None else glue.PySparkEtlJob
@@ -82,7 +82,7 @@ class GlueJobStack(JobStack):
             spark_ui=glue.SparkUIProps(bucket=storage.event_logs, prefix=f"/{event_log_prefix(plan)}"),
             default_arguments={
                 "--launch-document": self.document_url,
-                "--conf": glue_conf(self.document["spark"]),
+                "--conf": join_for_glue_conf(self.document["spark"]),
                 "--datalake-formats": "iceberg",
                 **({"--enable-auto-scaling": "true"} if not plan.scaling.fixed else {}),
                 # The layout that a self-hosted history server reads.
@@ -112,12 +112,12 @@ class GlueJobStack(JobStack):
         CfnOutput(self, "JobName", value=names.job(plan.name))
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
 
-    def runs(self) -> EngineRunCalls:
+    def engine_run_calls(self) -> RunCallsForStateMachine:
         """Return the calls, grants and events of the job's runs; one runs at a time."""
         name = self.names.job(self.plan.name)
         restarts = self.names.environment.jobs[self.plan.name].restarts_per_hour
-        return EngineRunCalls(
-            glue_engine(name, self.plan.scheduled_starts + restarts),
+        return RunCallsForStateMachine(
+            glue_calls(name, self.plan.scheduled_starts + restarts),
             [
                 allow(
                     "RunJob",
@@ -132,7 +132,7 @@ class GlueJobStack(JobStack):
             },
         )
 
-    def _connections(self) -> tuple[glue.Connection, ...]:
+    def _add_network_connections(self) -> tuple[glue.Connection, ...]:
         # One for each zone: Glue takes the next when a zone has no addresses left or is down.
         connections = tuple(
             glue.Connection(
@@ -185,7 +185,7 @@ class GlueJobStack(JobStack):
             )
         return made
 
-    def _role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> iam.IRole:
+    def _job_role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> iam.IRole:
         return self._own_or_existing_role(
             names,
             plan.name,

@@ -13,9 +13,9 @@ from millrace.config.aws.names import Names
 from millrace.config.infrastructure_sections import HistoryServer, SignIn
 
 from ..accepted_findings import acknowledge
-from ..constructs.history_image import PUBLIC_URI, CachedImage
+from ..constructs.history_image import PUBLIC_URI, PullThroughCachedImage
 from ..constructs.job_role import JobRole
-from ..constructs.log_flattener import FLAT_PREFIX, LogFlattener
+from ..constructs.log_flattener import FLAT_PREFIX, EventLogCopier
 from ..constructs.logs import EncryptedLogGroup
 from .base import EnvironmentStack
 from .network import HTTPS, NetworkStack
@@ -62,7 +62,7 @@ class HistoryStack(EnvironmentStack):
         settings: HistoryServer,
         storage: StorageStack,
         network: NetworkStack,
-        cached: CachedImage | None,
+        cached: PullThroughCachedImage | None,
     ) -> None:
         super().__init__(
             scope,
@@ -73,18 +73,18 @@ class HistoryStack(EnvironmentStack):
         )
         self._settings, self._storage, self._network = settings, storage, network
         self._cached = cached
-        LogFlattener(self, "EventLogs", names=names, key=storage.logs_key)
-        service = self._service()
-        balancer = self._load_balancer(service)
+        EventLogCopier(self, "EventLogs", names=names, key=storage.logs_key)
+        service = self._add_fargate_service()
+        balancer = self._add_load_balancer(service)
         scheme = "http" if settings.certificate is None else "https"
         CfnOutput(self, "Url", value=f"{scheme}://{balancer.load_balancer_dns_name}")
 
-    def _service(self) -> ecs.FargateService:
+    def _add_fargate_service(self) -> ecs.FargateService:
         names, settings = self.names, self._settings
         cluster = ecs.Cluster(
             self, "Cluster", vpc=self._network.vpc, container_insights_v2=ecs.ContainerInsights.ENABLED
         )
-        image, pull = self._image()
+        image, pull = self._image_and_pull_grants()
         log_group = EncryptedLogGroup(
             self,
             "Logs",
@@ -97,8 +97,8 @@ class HistoryStack(EnvironmentStack):
             "Task",
             cpu=settings.vcpu * 1024,
             memory_limit_mib=settings.memory_gib * _MIB_PER_GIB,
-            task_role=self._role("TaskRole", "Reads event logs", self._may_read_logs()),
-            execution_role=self._role(
+            task_role=self._add_role("TaskRole", "Reads event logs", self._read_log_grants()),
+            execution_role=self._add_role(
                 "ExecutionRole",
                 "Pulls the image, writes logs",
                 [
@@ -132,7 +132,7 @@ class HistoryStack(EnvironmentStack):
             readonly_root_filesystem=True,
             entry_point=["/bin/sh", "-c"],
             command=[START],
-            environment=self._environment(),
+            environment=self._container_environment(),
             port_mappings=[ecs.PortMapping(container_port=PORT)],
             stop_timeout=Duration.seconds(30),
             logging=logging,
@@ -162,13 +162,13 @@ class HistoryStack(EnvironmentStack):
             max_healthy_percent=100,
             assign_public_ip=False,
             vpc_subnets=ec2.SubnetSelection(subnets=list(self._network.subnets)),
-            security_groups=[self._task_group()],
+            security_groups=[self._add_task_security_group()],
             circuit_breaker=ecs.DeploymentCircuitBreaker(rollback=True),
             # The first replay of a long log takes long.
             health_check_grace_period=Duration.minutes(5),
         )
 
-    def _environment(self) -> dict[str, str]:
+    def _container_environment(self) -> dict[str, str]:
         names = self.names
         retention = names.environment.storage.event_log_retention
         options = {
@@ -192,7 +192,7 @@ class HistoryStack(EnvironmentStack):
             "SPARK_LOG_DIR": f"{_WORK}/logs",
         }
 
-    def _image(self) -> tuple[ecs.ContainerImage, list[Grant]]:
+    def _image_and_pull_grants(self) -> tuple[ecs.ContainerImage, list[Grant]]:
         """Return the image, by its address, and the grants to pull it; CDK would add wider statements."""
         image, cached = self._settings.image, self._cached
         if image is not None:
@@ -201,14 +201,17 @@ class HistoryStack(EnvironmentStack):
             account, region = registry.split(".")[0], registry.split(".")[3]
             name = path.split("@")[0].split(":")[0]
             arn = f"arn:{self.names.partition}:ecr:{region}:{account}:repository/{name}"
-            return ecs.ContainerImage.from_registry(image), _may_pull(arn)
+            return ecs.ContainerImage.from_registry(image), _image_pull_grants(arn)
         if cached is None:
             return ecs.ContainerImage.from_registry(PUBLIC_URI), []
         # In an existing network with internet access the first task makes the first pull.
         fill = allow("FillCache", ["ecr:BatchImportUpstreamImage"], [cached.repository_arn])
-        return ecs.ContainerImage.from_registry(cached.uri), [*_may_pull(cached.repository_arn), fill]
+        return ecs.ContainerImage.from_registry(cached.uri), [
+            *_image_pull_grants(cached.repository_arn),
+            fill,
+        ]
 
-    def _role(self, construct_id: str, does: str, grants: list[Grant]) -> JobRole:
+    def _add_role(self, construct_id: str, does: str, grants: list[Grant]) -> JobRole:
         names = self.names
         return JobRole(
             self,
@@ -220,7 +223,7 @@ class HistoryStack(EnvironmentStack):
             grants=grants,
         )
 
-    def _may_read_logs(self) -> list[Grant]:
+    def _read_log_grants(self) -> list[Grant]:
         bucket = f"arn:{self.names.partition}:s3:::{self.names.bucket('event-logs')}"
         return [
             allow("ReadLogs", ["s3:GetObject"], [f"{bucket}/{FLAT_PREFIX}/*"], why=FILES),
@@ -228,7 +231,7 @@ class HistoryStack(EnvironmentStack):
             allow("Decrypt", ["kms:Decrypt"], [self._storage.logs_key.key_arn]),
         ]
 
-    def _task_group(self) -> ec2.SecurityGroup:
+    def _add_task_security_group(self) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(
             self,
             "TaskGroup",
@@ -253,7 +256,7 @@ class HistoryStack(EnvironmentStack):
         self._tasks = group
         return group
 
-    def _load_balancer(self, service: ecs.FargateService) -> elb.ApplicationLoadBalancer:
+    def _add_load_balancer(self, service: ecs.FargateService) -> elb.ApplicationLoadBalancer:
         names, settings = self.names, self._settings
         certificate = settings.certificate
         group = ec2.SecurityGroup(
@@ -305,12 +308,13 @@ class HistoryStack(EnvironmentStack):
         )
         forward = elb.ListenerAction.forward([target])
         listener.add_action(
-            "Open", action=forward if settings.sign_in is None else _with_sign_in(settings.sign_in, forward)
+            "Open",
+            action=forward if settings.sign_in is None else _action_after_sign_in(settings.sign_in, forward),
         )
         return balancer
 
 
-def _with_sign_in(settings: SignIn, then: elb.ListenerAction) -> elb.ListenerAction:
+def _action_after_sign_in(settings: SignIn, then: elb.ListenerAction) -> elb.ListenerAction:
     """Let only signed-in users through; CloudFormation reads the secret, so no template contains it."""
     return elb.ListenerAction.authenticate_oidc(
         issuer=settings.issuer,
@@ -327,7 +331,7 @@ def _with_sign_in(settings: SignIn, then: elb.ListenerAction) -> elb.ListenerAct
     )
 
 
-def _may_pull(repository_arn: str) -> list[Grant]:
+def _image_pull_grants(repository_arn: str) -> list[Grant]:
     return [
         allow("SignIn", ["ecr:GetAuthorizationToken"], ["*"], why=NO_NARROWER),
         allow(

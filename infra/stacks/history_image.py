@@ -7,7 +7,7 @@ from constructs import Construct
 
 from millrace.config.aws.names import Names
 
-from ..constructs.history_image import CachedImage
+from ..constructs.history_image import PullThroughCachedImage
 from .base import EnvironmentStack
 
 
@@ -31,7 +31,7 @@ class HistoryImageStack(EnvironmentStack):
             stateful=False,
             description=f"Image of the Spark history server of {names.prefix}",
         )
-        self.image = CachedImage(self, "Image", names=names)
+        self.image = PullThroughCachedImage(self, "Image", names=names)
         CfnOutput(
             self,
             "ImageUri",

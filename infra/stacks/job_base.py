@@ -21,9 +21,9 @@ from millrace.sizing.model import JobPlan
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_definition import EngineCalls
-from ..launch.job_assets import job_files, text_asset
+from ..launch.job_assets import add_job_file_assets, add_text_asset
 from ..launch.launch_document import launch_document
-from ..permissions.job_permissions import JobPermissions, Keys
+from ..permissions.job_permissions import EncryptionKeyArns, JobPermissions
 from .base import EnvironmentStack
 from .network import NetworkStack
 from .observability import ObservabilityStack
@@ -41,7 +41,7 @@ class SharedStacks:
 
 
 @dataclass(frozen=True)
-class EngineRunCalls:
+class RunCallsForStateMachine:
     """An engine's way to start, stop and report runs of a job, for its state machine.
 
     Attributes
@@ -95,9 +95,9 @@ class JobStack(EnvironmentStack):
         )
         environment = names.environment
         self.foundation, self.plan = foundation, plan
-        files = job_files(self, environment=environment, job=environment.jobs[plan.name], root=root)
+        files = add_job_file_assets(self, environment=environment, job=environment.jobs[plan.name], root=root)
         self.document: dict[str, Any] = launch_document(environment, plan, names, files)
-        self.document_url = text_asset(
+        self.document_url = add_text_asset(
             self,
             "LaunchDocumentAsset",
             f"{names.job(plan.name)}.json",
@@ -118,7 +118,7 @@ class JobStack(EnvironmentStack):
         self.permissions = JobPermissions(
             names=names,
             plan=plan,
-            keys=Keys(
+            keys=EncryptionKeyArns(
                 data=foundation.storage.data_key.key_arn,
                 logs=foundation.storage.logs_key.key_arn,
                 streams=None if foundation.streams_key is None else foundation.streams_key.key_arn,
@@ -137,7 +137,7 @@ class JobStack(EnvironmentStack):
             description="What starts this job; see docs/launch-document.md",
         )
 
-    def runs(self) -> EngineRunCalls | None:
+    def engine_run_calls(self) -> RunCallsForStateMachine | None:
         """Return the engine's way to run the job; None for an engine that starts no runs: the job has no state machine then."""
         return None
 

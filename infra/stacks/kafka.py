@@ -15,7 +15,7 @@ from millrace.config.model import Environment, KafkaTopic, MskCluster
 from millrace.sizing.model import Plan
 from millrace.sizing.msk_clusters import TIME_LIMITS
 
-from ..constructs.encryption import key_for
+from ..constructs.encryption import encryption_key_for_class
 from ..constructs.msk_cluster import ExistingCluster, ProvisionedCluster, ServerlessCluster
 from ..data_removal import removal_policy
 from .base import EnvironmentStack
@@ -48,7 +48,7 @@ class KafkaStack(EnvironmentStack):
         owned = owned_clusters(environment)
         key = None
         if any(settings.tier != "serverless" for settings in owned.values()):
-            key = key_for(
+            key = encryption_key_for_class(
                 self,
                 "Key",
                 environment=environment,
@@ -88,7 +88,7 @@ class KafkaStack(EnvironmentStack):
                     logs_key=logs_key,
                 )
         self.topics = {
-            name: self._topic(name, topic, plan) for name, topic in owned_topics(environment).items()
+            name: self._add_topic(name, topic, plan) for name, topic in owned_topics(environment).items()
         }
         CfnOutput(
             self,
@@ -96,7 +96,7 @@ class KafkaStack(EnvironmentStack):
             value=self.to_json_string({name: cluster.arn for name, cluster in self.clusters.items()}),
         )
 
-    def _topic(self, name: str, settings: KafkaTopic, plan: Plan) -> msk.CfnTopic:
+    def _add_topic(self, name: str, settings: KafkaTopic, plan: Plan) -> msk.CfnTopic:
         partitions = plan.streams[name].partitions
         assert partitions is not None, f"{name}: a Kafka topic without partitions in the plan"
         cluster = self.clusters[settings.cluster]

@@ -9,8 +9,8 @@ from constructs import Construct
 
 from millrace.config.aws.names import Names
 
-from ..constructs.encryption import key_for
-from ..constructs.state_machine_base import allow_execution_logs
+from ..constructs.encryption import encryption_key_for_class
+from ..constructs.state_machine_base import allow_delivery_of_execution_logs
 from ..data_removal import is_disposable
 from .base import EnvironmentStack
 
@@ -35,7 +35,7 @@ class LifecycleStack(EnvironmentStack):
             stateful=True,
             description=f"Alerts of {names.prefix}",
         )
-        self.key = key_for(
+        self.key = encryption_key_for_class(
             self,
             "Key",
             environment=names.environment,
@@ -53,7 +53,7 @@ class LifecycleStack(EnvironmentStack):
                 conditions=account,
             )
         )
-        allow_execution_logs(self.key, account=names.account)
+        allow_delivery_of_execution_logs(self.key, account=names.account)
         self.alerts = sns.Topic(
             self,
             "Alerts",
@@ -71,5 +71,5 @@ class LifecycleStack(EnvironmentStack):
                 conditions=account,
             )
         )
-        self.keep_exported(self.key.key_arn, self.alerts.topic_arn)
+        self.export_permanently(self.key.key_arn, self.alerts.topic_arn)
         CfnOutput(self, "AlertsTopicArn", value=self.alerts.topic_arn)

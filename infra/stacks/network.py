@@ -77,9 +77,9 @@ class NetworkStack(EnvironmentStack):
         network = names.environment.network
         self.subnets: tuple[ec2.ISubnet, ...]
         if network.vpc is None:
-            owned = self._own_vpc(logs_key, nat=plan.egress.value == "nat")
+            owned = self._add_vpc(logs_key, nat=plan.egress.value == "nat")
             self.vpc: ec2.IVpc = owned
-            self.subnets = self._in_zones(owned)
+            self.subnets = self._private_subnets_in_zones(owned)
         else:
             # Nothing is looked up, so that a synthesis needs no credentials: zones and route tables stay
             # unknown. A subnet's zone is then a property that is left out.
@@ -96,23 +96,25 @@ class NetworkStack(EnvironmentStack):
                 )
                 for subnet in network.subnets
             )
-        self.workers = self._workers()
+        self.workers = self._add_worker_security_group()
         self.endpoints: ec2.SecurityGroup | None = None
         if network.vpc is None:
-            self._gateway_to_s3()
+            self._add_s3_gateway()
             if any("dynamodb" in sink.gateways for sink in self.names.environment.sinks):
                 self.vpc.add_gateway_endpoint(
                     "DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB
                 ).add_to_policy(
-                    _statement("OwnAccount", ["dynamodb:*"], ["*"], {"aws:PrincipalAccount": self.account})
+                    _endpoint_policy_statement(
+                        "OwnAccount", ["dynamodb:*"], ["*"], {"aws:PrincipalAccount": self.account}
+                    )
                 )
             # With NAT gateways, too: another stack uses it while the egress changes.
-            self.endpoints = self._endpoints_group()
+            self.endpoints = self._add_endpoint_security_group()
             if plan.egress.value == "endpoints":
-                self._endpoints(plan, self.endpoints)
+                self._add_endpoints(plan, self.endpoints)
             if network.allowed_domains is not None:
-                self._dns_firewall()
-        self.keep_exported(
+                self._add_dns_firewall()
+        self.export_permanently(
             self.vpc.vpc_id,
             self.workers.security_group_id,
             *(subnet.subnet_id for subnet in self.subnets),
@@ -121,7 +123,7 @@ class NetworkStack(EnvironmentStack):
         CfnOutput(self, "VpcId", value=self.vpc.vpc_id)
         CfnOutput(self, "WorkersSecurityGroup", value=self.workers.security_group_id)
 
-    def _own_vpc(self, logs_key: kms.IKey, *, nat: bool) -> ec2.Vpc:
+    def _add_vpc(self, logs_key: kms.IKey, *, nat: bool) -> ec2.Vpc:
         network = self.names.environment.network
         subnets = [
             ec2.SubnetConfiguration(
@@ -166,7 +168,7 @@ class NetworkStack(EnvironmentStack):
         )
         return vpc
 
-    def _dns_firewall(self) -> None:
+    def _add_dns_firewall(self) -> None:
         """Refuse all names but the allowed ones: who owns a domain reads what is asked for below it."""
         allowed = list(resolved_domains(self.names.environment))
         lists = (("Allowed", "ALLOW", allowed), ("Others", "BLOCK", ["*"]))
@@ -195,7 +197,7 @@ class NetworkStack(EnvironmentStack):
             priority=101,
         )
 
-    def _in_zones(self, vpc: ec2.Vpc) -> tuple[ec2.ISubnet, ...]:
+    def _private_subnets_in_zones(self, vpc: ec2.Vpc) -> tuple[ec2.ISubnet, ...]:
         """Return the private subnets, each in the zone that the environment names for it."""
         private = tuple(vpc.select_subnets(subnet_group_name=_PRIVATE).subnets)
         zones = self.names.environment.network.zone_ids
@@ -245,7 +247,7 @@ class NetworkStack(EnvironmentStack):
         )
         return role.without_policy_updates()
 
-    def _workers(self) -> ec2.SecurityGroup:
+    def _add_worker_security_group(self) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(
             self,
             "Workers",
@@ -261,16 +263,18 @@ class NetworkStack(EnvironmentStack):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Databases")
         return group
 
-    def _gateway_to_s3(self) -> None:
+    def _add_s3_gateway(self) -> None:
         environment = self.names.environment
         gateway = self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
         own = {"aws:PrincipalAccount": self.account}
         gateway.add_to_policy(
-            _statement("OwnBuckets", ["s3:*"], ["*"], own | {"aws:ResourceAccount": self.account})
+            _endpoint_policy_statement(
+                "OwnBuckets", ["s3:*"], ["*"], own | {"aws:ResourceAccount": self.account}
+            )
         )
         engines = [*_AWS_OWNED_BUCKETS, *[_IMAGE_LAYERS] * (environment.history is not None)]
         gateway.add_to_policy(
-            _statement(
+            _endpoint_policy_statement(
                 "EngineBuckets",
                 ["s3:GetObject"],
                 [bucket.format(partition=self.partition, region=self.region) for bucket in engines],
@@ -280,13 +284,15 @@ class NetworkStack(EnvironmentStack):
         arns = [f"arn:{self.partition}:s3:::{name}" for name in environment.storage.buckets.values()]
         if arns:
             gateway.add_to_policy(
-                _statement("GivenBuckets", ["s3:*"], [*arns, *(f"{bucket}/*" for bucket in arns)], own)
+                _endpoint_policy_statement(
+                    "GivenBuckets", ["s3:*"], [*arns, *(f"{bucket}/*" for bucket in arns)], own
+                )
             )
         places = [table.location.removeprefix("s3://") for table in environment.tables.values()]
         if places:
             buckets = sorted({place.split("/", 1)[0] for place in places})
             gateway.add_to_policy(
-                _statement(
+                _endpoint_policy_statement(
                     "GivenTables",
                     ["s3:GetObject", "s3:ListBucket"],
                     [
@@ -297,7 +303,7 @@ class NetworkStack(EnvironmentStack):
                 )
             )
 
-    def _endpoints_group(self) -> ec2.SecurityGroup:
+    def _add_endpoint_security_group(self) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(
             self,
             "Endpoints",
@@ -308,7 +314,7 @@ class NetworkStack(EnvironmentStack):
         group.add_ingress_rule(self.workers, ec2.Port.tcp(HTTPS), "Jobs")
         return group
 
-    def _endpoints(self, plan: NetworkPlan, group: ec2.SecurityGroup) -> None:
+    def _add_endpoints(self, plan: NetworkPlan, group: ec2.SecurityGroup) -> None:
         # A role of another account, assumed to read its stream, is a principal of that account.
         accounts = sorted({self.account, *stream_owner_accounts(self.names.environment)})
         lent = {
@@ -329,11 +335,11 @@ class NetworkStack(EnvironmentStack):
             )
             principals: str | list[str] = accounts if service in lent and len(accounts) > 1 else self.account
             endpoint.add_to_policy(
-                _statement("OwnAccount", ["*"], ["*"], {"aws:PrincipalAccount": principals})
+                _endpoint_policy_statement("OwnAccount", ["*"], ["*"], {"aws:PrincipalAccount": principals})
             )
 
 
-def _statement(
+def _endpoint_policy_statement(
     sid: str, actions: list[str], resources: list[str], equals: Mapping[str, str | list[str]] | None = None
 ) -> iam.PolicyStatement:
     return iam.PolicyStatement(

@@ -20,10 +20,15 @@ from millrace.sizing.model import Plan
 
 from ..constructs.alarms import add_alarms, alarm_name
 from ..constructs.logs import EncryptedLogGroup
-from ..dashboard_sections import sections
-from ..dashboards import cloudwatch_body, grafana, split_into_dashboards, to_text
+from ..dashboard_sections import dashboard_sections
+from ..dashboards import (
+    cloudwatch_dashboard_body,
+    dashboard_file_text,
+    grafana_dashboard,
+    split_into_dashboards,
+)
 from ..data_removal import is_disposable, removal_policy
-from ..launch.job_assets import text_asset
+from ..launch.job_assets import add_text_asset
 from .base import EnvironmentStack
 
 _MOST_BOARDS = 2
@@ -57,7 +62,7 @@ class ObservabilityStack(EnvironmentStack):
             description=f"Alarms and dashboards of {names.prefix}",
         )
         settings = names.environment.observability
-        shown = sections(names, plan)
+        shown = dashboard_sections(names, plan)
         parts = split_into_dashboards(shown, len(plan.alarms))
         shares = alarm_stacks(names.environment, plan.alarms)
         apart = len(parts) > _MOST_BOARDS
@@ -81,7 +86,7 @@ class ObservabilityStack(EnvironmentStack):
         arns = tuple(names.arn("cloudwatch", f"alarm:{alarm_name(names, alarm)}") for alarm in plan.alarms)
         for number, part in enumerate(parts, 1):
             ending = "" if number == 1 else f"-{number}"
-            body = cloudwatch_body(part, region, arns if number == 1 else ())
+            body = cloudwatch_dashboard_body(part, region, arns if number == 1 else ())
             holder = stacks[number - 1] if apart else self
             cloudwatch.CfnDashboard(
                 holder,
@@ -89,11 +94,11 @@ class ObservabilityStack(EnvironmentStack):
                 dashboard_name=f"{names.prefix}{ending}",
                 dashboard_body=holder.to_json_string(body),
             )
-        board = grafana(shown, title=names.prefix, uid=names.prefix[:40], region=region)
+        board = grafana_dashboard(shown, title=names.prefix, uid=names.prefix[:40], region=region)
         CfnOutput(
             self,
             "GrafanaDashboard",
-            value=text_asset(self, "GrafanaJson", "grafana.json", to_text(board)),
+            value=add_text_asset(self, "GrafanaJson", "grafana.json", dashboard_file_text(board)),
             description="JSON to import into Grafana; see docs/metrics.md",
         )
 
@@ -150,7 +155,7 @@ class ObservabilityStack(EnvironmentStack):
             f"arn:{self.partition}:aps:{region}:{names.account}:workspace/{workspace.attr_workspace_id}"
         )
         self.remote_write_url = f"{workspace.attr_prometheus_endpoint}api/v1/remote_write"
-        self.keep_exported(workspace.attr_workspace_id, workspace.attr_prometheus_endpoint)
+        self.export_permanently(workspace.attr_workspace_id, workspace.attr_prometheus_endpoint)
         CfnOutput(self, "PrometheusWorkspace", value=workspace.attr_workspace_id)
 
 

@@ -13,7 +13,7 @@ from constructs import Construct
 
 from millrace.config.aws.names import VERSIONS, Bucket, Names
 
-from ..constructs.encryption import allow_log_groups, key_for
+from ..constructs.encryption import allow_cloudwatch_log_groups, encryption_key_for_class
 from ..data_removal import is_disposable, removal_policy
 from ..launch.job_spark_settings import database_location
 from ..permissions.job_permissions import WRITES
@@ -47,30 +47,30 @@ class StorageStack(EnvironmentStack):
             description=f"Buckets, keys and database of {names.prefix}",
         )
         storage = environment.storage
-        self.data_key = key_for(
+        self.data_key = encryption_key_for_class(
             self,
             "DataKey",
             environment=environment,
             data_class="data",
             disposable=is_disposable(environment, "lake", "checkpoints", "dead-letters"),
         )
-        self.logs_key = key_for(
+        self.logs_key = encryption_key_for_class(
             self,
             "LogsKey",
             environment=environment,
             data_class="logs",
             disposable=is_disposable(environment, "event-logs", "logs"),
         )
-        allow_log_groups(self.logs_key, prefix="")
-        self.access_logs = self._access_logs()
+        allow_cloudwatch_log_groups(self.logs_key, prefix="")
+        self.access_logs = self._access_log_bucket()
         # Buckets that keep versions, with the reasons: docs/design/stacks.md#buckets
-        self.lake = self._bucket("lake", self.data_key, versioned=True)
-        self.checkpoints = self._bucket("checkpoints", self.data_key)
+        self.lake = self._add_bucket("lake", self.data_key, versioned=True)
+        self.checkpoints = self._add_bucket("checkpoints", self.data_key)
         self._keep_versions_from_given_roles()
-        self.dead_letters = self._bucket(
+        self.dead_letters = self._add_bucket(
             "dead-letters", self.data_key, versioned=True, expires=storage.dead_letter_retention
         )
-        self.event_logs = self._bucket("event-logs", self.logs_key, expires=storage.event_log_retention)
+        self.event_logs = self._add_bucket("event-logs", self.logs_key, expires=storage.event_log_retention)
         if environment.history is not None:
             _announce_objects(self.event_logs)
         if storage.database is None:
@@ -82,7 +82,7 @@ class StorageStack(EnvironmentStack):
                 location_uri=database_location(names),
                 removal_policy=removal_policy(environment, disposable=is_disposable(environment, "database")),
             )
-        self.keep_exported(
+        self.export_permanently(
             self.data_key.key_arn,
             self.logs_key.key_arn,
             self.event_logs.bucket_name,
@@ -101,13 +101,13 @@ class StorageStack(EnvironmentStack):
             CfnOutput(self, f"{output}Bucket", value=bucket.bucket_name)
         CfnOutput(self, "DatabaseName", value=names.database)
 
-    def _bucket(
+    def _add_bucket(
         self, kind: Bucket, key: kms.IKey, *, versioned: bool = False, expires: timedelta | None = None
     ) -> s3.IBucket:
         existing = self.names.environment.storage.buckets.get(kind)
         if existing is not None:
             return s3.Bucket.from_bucket_attributes(
-                self, _construct_id(kind), bucket_name=existing, encryption_key=key
+                self, _construct_id_of_bucket(kind), bucket_name=existing, encryption_key=key
             )
         rules = [s3.LifecycleRule(id="abort-uploads", abort_incomplete_multipart_upload_after=_ABORT_UPLOADS)]
         if versioned:
@@ -122,7 +122,7 @@ class StorageStack(EnvironmentStack):
             rules.append(s3.LifecycleRule(id="expire", expiration=Duration.days(expires.days)))
         return s3.Bucket(
             self,
-            _construct_id(kind),
+            _construct_id_of_bucket(kind),
             bucket_name=self.names.bucket(kind),
             encryption=s3.BucketEncryption.KMS,
             encryption_key=key,
@@ -156,13 +156,13 @@ class StorageStack(EnvironmentStack):
                 )
             )
 
-    def _access_logs(self) -> s3.IBucket:
+    def _access_log_bucket(self) -> s3.IBucket:
         existing = self.names.environment.storage.buckets.get("access-logs")
         if existing is not None:
-            return s3.Bucket.from_bucket_name(self, _construct_id("access-logs"), existing)
+            return s3.Bucket.from_bucket_name(self, _construct_id_of_bucket("access-logs"), existing)
         return s3.Bucket(
             self,
-            _construct_id("access-logs"),
+            _construct_id_of_bucket("access-logs"),
             bucket_name=self.names.bucket("access-logs"),
             # S3 delivers access logs only to a bucket with S3-managed keys (S3 user guide,
             # "Enabling Amazon S3 server access logging").
@@ -195,5 +195,5 @@ def _announce_objects(bucket: s3.IBucket) -> None:
         )
 
 
-def _construct_id(kind: Bucket) -> str:
+def _construct_id_of_bucket(kind: Bucket) -> str:
     return "".join(part.title() for part in kind.split("-"))

@@ -14,7 +14,7 @@ from millrace.config.queries import LandQuery
 from millrace.sizing.model import Plan
 
 from ..accepted_findings import acknowledge
-from ..constructs.encryption import key_for
+from ..constructs.encryption import encryption_key_for_class
 from ..data_removal import removal_policy
 from .base import EnvironmentStack
 
@@ -43,16 +43,16 @@ class StreamsStack(EnvironmentStack):
             description=f"Kinesis streams of {names.prefix}",
         )
         owned = owned_streams(names.environment)
-        self.key = key_for(
+        self.key = encryption_key_for_class(
             self,
             "Key",
             environment=names.environment,
             data_class="streams",
             disposable=all(stream.disposable for stream in owned.values()),
         )
-        self.keep_exported(self.key.key_arn)
+        self.export_permanently(self.key.key_arn)
         self.consumers: dict[str, kinesis.StreamConsumer] = {}
-        self.streams = {name: self._stream(name, stream, plan) for name, stream in owned.items()}
+        self.streams = {name: self._add_stream(name, stream, plan) for name, stream in owned.items()}
         # One output for all: output names have letters and digits only, so `a-b` and `ab` would be the same.
         CfnOutput(
             self,
@@ -68,7 +68,7 @@ class StreamsStack(EnvironmentStack):
                 ),
             )
 
-    def _stream(self, name: str, settings: KinesisStream, plan: Plan) -> kinesis.Stream:
+    def _add_stream(self, name: str, settings: KinesisStream, plan: Plan) -> kinesis.Stream:
         partitions = plan.streams[name].partitions
         stream = kinesis.Stream(
             self,
@@ -90,7 +90,7 @@ class StreamsStack(EnvironmentStack):
             assert isinstance(resource, kinesis.CfnStream)
             resource.max_record_size_in_kib = settings.max_record_size // _KIB
         others = {f"Consumer-{consumer}": consumer for consumer in settings.fan_out_consumers}
-        for construct_id, consumer in (others | self._readers(name)).items():
+        for construct_id, consumer in (others | self._consumers_by_construct_id(name)).items():
             self.consumers[f"{name}/{consumer}"] = kinesis.StreamConsumer(
                 stream, construct_id, stream=stream, stream_consumer_name=consumer
             )
@@ -102,7 +102,7 @@ class StreamsStack(EnvironmentStack):
         )
         return stream
 
-    def _readers(self, stream: str) -> dict[str, str]:
+    def _consumers_by_construct_id(self, stream: str) -> dict[str, str]:
         return {
             f"Reader-{job}-{query}": self.names.consumer(job, query)
             for job, settings in self.names.environment.jobs.items()

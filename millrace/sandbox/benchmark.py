@@ -175,7 +175,7 @@ def run_schedule(
 def _topic_source(given: dict[str, Any]) -> Any:
     """Return the topic on this machine in the place of a source."""
     retention = given["retention_seconds"]
-    return typed_json.write(KafkaSource(given["name"], TOPIC, _CONNECTION, "earliest", 1, retention))
+    return typed_json.to_json_value(KafkaSource(given["name"], TOPIC, _CONNECTION, "earliest", 1, retention))
 
 
 def _local_launch_document(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:

@@ -22,17 +22,17 @@ from pyspark.sql import SparkSession
 
 from millrace.config import find_root
 from millrace.etl.formats.decoding import routes
-from millrace.etl.job.build_queries import open_query
-from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, parse
+from millrace.etl.job.build_queries import open_query_for_measurement
+from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, parse_job_settings
 from millrace.etl.queries import land, spark_settings
 from millrace.etl.queries.query_parts import (
     batch_transform_and_schema,
-    enrich_then_transform,
+    landing_table_of,
+    make_enrich_then_transform,
     open_derived_stream,
-    source_table,
 )
 from millrace.etl.record import tables
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
@@ -121,13 +121,16 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
 
 
 def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-    jobs = [replace(parse(each), checkpoints=str(scratch / "checkpoints")) for each in request["jobs"]]
+    jobs = [
+        replace(parse_job_settings(each), checkpoints=str(scratch / "checkpoints"))
+        for each in request["jobs"]
+    ]
     for name, ddl in (request["deployed"] or {}).items():
         catalog, database = jobs[0].catalog, name.split(".")[0]
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{database}")
-        spark.sql(f"CREATE TABLE {Table.of(catalog, name)} ({ddl}) USING iceberg")
+        spark.sql(f"CREATE TABLE {Table.from_name(catalog, name)} ({ddl}) USING iceberg")
     altered: dict[str, list[str]] = {}
-    report = Reporter("rehearsal", io.StringIO())
+    report = EventReporter("rehearsal", io.StringIO())
     report.add_listener(lambda told: _note_altered_table(altered, told))
     refused: list[Refusal] = []
     unchecked: list[str] = []
@@ -135,8 +138,10 @@ def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) ->
     queries = [(job, query) for job in jobs for query in job.queries]
     for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
         run = JobRun(spark, job, {}, report)
-        spark_settings.prepare(spark, job)
-        unknown = [name for name in _read_tables(query) if not Table.of(job.catalog, name).exists(spark)]
+        spark_settings.prepare_session(spark, job)
+        unknown = [
+            name for name in _read_tables(query) if not Table.from_name(job.catalog, name).exists(spark)
+        ]
         if request["deployed"] is None and unknown:
             unchecked.append(
                 f"jobs.{job.job}.queries.{query.name} was not checked: it reads {', '.join(unknown)}"
@@ -171,19 +176,19 @@ def _note_altered_table(altered: dict[str, list[str]], event: Mapping[str, Any])
 def _build_source_query(run: JobRun, query: LandSettings | DirectSettings) -> None:
     decoder = routes.query_decoder(run.spark, query.routes)
     landed = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
-    tables.create_or_evolve(run.spark, landed, land.table_schema(decoder.schema), report=run.report)
+    tables.create_or_evolve(run.spark, landed, land.landing_table_schema(decoder.schema), report=run.report)
     for end in query.routes if isinstance(query, DirectSettings) else ():
-        schema = enrich_then_transform(run, query.name, end).schema(run.spark, landed, end.name)
+        schema = make_enrich_then_transform(run, query.name, end).schema(run.spark, landed, end.name)
         if end.sink.lake_table is not None:
             tables.create_or_evolve(run.spark, run.table(end.sink.lake_table), schema, report=run.report)
 
 
 def _build_derive_query(run: JobRun, query: DeriveSettings) -> None:
     if query.sink.lake_table is not None:
-        open_query(run, query.name, None)
+        open_query_for_measurement(run, query.name, None)
         return
-    landing = source_table(run, query.name, query.source_table)
-    compose = enrich_then_transform(run, query.name, query)
+    landing = landing_table_of(run, query.name, query.source_table)
+    compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, None)
     batch_transform_and_schema(run.spark, query, compose, rows, landing)
 

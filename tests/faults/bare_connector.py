@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.etl.engines.glue import GlueFamily
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.sources.kinesis import stream as kinesis
-from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
 
 MEASURES = ("kinesis.client.describeShardInterval", "kinesis.client.numRetries")
 
@@ -30,12 +30,12 @@ def strip() -> None:
     def at_its_word(*given: Any, **named: Any) -> DataFrame:
         return read(*given, **{**named, "begun": False})
 
-    def unguarded(_guard: KinesisGuard, _spark: SparkSession, _batch: int) -> Mapping[str, str]:
+    def unguarded(_guard: KinesisLossGuard, _spark: SparkSession, _batch: int) -> Mapping[str, str]:
         return {}
 
     GlueFamily.kinesis_options = plain  # type: ignore[method-assign]
     kinesis.read_stream = at_its_word  # type: ignore[assignment]
-    KinesisGuard.check_before_batch = unguarded  # type: ignore[method-assign]
+    KinesisLossGuard.check_before_batch = unguarded  # type: ignore[method-assign]
 
 
 strip()

@@ -45,5 +45,5 @@ def _on_request(run: JobRun) -> tuple[ChoresOnRequest, ...]:
 
 
 maintenance_schedule.maintenance_tasks = _on_request  # type: ignore[assignment]
-maintenance_schedule.Maintenance = partial(maintenance_schedule.Maintenance, first=timedelta(0))  # type: ignore[misc,assignment]  # at once
+maintenance_schedule.MaintenanceThread = partial(maintenance_schedule.MaintenanceThread, first=timedelta(0))  # type: ignore[misc,assignment]  # at once
 table_maintenance.FEWEST_SNAPSHOTS = 2

@@ -22,10 +22,10 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job import build_queries, lease
-from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.launch import settings
-from millrace.etl.record.batch_accounts import Reporter
-from millrace.etl.record.errors import StartError, describe
+from millrace.etl.record.batch_accounts import EventReporter
+from millrace.etl.record.errors import StartError, describe_error
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.sandbox.programs import kafka_broker
@@ -107,28 +107,28 @@ class Job:
             Called at the beginning of each batch.
         """
         said = io.StringIO()
-        report = Reporter("in-process", said)
-        held = lease.lease_of(self._url, "in-process", (), lambda _: None)
+        report = EventReporter("in-process", said)
+        held = lease.lease_of_checkpoints(self._url, "in-process", (), lambda _: None)
         back = held.release if held is not None else lambda: None
         try:
             if held is not None:
                 held.acquire()
             queries = build_queries.build_queries(
-                JobRun(self._spark, settings.parse(self._job()), self.binds, report)
+                JobRun(self._spark, settings.parse_job_settings(self._job()), self.binds, report)
             )
         except StartError as error:
             back()
             return RunResult(2, str(error))
         except (OSError, CapturedException, Py4JJavaError) as error:
             back()
-            return RunResult(1, describe(error))
+            return RunResult(1, describe_error(error))
         if dies:
             queries = (*queries[:-1], _dying(queries[-1]))
         if disturbed is not None:
             queries = (*queries[:-1], _disturbed(queries[-1], disturbed))
         bounded, over = self.run_every_seconds is not None, threading.Event()
         supervisor = Supervisor(
-            self._spark, report, retries=Retries(self.retries, 2.0), lease=held, bounded=bounded
+            self._spark, report, retries=RetryLimits(self.retries, 2.0), lease=held, bounded=bounded
         )
         watch = threading.Thread(target=self._end, args=(supervisor, len(queries), over), daemon=True)
         if not bounded:

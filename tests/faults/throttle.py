@@ -30,9 +30,9 @@ from millrace.etl.launch.sinks import (
     KinesisSinkSettings,
     OpenSearchSinkSettings,
 )
-from millrace.etl.record.errors import describe
+from millrace.etl.record.errors import describe_error
 from millrace.etl.sinks.base import Sink
-from millrace.etl.sinks.delivery.kinesis_tail import identity_of
+from millrace.etl.sinks.delivery.kinesis_tail import identity_of_record
 from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sinks.kinesis import KinesisSink
@@ -143,7 +143,7 @@ def stream() -> Iterator[Case]:
         settings = KinesisSinkSettings("slow", REGION, None, 100_000)
 
         def held() -> Counter[str]:
-            result = (identity_of(record["Data"]) for record in records(client, "slow"))
+            result = (identity_of_record(record["Data"]) for record in records(client, "slow"))
             return Counter(identity[1] for identity in result if identity is not None)
 
         yield Case(
@@ -220,9 +220,11 @@ def stuck(spark: SparkSession, case: Case, results: dict[str, tuple[float, str]]
         case.sink.write(batch, place(1), none_refused)
     except Exception as error:
         said = [
-            line for line in describe(error).splitlines() if "could be written" in line or "Timeout" in line
+            line
+            for line in describe_error(error).splitlines()
+            if "could be written" in line or "Timeout" in line
         ]
-        results[case.name] = (time.monotonic() - begun, said[-1] if said else describe(error))
+        results[case.name] = (time.monotonic() - begun, said[-1] if said else describe_error(error))
 
 
 def parser() -> argparse.ArgumentParser:

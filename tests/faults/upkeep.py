@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.initial_snapshot import start_with_all_files
-from millrace.etl.job.maintenance_schedule import Maintenance
+from millrace.etl.job.maintenance_schedule import MaintenanceThread
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval
 from millrace.etl.queries import derive
@@ -75,11 +75,11 @@ class Writer:
         self.laid.append(file)
 
 
-def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> Maintenance:
+def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> MaintenanceThread:
     """The job's own, one after the other without a pause."""
     again = timedelta(seconds=2)
     size = 64 * 1024**2
-    return Maintenance(
+    return MaintenanceThread(
         spark,
         (
             Compaction(pipe.landing, size, events.reporter, again),

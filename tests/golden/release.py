@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.job import build_queries
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
@@ -138,7 +138,7 @@ def settings() -> JobSettings:
     job = {"version": 1, "environment": "golden", "job": "release", "engine": "sandbox", "catalog": CATALOG}
     job |= {"checkpoints": str(PLACE / "checkpoints"), "batch_retries": 0, "dead_letters_kept_seconds": None}
     job |= {"erase_share": 0.1}
-    return parse(
+    return parse_job_settings(
         {
             **job,
             "upkeep": None,

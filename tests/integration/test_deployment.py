@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from millrace.etl.launch.settings import parse
+from millrace.etl.launch.settings import parse_job_settings
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError, launch_document, split_url
 
 # Accepted by LocalStack 4.9 with nothing behind; a change here is worth a look at what a green deploy proves.
@@ -65,7 +65,7 @@ def test_buckets_are_closed(sandbox, aws, kind):
 @pytest.mark.parametrize("job", JOBS)
 def test_launch_document_is_read_back_and_all_it_names_is_there(sandbox, aws, job):
     document = sandbox.launch_document(job).content
-    assert parse(document["settings"]).job == job
+    assert parse_job_settings(document["settings"]).job == job
     for url in [document["entry_script"], document["archive"], *document["jars"]]:
         bucket, key = split_url(url)
         assert aws.client("s3").head_object(Bucket=bucket, Key=key)["ContentLength"] > 0

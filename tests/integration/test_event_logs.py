@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millrace.infra.constructs.log_flattener import definition, event_pattern
+from millrace.infra.constructs.log_flattener import copy_machine_definition, event_log_pattern
 from millrace.sandbox.programs.localstack import ACCOUNT
 
 BUCKET = "flattened-event-logs"
@@ -24,9 +24,12 @@ def keys(aws) -> Callable[[], set[str]]:
         Bucket=BUCKET, NotificationConfiguration={"EventBridgeConfiguration": {}}
     )
     machine = states.create_state_machine(
-        name="flatten", definition=json.dumps(definition(BUCKET, ACCOUNT)), roleArn=role, type="EXPRESS"
+        name="flatten",
+        definition=json.dumps(copy_machine_definition(BUCKET, ACCOUNT)),
+        roleArn=role,
+        type="EXPRESS",
     )["stateMachineArn"]
-    events.put_rule(Name="flatten", EventPattern=json.dumps(event_pattern(BUCKET)))
+    events.put_rule(Name="flatten", EventPattern=json.dumps(event_log_pattern(BUCKET)))
     events.put_targets(Rule="flatten", Targets=[{"Id": "Flatten", "Arn": machine, "RoleArn": role}])
 
     def listed() -> set[str]:

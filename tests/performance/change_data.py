@@ -33,7 +33,7 @@ from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import EnrichThenTransform, good_records
 from millrace.etl.record import envelope, tables
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
@@ -169,13 +169,13 @@ class Bench:
             "latest_by": list(LATEST),
         }
         checkpoints = f"{HOME}/checkpoints/{self.keys}-{self.number}"
-        job = settings.parse(
+        job = settings.parse_job_settings(
             job_documents.settings(
                 "bench", [with_route(each) for each in (land, derive)], checkpoints, self.bootstrap
             )
         )
         return list(
-            build_queries.build_queries(JobRun(self.spark, job, {}, Reporter("bench", io.StringIO())))
+            build_queries.build_queries(JobRun(self.spark, job, {}, EventReporter("bench", io.StringIO())))
         )
 
 

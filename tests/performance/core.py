@@ -56,7 +56,7 @@ from rich.console import Console
 from millrace.config.engines.versions import LINES
 from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.sandbox.programs import kafka_broker
@@ -114,7 +114,7 @@ class Bench:
     def land_query(
         self,
         name: str,
-        report: Reporter | None = None,
+        report: EventReporter | None = None,
         *,
         direct: bool = False,
         rules: Sequence[Mapping[str, str]] = (),
@@ -156,8 +156,10 @@ class Bench:
             "queries": [with_route(query)],
         }
         job |= {"connections": {"main": main | {"bootstrap_servers": self.bootstrap}}}
-        report = report or Reporter("flights", self.log)
-        return build_queries.build_queries(JobRun(self.spark, settings.parse(job), {}, report))[0]
+        report = report or EventReporter("flights", self.log)
+        return build_queries.build_queries(JobRun(self.spark, settings.parse_job_settings(job), {}, report))[
+            0
+        ]
 
     def source(self, limit: int | None = None, *, headers: bool = False) -> DataFrame:
         reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)

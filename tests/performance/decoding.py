@@ -43,7 +43,7 @@ from millrace.etl.formats.decoding import json_values
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema, read_schema
 from millrace.etl.record import envelope
-from millrace.etl.record.tables import nullable
+from millrace.etl.record.tables import with_all_nullable
 from millrace.sandbox.programs.child_processes import RUN
 from tests.performance.case_order import in_turn
 from tests.performance.core import pairs
@@ -79,7 +79,7 @@ def prepare(records: int) -> None:
 def steps(spark: SparkSession) -> Mapping[str, Step]:
     """The plans, each with what the one before it has."""
     schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
-    plain, as_text = nullable(schema), nullable(json_values.parser_schema(schema))
+    plain, as_text = with_all_nullable(schema), with_all_nullable(json_values.parser_schema(schema))
     decoder = JsonDecoder(schema)
 
     def records() -> DataFrame:
@@ -88,7 +88,7 @@ def steps(spark: SparkSession) -> Mapping[str, Step]:
         )
 
     kept = tuple(name for name in records().columns if name != "payload")
-    texts, judging, _ = decoder._project(kept)
+    texts, judging, _ = decoder._make_projections(kept)
     record, exact = judging[-2:]
 
     def with_record(rows: DataFrame, record: Column, *more: Column) -> DataFrame:

@@ -121,9 +121,9 @@ def prepare(spark: SparkSession, count: int) -> dict[str, tuple[str, Decoder]]:
         write(name, (encode(row) for row in rows(count)))
     encode = payloads(*asked["avro"]).encode
     write("confluent", (b"\0\0\0\0" + bytes([1 + n % 2]) + encode(row) for n, row in enumerate(rows(count))))
-    of_avro = avro.decoder(spark, AvroFormat("none", None, None, None), avsc, "f.avsc")
+    of_avro = avro.make_avro_decoder(spark, AvroFormat("none", None, None, None), avsc, "f.avsc")
     registered = avro.AvroDecoder(of_avro.schema, avsc, "confluent", {"1": avsc, "2": avsc})
-    message = protobuf.decoder(descriptor, "demo.Flight", "f.desc").message
+    message = protobuf.make_protobuf_decoder(descriptor, "demo.Flight", "f.desc").message
     return {
         "json": ("json", JsonDecoder(schema)),
         "csv": ("csv", CsvDecoder(schema, CsvFormat(",", '"', ""))),

@@ -19,7 +19,7 @@ from millrace.etl.job.checkpoint_check import FirstBatchHandler
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.record import tables
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
@@ -48,8 +48,8 @@ class Built:
     def table(self) -> Table:
         """Where its good records go."""
         if isinstance(self.settings, settings.LandSettings):
-            return Table.of(self.job.catalog, self.settings.table)
-        return Table.of(self.job.catalog, self.end.sink.table)
+            return Table.from_name(self.job.catalog, self.settings.table)
+        return Table.from_name(self.job.catalog, self.end.sink.table)
 
     @property
     def end(self) -> Any:
@@ -86,7 +86,7 @@ class Bench:
         """
         ddl = self.home / "events.ddl"
         ddl.write_text(DDL)
-        job = settings.parse(
+        job = settings.parse_job_settings(
             {
                 "version": 1,
                 "environment": "bench",
@@ -109,16 +109,16 @@ class Bench:
                 },
             }
         )
-        query = build_queries.build_queries(JobRun(self.spark, job, {}, Reporter("growth", io.StringIO())))[
-            -1
-        ]
+        query = build_queries.build_queries(
+            JobRun(self.spark, job, {}, EventReporter("growth", io.StringIO()))
+        )[-1]
         # Before its first batch a query compares its topics with the brokers', of which there are none here.
         while isinstance(query.handle, FirstBatchHandler):
             query = replace(query, handle=query.handle.handle)
         return Built(query, job)
 
     @property
-    def read_as(self) -> dict[str, Any]:
+    def reading_options(self) -> dict[str, Any]:
         """Settings of a query that reads a source."""
         return {
             "format": {"kind": "json"},

@@ -28,7 +28,11 @@ class _Direct(Topic):
     def direct(self) -> Mapping[str, Any]:
         query = {"kind": "direct", "name": self.label, "source": kafka(rows=self.bench.rows), "enrich": []}
         query |= {"transform": None, "dead_letters": f"bench.{self.label}_letters", "repartition": None}
-        return {**query, **self.bench.read_as, "sink": {"kind": "iceberg", "table": f"bench.{self.label}"}}
+        return {
+            **query,
+            **self.bench.reading_options,
+            "sink": {"kind": "iceberg", "table": f"bench.{self.label}"},
+        }
 
     def good(self, rows: DataFrame) -> DataFrame:
         return self.composed(self.decoded(rows).where("_error IS NULL").drop(*DEAD_LETTER))

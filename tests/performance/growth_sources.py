@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.commits.batch_commits import BATCH, NOTHING_LATER, RUN
 from millrace.etl.formats.decoding import routes
-from millrace.etl.queries.query_parts import enrich_then_transform
+from millrace.etl.queries.query_parts import make_enrich_then_transform
 from millrace.etl.record import envelope
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.sources.kinesis import stream as kinesis_source
 from tests.performance.growth_bench import PER_FILE, Bench, Built, Step, kafka, kinesis, now
@@ -98,7 +98,7 @@ class Numbering(Case):
 
     def own(self) -> dict[str, str]:
         """What the query's commits bear: the table holds its earlier batches, and nobody else's rows."""
-        last = Checkpoint(str(self.bench.home / self.label)).batch(self.bench.spark, self.count[0])
+        last = Checkpoint(str(self.bench.home / self.label)).batch_id(self.bench.spark, self.count[0])
         assert last is not None
         return {RUN: last.run, BATCH: str(last.number), NOTHING_LATER: "true"}
 
@@ -122,15 +122,15 @@ class Numbering(Case):
 
     def land(self, source: Mapping[str, Any]) -> Mapping[str, Any]:
         read = {"kind": "land", "name": self.label, "source": source, "table": f"bench.{self.label}"}
-        return {**read, **self.bench.read_as, "repartition": None}
+        return {**read, **self.bench.reading_options, "repartition": None}
 
     def decoded(self, rows: DataFrame) -> DataFrame:
         decoder = routes.query_decoder(self.bench.spark, self.query.settings.routes)
         return decoder.decode(envelope.with_hash_and_landing_time(rows))
 
     def composed(self, rows: DataFrame) -> DataFrame:
-        run = JobRun(self.bench.spark, self.query.job, {}, Reporter("growth", mock.MagicMock()))
-        return enrich_then_transform(run, self.query.settings.name, self.query.end)(rows)
+        run = JobRun(self.bench.spark, self.query.job, {}, EventReporter("growth", mock.MagicMock()))
+        return make_enrich_then_transform(run, self.query.settings.name, self.query.end)(rows)
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,13 @@ class Routed(Topic):
     def prepare(self) -> None:
         sources = [kafka(name, rows=self.bench.rows) for name in ("events", "others")]
         routes = [
-            {"name": s["name"], "changes_of": None, "origin": s["topic"], "source": s, **self.bench.read_as}
+            {
+                "name": s["name"],
+                "changes_of": None,
+                "origin": s["topic"],
+                "source": s,
+                **self.bench.reading_options,
+            }
             for s in sources
         ]
         query = {"kind": "route", "name": self.label, "routes": routes, "table": f"bench.{self.label}"}

@@ -29,7 +29,7 @@ from millrace.etl.job import build_queries
 from millrace.etl.launch import engine_kinds, settings
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record import tables
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.sandbox.records.producer import KinesisProducer
@@ -96,9 +96,9 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
     job |= {"erase_share": 0.1, "run_every_seconds": None}
     job |= {"connections": {}, "queries": [with_route(query)]}
     binds = {"kinesis.endpoint": endpoint}
-    built = build_queries.build_queries(JobRun(spark, settings.parse(job), binds, Reporter("flights", log)))[
-        0
-    ]
+    built = build_queries.build_queries(
+        JobRun(spark, settings.parse_job_settings(job), binds, EventReporter("flights", log))
+    )[0]
     return (
         built.rows.writeStream.foreachBatch(built.handle)
         .option("checkpointLocation", built.checkpoint)

@@ -12,10 +12,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from millrace.etl.metrics import arrival_times, cloudwatch
 from millrace.etl.metrics.background_writer import BackgroundWriter
-from millrace.etl.metrics.jsonlines import JsonLines
-from millrace.etl.metrics.monitor import Monitor, SparkFeed
+from millrace.etl.metrics.jsonlines import JsonLinesFile
+from millrace.etl.metrics.monitor import MetricsMonitor, SparkProgress
 from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 
 if TYPE_CHECKING:
     from tests.performance.core import Bench
@@ -27,7 +27,7 @@ def _make_calls(name: str, samples: Sequence[MetricSample]) -> None:
 
 
 def watched(bench: Bench, name: str) -> Watched:
-    report = Reporter("flights", bench.log)
+    report = EventReporter("flights", bench.log)
     query = bench.land_query(name, report)
     outputs: list[BackgroundWriter[MetricSample]] = [
         # All but the call itself, which waits for the network.
@@ -36,9 +36,9 @@ def watched(bench: Bench, name: str) -> Watched:
             partial(_make_calls, name),
             gather_seconds=cloudwatch.GATHER_SECONDS,
         ),
-        BackgroundWriter("file", JsonLines(Path(query.checkpoint).with_suffix(".jsonl"), name).write),
+        BackgroundWriter("file", JsonLinesFile(Path(query.checkpoint).with_suffix(".jsonl"), name).write),
     ]
-    monitor = Monitor(outputs, origins={name: BacklogSource(counted=True)})
+    monitor = MetricsMonitor(outputs, origins={name: BacklogSource(counted=True)})
     report.add_listener(monitor.on_event)
     started = (
         arrival_times.observe_arrivals(query.rows)
@@ -46,14 +46,14 @@ def watched(bench: Bench, name: str) -> Watched:
         .option("checkpointLocation", query.checkpoint)
         .start()
     )
-    monitor.watch(name, SparkFeed(bench.spark, started))
+    monitor.watch(name, SparkProgress(bench.spark, started))
     return Watched(started, monitor)
 
 
 class Watched:
     """A query with its monitor, stopped together."""
 
-    def __init__(self, query: Any, monitor: Monitor) -> None:
+    def __init__(self, query: Any, monitor: MetricsMonitor) -> None:
         self._query, self._monitor = query, monitor
         self.processAllAvailable = query.processAllAvailable  # the names are Spark's
         self.then: list[Callable[[], object]] = []

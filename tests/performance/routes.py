@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from millrace.etl.formats.base import Decoder
-from millrace.etl.formats.decoding.routes import Route, Router
+from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from tests.performance.case_order import in_turn
@@ -33,8 +33,8 @@ def decoders(spark: SparkSession) -> dict[str, Decoder]:
     schema = parse_schema(spark, DDL.read_text(), str(DDL))
     found: dict[str, Decoder] = {"unrouted": JsonDecoder(schema)}
     for count in (1, 2, 4):
-        routes = (Route(f"r{n}", f"s{n}", f"t{n}", JsonDecoder(schema)) for n in range(count))
-        found[f"{count} routes"] = Router(tuple(routes))
+        routes = (DecodingRoute(f"r{n}", f"s{n}", f"t{n}", JsonDecoder(schema)) for n in range(count))
+        found[f"{count} routes"] = RoutingDecoder(tuple(routes))
     return found
 
 

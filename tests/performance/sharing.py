@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch import settings
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.records.producer import KinesisProducer
@@ -205,9 +205,9 @@ def _job(kind: SourceKind, cell: Cell, bootstrap: str) -> dict[str, Any]:
 
 @contextmanager
 def _running(spark: SparkSession, job: dict[str, Any], endpoint: str, log: TextIO) -> Iterator[None]:
-    report = Reporter(job["job"], log)
+    report = EventReporter(job["job"], log)
     built = build_queries.build_queries(
-        JobRun(spark, settings.parse(job), {"kinesis.endpoint": endpoint}, report)
+        JobRun(spark, settings.parse_job_settings(job), {"kinesis.endpoint": endpoint}, report)
     )
     supervisor = Supervisor(spark, report)
     thread = threading.Thread(target=supervisor.run, args=(built,))

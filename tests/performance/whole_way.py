@@ -31,7 +31,7 @@ from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import good_records
 from millrace.etl.record import envelope, tables
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
@@ -83,9 +83,9 @@ def built(
     spark: SparkSession, name: str, queries: Sequence[dict[str, Any]], bootstrap: str | None
 ) -> Sequence[ReadyQuery]:
     """Queries of a job, as from a launch document."""
-    job = settings.parse(job_documents.settings(name, queries, str(HOME / name), bootstrap))
+    job = settings.parse_job_settings(job_documents.settings(name, queries, str(HOME / name), bootstrap))
     return build_queries.build_queries(
-        JobRun(spark, job, {}, Reporter(name, (HOME / f"{name}.jsonl").open("a")))
+        JobRun(spark, job, {}, EventReporter(name, (HOME / f"{name}.jsonl").open("a")))
     )
 
 

@@ -124,4 +124,4 @@ def synthesise(name: str, folder: Path, file: Path | None = None) -> Assembly:
     if status not in (0, 1) or not (folder / "manifest.json").exists():
         raise SynthesisError(f"environment {name} was not synthesised: the app ended with status {status}")
     environment = load(str(file or name), root=ROOT)
-    return Assembly(environment=environment, account=app.account_of(environment), folder=folder)
+    return Assembly(environment=environment, account=app.account_of_environment(environment), folder=folder)

@@ -24,7 +24,7 @@ from millrace.etl.launch.settings import (
 )
 from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
-from millrace.etl.queries.derive import Deriver, EnrichThenTransform
+from millrace.etl.queries.derive import DeriveBatchWriter, EnrichThenTransform
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
@@ -112,7 +112,7 @@ class Shop:
 
     def stream(self, trigger: str = "0 seconds") -> Any:
         """The derive query, running."""
-        deriver = Deriver(
+        deriver = DeriveBatchWriter(
             self.job.queries[1],  # type: ignore[arg-type]
             self.landing,
             self.compose,

@@ -9,8 +9,9 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.etl.checkpoints.batch_ends import with_allowed_batch_ends
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
+from millrace.etl.checkpoints.initial_snapshot import start_with_all_files
 from millrace.etl.maintenance.table_maintenance import Compaction, Expiry
 from millrace.etl.queries import derive
 from millrace.etl.record.ready_query import ReadyQuery
@@ -62,7 +63,7 @@ def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None)
 
     rows = derive.read_landing_table(pipe.spark, pipe.landing, most) if rows is None else rows
     bare = ReadyQuery("derive-flights", rows, take, str(pipe.checkpoint), 0.0)
-    query = with_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
+    query = with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
     assert query.reopen is not None
     for cuts in range(9):
         running = (

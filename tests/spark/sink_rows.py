@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.sinks.base import LETTER, BatchPlace
+from millrace.etl.sinks.base import LETTER, BatchIdentity
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -79,9 +79,9 @@ def changes(spark: SparkSession, totals: dict[str, int | None]) -> DataFrame:
     )
 
 
-def place(batch: int, run: str = "run-1", notes: Path | None = None, created: int = 1) -> BatchPlace:
+def place(batch: int, run: str = "run-1", notes: Path | None = None, created: int = 1) -> BatchIdentity:
     start, end = f'{{"0":{batch}}}', f'{{"0":{batch + 1}}}'
-    return BatchPlace(run, batch, start, end, "" if notes is None else str(notes), created)
+    return BatchIdentity(run, batch, start, end, "" if notes is None else str(notes), created)
 
 
 class Refused:

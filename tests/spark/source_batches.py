@@ -24,12 +24,12 @@ from millrace.etl.launch.settings import LandSettings, RouteSettings, RuleSettin
 from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.etl.queries import land
 from millrace.etl.record import tables
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.envelope import HEADERS
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
-from millrace.etl.sources.kinesis.missed_records_guard import Horizon, KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import Horizon, KinesisLossGuard
 from millrace.etl.sources.leg_guards import LegGuards
 
 DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE"
@@ -91,7 +91,7 @@ class Events:
 
     def __init__(self) -> None:
         self._text = io.StringIO()
-        self.reporter = Reporter("test-job", self._text)
+        self.reporter = EventReporter("test-job", self._text)
 
     def all(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._text.getvalue().splitlines()]
@@ -115,21 +115,21 @@ def lander(
     horizon: Horizon | None = None,
     ddl: str = DDL,
     rules: tuple[RuleSettings, ...] = (),
-) -> land.Lander:
+) -> land.LandBatchWriter:
     schema = parse_schema(spark, ddl, "test.ddl")
-    tables.create_or_evolve(spark, table, land.table_schema(schema))
+    tables.create_or_evolve(spark, table, land.landing_table_schema(schema))
     route = RouteSettings(None, None, source, JsonFormat(), "test.ddl", None, (), rules=rules)
     settings = LandSettings("land-flights", (route,), "land", str(table), 1.0, None)
     log = Checkpoint(str(checkpoint or tempfile.mkdtemp()))
     log_made(Path(log.location))
     guards = (
-        LegGuards((), (KinesisGuard(source, log, table, horizon),))
+        LegGuards((), (KinesisLossGuard(source, log, table, horizon),))
         if isinstance(source, KinesisSource)
         else LegGuards((ReplayedLeg((source,), log),), ())
     )
     sink = sink or IcebergSink(table)
     decoder = with_rules(spark, JsonDecoder(schema), rules)
-    return land.Lander(settings, decoder, sink, log, events.reporter, guards)
+    return land.LandBatchWriter(settings, decoder, sink, log, events.reporter, guards)
 
 
 def first_time(look_up: LookUp) -> datetime:

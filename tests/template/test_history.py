@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.config.infrastructure_sections import HistoryServer, SignIn
-from millrace.infra.constructs.history_image import cache_prefix
+from millrace.infra.constructs.history_image import pull_through_cache_prefix
 from millrace.infra.constructs.log_flattener import FLAT_PREFIX
 from tests.template.conftest import Synthesis, Synthesise
 from tests.template.test_security import listed
@@ -206,9 +206,9 @@ def test_a_given_image_is_taken_as_it_is(given: Synthesis) -> None:
 
 def test_a_cache_prefix_fits() -> None:
     long = "a-company-with-a-long-name-streaming-production"
-    assert len(cache_prefix(long)) <= 30
-    assert cache_prefix(long) != cache_prefix(long + "-2")
-    assert cache_prefix("flights-dev") == "flights-dev"
+    assert len(pull_through_cache_prefix(long)) <= 30
+    assert pull_through_cache_prefix(long) != pull_through_cache_prefix(long + "-2")
+    assert pull_through_cache_prefix("flights-dev") == "flights-dev"
 
 
 def test_the_bucket_announces_its_objects_only_where_there_is_a_server(

@@ -154,10 +154,10 @@ def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
                 assert digest.rstrip(b"=").decode() == file.hash.value, path
     changed = tmp_path / "session.py"
     changed.write_bytes(files["carried/boto3/session.py"].read_bytes() + b"import os\n")
-    real = carried_boto3._files_of_package
+    real = carried_boto3._package_files
     monkeypatch.setattr(
         carried_boto3,
-        "_files_of_package",
+        "_package_files",
         lambda name: real(name) | ({"carried/boto3/session.py": changed} if name == "boto3" else {}),
     )
     with pytest.raises(

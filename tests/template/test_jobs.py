@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from millrace.config.model import EmrJob, ExternalCluster, GlueJob
-from millrace.infra.engines.emr import heap_mib
-from millrace.infra.engines.glue import glue_conf
+from millrace.infra.engines.emr import heap_mib_of_worker
+from millrace.infra.engines.glue import join_for_glue_conf
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.launch.job_spark_settings import spark_settings
 from tests.template.conftest import Synthesis, Synthesise
@@ -133,7 +133,7 @@ def test_emr_brings_the_kafka_jars_it_lacks(prod: Synthesis) -> None:
 
 @pytest.mark.parametrize(("memory", "heap"), [(16 * GIB, 14894), (2 * GIB, 1664), (32 * GIB, 29789)])
 def test_heap_and_overhead_fit_in_the_worker(memory: int, heap: int) -> None:
-    assert heap_mib(memory) == heap
+    assert heap_mib_of_worker(memory) == heap
     assert heap + max(384, heap // 10) <= memory // 1024**2
 
 
@@ -169,7 +169,7 @@ def test_glue_cannot_take_a_setting_with_a_blank(prod: Synthesis) -> None:
 
 
 def test_conf_is_chained_the_way_glue_reads_it() -> None:
-    assert glue_conf({"a": "1", "b": "2"}) == "a=1 --conf b=2"
+    assert join_for_glue_conf({"a": "1", "b": "2"}) == "a=1 --conf b=2"
 
 
 def test_retries_and_timeout_of_a_glue_job(prod: Synthesis, synthesise: Synthesise) -> None:

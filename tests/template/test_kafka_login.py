@@ -10,7 +10,7 @@ import pytest
 
 from millrace.config import load
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.settings import SecretLogin, parse
+from millrace.etl.launch.settings import SecretLogin, parse_job_settings
 from millrace.infra.stacks.network import kafka_ports
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
@@ -86,8 +86,8 @@ def test_a_role_reads_the_secrets_of_its_clusters_and_nothing_of_kafka_itself(
 def test_the_core_is_told_where_the_secret_is(of: Callable[[], Synthesis]) -> None:
     result = of()
     for document in result.documents.values():
-        assert typed_json.write(parse(document["settings"])) == document["settings"]
-    connections = parse(result.documents["out"]["settings"]).connections
+        assert typed_json.to_json_value(parse_job_settings(document["settings"])) == document["settings"]
+    connections = parse_job_settings(result.documents["out"]["settings"]).connections
     assert connections["scram"].authentication == SecretLogin("scram-sha-512", ARN("AmazonMSK_shop"))
     assert connections["cloud"].authentication == SecretLogin("plain", ARN("confluent"))
     assert connections["scram"].cluster is not None

@@ -10,24 +10,24 @@ from millrace.config import load
 from millrace.config.model import EmrJob, GlueJob, KinesisStream
 from millrace.config.queries import LandQuery
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.settings import parse
+from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.launch.typed_json import SettingsError
-from millrace.infra.engines.emr import gigabytes
+from millrace.infra.engines.emr import format_gigabytes
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 
 def test_settings_survive_the_core_unchanged(each: Synthesis) -> None:
     for job, document in each.documents.items():
-        assert typed_json.write(parse(document["settings"])) == document["settings"], job
+        assert typed_json.to_json_value(parse_job_settings(document["settings"])) == document["settings"], job
 
 
 def test_the_core_refuses_a_key_more_and_a_key_less(prod: Synthesis) -> None:
     settings = prod.documents["flights"]["settings"]
     with pytest.raises(SettingsError, match="unknown keys colour"):
-        parse({**settings, "colour": "red"})
+        parse_job_settings({**settings, "colour": "red"})
     for key in settings:
         with pytest.raises(SettingsError, match=f"missing keys {key}"):
-            parse({name: value for name, value in settings.items() if name != key})
+            parse_job_settings({name: value for name, value in settings.items() if name != key})
 
 
 def test_every_query_of_the_file_is_in_the_document(each: Synthesis) -> None:
@@ -79,7 +79,7 @@ def test_a_query_reads_through_the_consumer_that_is_registered_for_it(synthesise
     jobs = {"clicks": job.model_copy(update={"queries": {"land-clicks": query}})}
     result = synthesise(environment.model_copy(update={"jobs": jobs}))
     registered = result.the("AWS::Kinesis::StreamConsumer", "streams")["ConsumerName"]
-    settings = parse(result.documents["clicks"]["settings"])
+    settings = parse_job_settings(result.documents["clicks"]["settings"])
     assert settings.queries[0].sources[0].consumer == registered == "hello-minimal-clicks-land-clicks"
     (allowed,) = [s for _, s in result.statements() if "kinesis:SubscribeToShard" in s["Action"]]
     # A look-up by name is checked against the ARN without the second of its registration (aws/aws-cdk#22184).
@@ -134,8 +134,8 @@ def test_workers_are_the_plans(each: Synthesis) -> None:
             capacity = each.the("AWS::EMRServerless::Application", f"job-{name}")["MaximumCapacity"]
             assert capacity == {
                 "Cpu": f"{planned.vcpu * workers} vCPU",
-                "Memory": gigabytes(planned.memory_gib * workers * 1024**3),
-                "Disk": gigabytes(planned.disk_gib * workers * 1024**3),
+                "Memory": format_gigabytes(planned.memory_gib * workers * 1024**3),
+                "Disk": format_gigabytes(planned.disk_gib * workers * 1024**3),
             }
             assert document["spark"]["spark.dynamicAllocation.maxExecutors"] == str(planned.executors.value)
             assert document["retries_per_hour"] == job.retries_per_hour

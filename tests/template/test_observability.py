@@ -13,8 +13,8 @@ import pytest
 
 from millrace.config import load
 from millrace.etl.metrics import metric_names
-from millrace.infra.dashboard_sections import sections
-from millrace.infra.dashboards import cloudwatch_body, grafana, split_into_dashboards
+from millrace.infra.dashboard_sections import dashboard_sections
+from millrace.infra.dashboards import cloudwatch_dashboard_body, grafana_dashboard, split_into_dashboards
 from millrace.sizing.alarms.metrics import BY_NAME, METRICS, namespace
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
@@ -194,13 +194,13 @@ def test_what_grows_with_topics_and_queries_is_as_long_as_aws_takes_it(synthesis
 
 
 def test_no_dashboard_holds_more_than_cloudwatch_shows(each: Synthesis) -> None:
-    shown = sections(each.names, each.plan) * 40
+    shown = dashboard_sections(each.names, each.plan) * 40
     arns = tuple(f"arn:{n}" for n in range(250))
     parts = split_into_dashboards(shown, len(arns))
     assert len(parts) > 1
     assert tuple(section for part in parts for section in part) == shown
     for part in parts:
-        widgets = cloudwatch_body(part, "us-east-1", arns)["widgets"]
+        widgets = cloudwatch_dashboard_body(part, "us-east-1", arns)["widgets"]
         metrics = [len(w["properties"]["metrics"]) for w in widgets if w["type"] == "metric"]
         assert sum(metrics) <= 2500
         assert max(metrics) <= 500
@@ -212,8 +212,8 @@ def test_no_dashboard_holds_more_than_cloudwatch_shows(each: Synthesis) -> None:
 
 
 def body(found: Synthesis) -> dict[str, Any]:
-    shown = sections(found.names, found.plan)
-    return cloudwatch_body(shown, found.environment.region, ())
+    shown = dashboard_sections(found.names, found.plan)
+    return cloudwatch_dashboard_body(shown, found.environment.region, ())
 
 
 def test_the_dashboard_shows_every_job_stream_and_cluster(each: Synthesis) -> None:
@@ -248,8 +248,8 @@ def board(found: Synthesis) -> dict[str, Any]:
 
 def test_the_grafana_dashboard_travels_as_a_file(prod: Synthesis) -> None:
     result = board(prod)
-    shown = sections(prod.names, prod.plan)
-    assert result == grafana(shown, title="flights-prod", uid="flights-prod", region="us-east-1")
+    shown = dashboard_sections(prod.names, prod.plan)
+    assert result == grafana_dashboard(shown, title="flights-prod", uid="flights-prod", region="us-east-1")
     assert len({panel["id"] for panel in result["panels"]}) == len(result["panels"])
     assert [p["title"] for p in result["panels"] if p["type"] == "row"] == [s.title for s in shown]
     age = next(p for p in result["panels"] if p["title"] == "Age of records at commit")

@@ -13,13 +13,13 @@ from millrace.config import Environment, load
 from millrace.config.aws.grants import Grant, allow, list_prefixes
 from millrace.infra.constructs.job_role import JobRole
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.grants import statement
+from millrace.infra.grants import to_policy_statement
 from millrace.infra.permissions.split_policies import (
     ATTACHED,
     INLINE,
     MANAGED,
-    characters,
     split_into_policies,
+    statement_length,
 )
 from tests.template.conftest import ROOT, Resource, Synthesis, Synthesise
 from tests.template.test_security import listed
@@ -158,8 +158,11 @@ def test_a_statement_that_is_too_long_becomes_several() -> None:
         list_prefixes("Second", "arn:aws:s3:::lake", prefixes),
         allow("Third", ["sns:Publish"], ["*"]),
     ]
-    parts = split_into_policies(grants, lambda grant: characters(statement(grant).to_statement_json()))
+    parts = split_into_policies(
+        grants, lambda grant: statement_length(to_policy_statement(grant).to_statement_json())
+    )
     assert sorted(permissions([piece for part in parts for piece in part])) == sorted(permissions(grants))
     assert all(
-        sum(characters(statement(grant).to_statement_json()) for grant in part) <= MANAGED for part in parts
+        sum(statement_length(to_policy_statement(grant).to_statement_json()) for grant in part) <= MANAGED
+        for part in parts
     )

@@ -12,7 +12,7 @@ import pytest
 
 from millrace.config import load
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.settings import parse
+from millrace.etl.launch.settings import parse_job_settings
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 ACCOUNT = "111122223333"
@@ -116,7 +116,7 @@ def sink_of(found: Synthesis, job: str, query: str) -> dict[str, Any]:
 def test_the_core_reads_what_is_written_of_a_sink(of: Of) -> None:
     result = of()
     for document in result.documents.values():
-        assert typed_json.write(parse(document["settings"])) == document["settings"]
+        assert typed_json.to_json_value(parse_job_settings(document["settings"])) == document["settings"]
     assert sink_of(result, "clicks", "to-jdbc") == {
         "kind": "jdbc", "url": "jdbc:postgresql://db.shop:6432/shop?currentSchema=shop", "table": "public.clicks",
         "secret": SECRET, "region": "us-east-1", "connections": 8, "tls": "verify-full", "authorities": None,

@@ -10,7 +10,7 @@ from millrace.config import ConfigurationError, load
 from millrace.config.aws.names import Names
 from millrace.etl.launch.settings import TableUpkeep
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.infra.permissions.job_permissions import JobPermissions, Keys
+from millrace.infra.permissions.job_permissions import EncryptionKeyArns, JobPermissions
 from millrace.sizing import plan
 
 FILE = """
@@ -42,7 +42,7 @@ def environment(tmp_path: Path, storage: str = "{}"):
 def permissions(tmp_path: Path, job: str, storage: str = "{}") -> dict[str, list[str]]:
     loaded = environment(tmp_path, storage)
     names = Names(loaded, "111122223333")
-    keys = Keys("arn:data", "arn:logs", "arn:streams")
+    keys = EncryptionKeyArns("arn:data", "arn:logs", "arn:streams")
     made = JobPermissions(names, plan(loaded).jobs[job], keys, assets="assets/job", log_group="logs")
     grants = made.grants()
     return {grant.sid: grant.resources for grant in grants}

@@ -229,7 +229,7 @@ def settings_of(environment: Environment) -> dict[str, Any]:
     planned, names = plan(environment), Names(environment, "111122223333")
     return {
         job: {
-            "settings": typed_json.write(job_settings(environment, planned.jobs[job], names)),
+            "settings": typed_json.to_json_value(job_settings(environment, planned.jobs[job], names)),
             "spark": str(each.spark),
         }
         for job, each in environment.jobs.items()

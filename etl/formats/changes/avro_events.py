@@ -39,38 +39,40 @@ def open_decoder(
     Raises
     ------
     StartError
-        As in :func:`etl.formats.avro.decoder`.
+        As in :func:`etl.formats.avro.make_avro_decoder`.
     """
     avro.set_limits(spark)
     writers = {
         identity: json.dumps(_without_logical_types(text))
-        for identity, text in avro.writers(spark, form, path).items()
+        for identity, text in avro.writer_schemas(spark, form, path).items()
     }
     types = {identity: avro.datum_type(spark, text, path) for identity, text in writers.items()}
     schema = StructType([StructField(_JSON, StringType())])
     text = json.dumps({"type": "record", "name": "Event", "fields": [{"name": _JSON, "type": "string"}]})
-    return AvroChangeDecoder(events, _AsJson(schema, text, form.framing, writers, open_up_to, types=types))
+    return AvroChangeDecoder(
+        events, _AvroToJsonDecoder(schema, text, form.framing, writers, open_up_to, types=types)
+    )
 
 
 def _without_logical_types(text: str) -> Any:
     """Return a schema without its logical types."""
 
-    def plain(part: Any) -> Any:
+    def without_logical_type(part: Any) -> Any:
         if isinstance(part, list):
-            return [plain(each) for each in part]
+            return [without_logical_type(each) for each in part]
         if not isinstance(part, dict):
             return part
         return {
-            key: value if key == "default" else plain(value)
+            key: value if key == "default" else without_logical_type(value)
             for key, value in part.items()
             if key != "logicalType"
         }
 
-    return plain(json.loads(text))
+    return without_logical_type(json.loads(text))
 
 
 @dataclass(frozen=True)
-class _AsJson(avro.AvroDecoder):
+class _AvroToJsonDecoder(avro.AvroDecoder):
     """Decoder of datums into their text as JSON.
 
     Parameters
@@ -81,18 +83,24 @@ class _AsJson(avro.AvroDecoder):
 
     types: Mapping[str, StructType] = field(default_factory=dict, kw_only=True)
 
-    def _read(self, shape: Callable[[str], str], condition: Column) -> Column:
+    def _read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
         found = F.lit(None)
         for identity, writer in self.writers.items():
             one, kind = (
-                avro.from_framed(self._with_frame(condition), avro.framed_schema(writer, days=False)),
+                avro.datum_and_end_mark(
+                    self._datum_with_end_mark(condition),
+                    avro.schema_with_end_mark(writer, dates_as_long=False),
+                ),
                 self.types[identity],
             )
-            text = F.to_json(avro_values.with_flags(kind, one["datum"]))
+            text = F.to_json(avro_values.with_booleans(kind, one["datum"]))
             if (readable := shared.all_texts_are_utf8(kind, one["datum"])) is not None:
                 # In the place of bytes that are no text it would write another character.
                 text = F.when(readable, text).otherwise(F.lit(bytearray(b"\xff")).cast("string"))
-            flags, end = shared.holds_for_all(kind, one["datum"], avro_values.is_flag_value), one["end"]
+            flags, end = (
+                shared.holds_for_all_leaves(kind, one["datum"], avro_values.is_boolean_byte),
+                one["end"],
+            )
             result = F.struct(
                 F.struct(text.alias(_JSON)).alias("datum"),
                 (end if flags is None else F.when(flags, end)).alias("end"),

@@ -1,6 +1,6 @@
 """Change events of Debezium: with and without the schema wrapper of Kafka Connect, or flattened by ExtractNewRecordState.
 
-The order of changes is that of the database's log (:func:`_position`). The rows of a snapshot have a lane of their own: a
+The order of changes is that of the database's log (:func:`_place_of_change`). The rows of a snapshot have a lane of their own: a
 transaction that was open during the snapshot has an earlier place in the log and is later all the same, so between them the record
 that arrived later decides. Rows of an incremental snapshot are among the changes, with the place of the change before them.
 """
@@ -25,10 +25,10 @@ from ...launch.formats import DebeziumFormat
 from .. import schemas
 from ..base import Decoder
 from ..decoding import times
-from ..decoding.decoded_rows import dead_letter_verdict, valid_text
+from ..decoding.decoded_rows import dead_letter_verdict, is_valid_utf8
 from . import avro_events
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
-from .wire_types import WireTypes, is_available
+from .wire_types import WireTypes, has_no_placeholder
 
 _TEXTS = (
     "connector",
@@ -78,7 +78,7 @@ _DIGITS = 20
 
 def open_decoder(form: DebeziumFormat, spark: SparkSession, schema: str, open_up_to: int | None) -> Decoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    envelope = events(unscaled=form.decimals == "precise", flattened=form.flattened)
+    envelope = debezium_envelope(unscaled=form.decimals == "precise", flattened=form.flattened)
     decoder = ChangeDecoder(schemas.read_ddl(spark, schema), envelope)
     return (
         decoder
@@ -87,30 +87,30 @@ def open_decoder(form: DebeziumFormat, spark: SparkSession, schema: str, open_up
     )
 
 
-def events(*, unscaled: bool = True, flattened: bool = False) -> ChangeEnvelope:
+def debezium_envelope(*, unscaled: bool = True, flattened: bool = False) -> ChangeEnvelope:
     """Return the shape of events; the parameters as in :class:`DebeziumFormat`."""
-    return (_Flattened if flattened else _Events)(WireTypes(numeric=True, unscaled=unscaled))
+    return (_FlattenedEvents if flattened else _ConnectorEvents)(WireTypes(numeric=True, unscaled=unscaled))
 
 
 @dataclass(frozen=True)
-class _Events(ChangeEnvelope):
+class _ConnectorEvents(ChangeEnvelope):
     """Events as the connectors write them."""
 
     @property
-    def head(self) -> StructType:
+    def fields_beside_rows(self) -> StructType:
         return _HEAD
 
-    def shape(self, wire: StructType) -> StructType:
+    def fields_of_rows(self, wire: StructType) -> StructType:
         return StructType([StructField("before", wire), StructField("after", wire)])
 
-    def unwrapped(self, payload: Column, key: Column) -> Column:
-        return _without_schema(payload)
+    def event_text(self, payload: Column, key: Column) -> Column:
+        return _without_schema_wrapper(payload)
 
-    def source(self, head: Column) -> Column:
+    def source_struct(self, head: Column) -> Column:
         return head["source"]
 
-    def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
-        heartbeat = _without_schema(raw).rlike(_HEARTBEAT)
+    def change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+        heartbeat = _without_schema_wrapper(raw).rlike(_HEARTBEAT)
         ends = head["status"].isin("BEGIN", "END") & head["ts_ms"].isNotNull()
         control = head["op"].isNull() & (head["tableChanges"].isNotNull() | ends | heartbeat)
         operation = F.coalesce(_operation_name(head["op"]), F.when(control, CONTROL))
@@ -121,21 +121,21 @@ class _Events(ChangeEnvelope):
             "before": F.col("before"),
         }
 
-    def place(self, source: Column, operation: Column) -> Mapping[str, Column]:
-        return _change_place(source, operation)
+    def place_of_change(self, source: Column, operation: Column) -> Mapping[str, Column]:
+        return _place_of_change(source, operation)
 
-    def completed(self, row: StructType, after: Column, before: Column) -> Column:
+    def row_completed_from_before(self, row: StructType, after: Column, before: Column) -> Column:
         """Take a value that the database did not log from the row before, if that has it."""
         values = []
         for f in row:
             value, old = after[f.name], before[f.name]
-            given = is_available(f.dataType, value)
+            given = has_no_placeholder(f.dataType, value)
             known = value if given is None else F.when(given | old.isNull(), value).otherwise(old)
             values.append(known.alias(f.name))
         return F.when(after.isNotNull(), F.struct(*values))
 
-    def verdict(self, row: StructType, after: Column) -> Column | None:
-        given = ((f.name, is_available(f.dataType, after[f.name])) for f in row)
+    def reason_against_event(self, row: StructType, after: Column) -> Column | None:
+        given = ((f.name, has_no_placeholder(f.dataType, after[f.name])) for f in row)
         absent = [F.when(~each, F.lit(name)) for name, each in given if each is not None]
         if not absent:
             return None
@@ -145,31 +145,32 @@ class _Events(ChangeEnvelope):
 
 
 @dataclass(frozen=True)
-class _Flattened(_Events):
+class _FlattenedEvents(_ConnectorEvents):
     """Rows that ExtractNewRecordState has made of events, with ``add.fields`` as ``__NAME`` or ``__source_NAME``."""
 
     @property
-    def head(self) -> StructType:
+    def fields_beside_rows(self) -> StructType:
         names = (StructField(name, StringType()) for name in ("__op", "__deleted"))
         return StructType(
             [*names, *(StructField(f"{p}{f.name}", f.dataType) for f in _SOURCE for p in _PREFIXES)]
         )
 
-    def shape(self, wire: StructType) -> StructType:
+    def fields_of_rows(self, wire: StructType) -> StructType:
         return wire
 
-    def unwrapped(self, payload: Column, key: Column) -> Column:
+    def event_text(self, payload: Column, key: Column) -> Column:
         """Return the row; for a tombstone, which is all that the default leaves of a delete, its key."""
         return F.coalesce(
-            _without_schema(payload), _without_schema(F.when(payload.isNull() & valid_text(key), key))
+            _without_schema_wrapper(payload),
+            _without_schema_wrapper(F.when(payload.isNull() & is_valid_utf8(key), key)),
         )
 
-    def source(self, head: Column) -> Column:
+    def source_struct(self, head: Column) -> Column:
         return F.struct(
             *(F.coalesce(*(head[f"{p}{f.name}"] for p in _PREFIXES)).alias(f.name) for f in _SOURCE)
         )
 
-    def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+    def change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         fields = [F.col(f"`{f.name}`") for f in wire]
         deletes = F.coalesce((head["__deleted"] == "true") | raw.isNull(), F.lit(False))
         named = F.when(head["__op"].isNull(), F.lit("update")).otherwise(_operation_name(head["__op"]))
@@ -182,7 +183,7 @@ class _Flattened(_Events):
         }
 
 
-def _without_schema(payload: Column) -> Column:
+def _without_schema_wrapper(payload: Column) -> Column:
     """Return the payload of Connect's wrapper, any other text unchanged, and null for a null in the wrapper."""
     text = payload.cast("string")
     inner = F.when(text.rlike(_WRAPPED), F.regexp_extract(text, _WRAPPED, 1)).otherwise(text)
@@ -193,7 +194,7 @@ def _operation_name(op: Column) -> Column:
     return F.coalesce(*(F.when(op == letter, name) for letter, name in _OPERATIONS.items()))
 
 
-def _change_place(source: Column, operation: Column) -> dict[str, Column]:
+def _place_of_change(source: Column, operation: Column) -> dict[str, Column]:
     """Return the place of a change: its table, lane and position in it, and time."""
     sequence = F.from_json(source["sequence"], "array<string>")
     # Rows of an incremental snapshot are among the changes.
@@ -219,7 +220,7 @@ def _change_place(source: Column, operation: Column) -> dict[str, Column]:
         "table": F.concat_ws(".", F.coalesce(source["schema"], source["db"]), source["table"]),
         "lane": lane,
         "position": position,
-        "at": times.from_millis(source["ts_ms"]),
+        "at": times.time_from_milliseconds(source["ts_ms"]),
     }
 
 

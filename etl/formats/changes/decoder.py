@@ -25,14 +25,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...record.cached_select import CachedSelect
-from ...record.tables import nullable
+from ...record.tables import with_all_nullable
 from ..decoding.decoded_rows import (
     CHANGE,
     NOT_UTF8,
     TOMBSTONE,
     dead_letter_verdict,
-    missing_fields,
-    valid_text,
+    is_valid_utf8,
+    missing_required_fields,
 )
 from ..json import JsonDecoder
 from .wire_types import WireTypes
@@ -60,7 +60,7 @@ def change_column_type(row_schema: StructType) -> StructType:
     """
     texts = (StructField(name, StringType()) for name in _TEXTS)
     return StructType(
-        [*texts, StructField("at", TimestampType()), StructField("before", nullable(row_schema))]
+        [*texts, StructField("at", TimestampType()), StructField("before", with_all_nullable(row_schema))]
     )
 
 
@@ -78,23 +78,23 @@ class ChangeEnvelope(ABC):
 
     @property
     @abstractmethod
-    def head(self) -> StructType:
+    def fields_beside_rows(self) -> StructType:
         """Fields of an event beside its rows. What has another type in an event is null."""
 
     @abstractmethod
-    def shape(self, wire: StructType) -> StructType:
+    def fields_of_rows(self, wire: StructType) -> StructType:
         """Return the fields of an event that hold rows with these fields."""
 
-    def unwrapped(self, payload: Column, key: Column) -> Column:
+    def event_text(self, payload: Column, key: Column) -> Column:
         """Return the event in a payload that is UTF-8, as text; null if there is none."""
         return payload.cast("string")
 
     @abstractmethod
-    def source(self, head: Column) -> Column:
-        """Return the struct that says where a change is, from a struct of :attr:`head`."""
+    def source_struct(self, head: Column) -> Column:
+        """Return the struct that says where a change is, from a struct of :attr:`fields_beside_rows`."""
 
     @abstractmethod
-    def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+    def change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         """Return ``operation`` and ``transaction``, and the structs ``after`` and ``before``.
 
         ``operation`` is null for what is no event; a row that is deleted may be in either struct.
@@ -102,20 +102,20 @@ class ChangeEnvelope(ABC):
         Parameters
         ----------
         head
-            Struct of :attr:`head`; null where the event is no JSON.
+            Struct of :attr:`fields_beside_rows`; null where the event is no JSON.
         raw
             The payload as it arrived.
         """
 
     @abstractmethod
-    def place(self, source: Column, operation: Column) -> Mapping[str, Column]:
+    def place_of_change(self, source: Column, operation: Column) -> Mapping[str, Column]:
         """Return ``table``, ``lane``, ``position`` and ``at`` of :func:`change_column_type`."""
 
-    def verdict(self, row: StructType, after: Column) -> Column | None:
+    def reason_against_event(self, row: StructType, after: Column) -> Column | None:
         """Return why an event whose values are good is a dead letter all the same; null or None for no reason."""
         return None
 
-    def completed(self, row: StructType, after: Column, before: Column) -> Column:
+    def row_completed_from_before(self, row: StructType, after: Column, before: Column) -> Column:
         """Return the row after a change, with what only the row before it has."""
         return after
 
@@ -141,7 +141,7 @@ class ChangeDecoder:
     """Projections by the kept columns, as :class:`~etl.formats.json.JsonDecoder` has them."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_events", JsonDecoder(self.envelope.shape(self._wire_schema)))
+        object.__setattr__(self, "_events", JsonDecoder(self.envelope.fields_of_rows(self._wire_schema)))
 
     @cached_property
     def _wire_schema(self) -> StructType:
@@ -154,36 +154,39 @@ class ChangeDecoder:
 
     def table_of(self, payload: Column) -> Column:
         """Return the table of the change in a payload; null or empty for what is no change of a table."""
-        event = self.envelope.unwrapped(payload, F.lit(None).cast("binary"))
-        source = self.envelope.source(F.from_json(event, self.envelope.head))
-        return self.envelope.place(source, F.lit(None).cast("string"))["table"]
+        event = self.envelope.event_text(payload, F.lit(None).cast("binary"))
+        source = self.envelope.source_struct(F.from_json(event, self.envelope.fields_beside_rows))
+        return self.envelope.place_of_change(source, F.lit(None).cast("string"))["table"]
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`; ``_stage`` without ``_error`` as in the module."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._steps:
-            self._steps[kept] = [CachedSelect(partial(tuple, step)) for step in self._project(kept)]
+            self._steps[kept] = [CachedSelect(partial(tuple, step)) for step in self._make_projections(kept)]
         unwrapped, headed, *rest = self._steps[kept]
-        found = self._events.decode(headed.of(unwrapped.of(rows)))
+        found = self._events.decode(headed.select_from(unwrapped.select_from(rows)))
         for step in rest:
-            found = step.of(found)
+            found = step.select_from(found)
         return found
 
-    def _project(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
+    def _make_projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
         """Return projections: two before the rows in an event are decoded, and three after."""
         others, payload = [F.col(f"`{name}`") for name in kept], F.col("payload")
         key = F.col("_key") if "_key" in kept else F.lit(None).cast("binary")
-        event = F.when(valid_text(payload) | payload.isNull(), self.envelope.unwrapped(payload, key))
-        head = F.from_json(payload.cast("string"), self.envelope.head).alias(_HEAD)
+        event = F.when(is_valid_utf8(payload) | payload.isNull(), self.envelope.event_text(payload, key))
+        head = F.from_json(payload.cast("string"), self.envelope.fields_beside_rows).alias(_HEAD)
         values, raw = self.envelope.values, F.col(_RAW)
-        wire = dict(self.envelope.read(F.col(_HEAD), raw, self._wire_schema))
+        wire = dict(self.envelope.change_and_rows(F.col(_HEAD), raw, self._wire_schema))
         after, before = wire.pop("after"), wire.pop("before")
-        wrong = [name for part in (after, before) for name in values.misread(self.row, part)]
-        rows = (values.row(self.row, after).alias("after"), values.row(self.row, before).alias("before"))
+        wrong = [name for part in (after, before) for name in values.misread_field_names(self.row, part)]
+        rows = (
+            values.row_struct(self.row, after).alias("after"),
+            values.row_struct(self.row, before).alias("before"),
+        )
         letter = F.when(F.col("_error").isNotNull(), F.struct("_stage", "_error")).alias(_LETTER)
         read = F.col(_READ)
-        completed = self.envelope.completed(self.row, read["after"], read["before"])
-        place = self.envelope.place(read["source"], read["operation"])
+        completed = self.envelope.row_completed_from_before(self.row, read["after"], read["before"])
+        place = self.envelope.place_of_change(read["source"], read["operation"])
         whole = F.struct(
             *(read[name].alias(name) for name in ("operation", "transaction", "before", "wrong")),
             *(value.alias(name) for name, value in place.items()),
@@ -198,7 +201,7 @@ class ChangeDecoder:
                 letter,
                 F.struct(
                     *(value.alias(name) for name, value in wire.items()),
-                    self.envelope.source(F.col(_HEAD)).alias("source"),
+                    self.envelope.source_struct(F.col(_HEAD)).alias("source"),
                     *rows,
                     F.concat_ws(", ", *wrong).alias("wrong"),
                 ).alias(_READ),
@@ -213,7 +216,7 @@ class ChangeDecoder:
         raw, read, letter = F.col(_RAW), F.col(_READ), F.col(_LETTER)
         operation, after = read["operation"], read["after"]
         tombstone = letter["_error"].eqNullSafe(TOMBSTONE)
-        found = F.when(raw.isNotNull() & ~valid_text(raw), dead_letter_verdict("decode", NOT_UTF8))
+        found = F.when(raw.isNotNull() & ~is_valid_utf8(raw), dead_letter_verdict("decode", NOT_UTF8))
         found = found.when(tombstone & operation.isNull(), F.lit(None))
         found = found.when(
             letter.isNotNull(), F.struct(letter["_stage"].alias("stage"), letter["_error"].alias("error"))
@@ -230,10 +233,10 @@ class ChangeDecoder:
             (operation == DELETE) & read["before"].isNull() & after.isNull(),
             dead_letter_verdict("schema", "a delete without the row before it, not even its key"),
         )
-        absences = missing_fields(self.row, after.getField, kept)
+        absences = missing_required_fields(self.row, after.getField, kept)
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
         missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
-        own = self.envelope.verdict(self.row, after)
+        own = self.envelope.reason_against_event(self.row, after)
         return F.coalesce(found, *([] if own is None else [own]), F.when(missing != "", missed))
 
     def _row_columns(self) -> list[Column]:

@@ -35,18 +35,18 @@ def open_decoder(
     return ChangeDecoder(schemas.read_ddl(spark, schema), EVENTS)
 
 
-class _Events(ChangeEnvelope):
+class _DmsEvents(ChangeEnvelope):
     @property
-    def head(self) -> StructType:
+    def fields_beside_rows(self) -> StructType:
         return StructType([StructField("metadata", _METADATA)])
 
-    def shape(self, wire: StructType) -> StructType:
+    def fields_of_rows(self, wire: StructType) -> StructType:
         return StructType([StructField("data", wire), StructField("before-image", wire)])
 
-    def source(self, head: Column) -> Column:
+    def source_struct(self, head: Column) -> Column:
         return head["metadata"]
 
-    def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+    def change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         metadata, data, image = head["metadata"], F.col("data"), F.col("`before-image`")
         operation = metadata["operation"]
         rows = reduce(lambda found, each: found.when(operation == each[0], each[1]), _DATA.items(), F)
@@ -61,14 +61,14 @@ class _Events(ChangeEnvelope):
             "before": image,
         }
 
-    def place(self, source: Column, operation: Column) -> Mapping[str, Column]:
+    def place_of_change(self, source: Column, operation: Column) -> Mapping[str, Column]:
         return {
             "table": F.concat_ws(".", source["schema-name"], source["table-name"]),
             "lane": F.lit(BY_TIME),
             "position": F.lit(None).cast("string"),
-            "at": times.from_text(TimestampType(), source["timestamp"]),
+            "at": times.time_from_text(TimestampType(), source["timestamp"]),
         }
 
 
-EVENTS = _Events(WireTypes(hexadecimal=True))
+EVENTS = _DmsEvents(WireTypes(hexadecimal=True))
 """Shape of the records."""

@@ -4,7 +4,7 @@ Debezium (``documentation/modules/ROOT/pages/connectors/postgresql.adoc``, "Data
 1970, a time without a zone as a number whose unit depends on the column, and with ``decimal.handling.mode=precise`` a number as
 the bytes of its unscaled value; the scale stands in the event's schema only. AWS DMS writes bytes as hexadecimal digits.
 
-What a type does not hold exactly is null here, and the record a dead letter (:func:`misread`).
+What a type does not hold exactly is null here, and the record a dead letter (:func:`misread_field_names`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from ..decoding import times
-from ..decoding.decoded_rows import contains, holds_for_all, rebuilt
+from ..decoding.decoded_rows import contains_type, holds_for_all_leaves, with_replaced_leaves
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a value that the database did not log, such as an unchanged TOAST value of PostgreSQL."""
@@ -66,7 +66,7 @@ class WireTypes:
         """Return the types in which a parser reads a row, each nullable: an event may hold its key only."""
         return StructType(
             [
-                StructField(f.name, self._wire_type(f.dataType, times_declared(f)), True, f.metadata)
+                StructField(f.name, self._wire_type(f.dataType, declares_time_unit(f)), True, f.metadata)
                 for f in row
             ]
         )
@@ -80,11 +80,15 @@ class WireTypes:
             return self.wire_schema(kind)
         if isinstance(kind, DateType) and self.numeric:
             return IntegerType()
-        return StringType() if self._needs_conversion(kind) and not (declared and is_moment(kind)) else kind
+        return (
+            StringType()
+            if self._needs_conversion(kind) and not (declared and is_timestamp_type(kind))
+            else kind
+        )
 
     def _needs_conversion(self, kind: DataType) -> bool:
         return (
-            (self.numeric and (isinstance(kind, DateType) or is_moment(kind)))
+            (self.numeric and (isinstance(kind, DateType) or is_timestamp_type(kind)))
             or (self.unscaled and isinstance(kind, DecimalType))
             or (self.hexadecimal and isinstance(kind, BinaryType))
         )
@@ -95,65 +99,67 @@ class WireTypes:
                 value.between(_FIRST_DAY, _LAST_DAY), F.date_add(F.lit("1970-01-01").cast("date"), value)
             )
         if isinstance(kind, DecimalType):
-            return _decimal(kind, value)
+            return _decimal_of_unscaled(kind, value)
         if isinstance(kind, BinaryType):
             return F.when(value.rlike(_HEX), F.unhex(F.regexp_extract(value, _HEX, 1)))
         # A number without a declared unit would be a year: "1700".
-        return F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), times.from_text(kind, value))
+        return F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), times.time_from_text(kind, value))
 
-    def value(self, field: StructField, wire: Column) -> Column:
+    def field_value(self, field: StructField, wire: Column) -> Column:
         """Return a field's value, of what the parser read; null, at any depth, where the type does not hold it."""
-        return rebuilt(
+        return with_replaced_leaves(
             field.dataType,
             wire,
             None,
-            lambda kind: self._needs_conversion(kind) and not (times_declared(field) and is_moment(kind)),
+            lambda kind: (
+                self._needs_conversion(kind) and not (declares_time_unit(field) and is_timestamp_type(kind))
+            ),
             lambda kind, value, _: self._converted(kind, value),
         )
 
-    def row(self, row: StructType, wire: Column) -> Column:
+    def row_struct(self, row: StructType, wire: Column) -> Column:
         """Return a row, null where the parser read none."""
-        values = (self.value(f, wire[f.name]).alias(f.name) for f in row)
+        values = (self.field_value(f, wire[f.name]).alias(f.name) for f in row)
         return F.when(wire.isNotNull(), F.struct(*values))
 
-    def misread(self, row: StructType, wire: Column) -> Iterator[Column]:
+    def misread_field_names(self, row: StructType, wire: Column) -> Iterator[Column]:
         """Yield the name of each field whose value its type does not hold, and null for all others."""
         for field in row:
-            declared = times_declared(field)
+            declared = declares_time_unit(field)
 
-            def leaf(kind: DataType, value: Column, declared: bool = declared) -> Column | None:
-                made = self._needs_conversion(kind) and not (declared and is_moment(kind))
+            def leaf_is_misread(kind: DataType, value: Column, declared: bool = declared) -> Column | None:
+                made = self._needs_conversion(kind) and not (declared and is_timestamp_type(kind))
                 return self._converted(kind, value).isNotNull() if made else None
 
-            if (fits := holds_for_all(field.dataType, wire[field.name], leaf)) is not None:
+            if (fits := holds_for_all_leaves(field.dataType, wire[field.name], leaf_is_misread)) is not None:
                 yield F.when(~fits, F.lit(field.name))
 
 
-def is_moment(kind: DataType) -> bool:
+def is_timestamp_type(kind: DataType) -> bool:
     """Check that a type is a date with a time."""
     return isinstance(kind, TimestampType | TimestampNTZType)
 
 
-def times_declared(field: StructField) -> bool:
+def declares_time_unit(field: StructField) -> bool:
     """Check that a field declares the unit of its numbers."""
     declared = times.with_units(StructType([field])).fields[0].dataType
-    return contains(
+    return contains_type(
         declared, lambda kind: type(kind) is not TimestampType and isinstance(kind, TimestampType)
     )
 
 
-def is_available(kind: DataType, value: Column) -> Column | None:
+def has_no_placeholder(kind: DataType, value: Column) -> Column | None:
     """Return a condition: no part of a value is Debezium's placeholder; None for a type that cannot be one."""
 
-    def leaf(kind: DataType, value: Column) -> Column | None:
+    def is_no_placeholder(kind: DataType, value: Column) -> Column | None:
         if isinstance(kind, StringType):
             return value != UNAVAILABLE
         return value != F.lit(bytearray(UNAVAILABLE.encode())) if isinstance(kind, BinaryType) else None
 
-    return holds_for_all(kind, value, leaf)
+    return holds_for_all_leaves(kind, value, is_no_placeholder)
 
 
-def _decimal(kind: DecimalType, text: Column) -> Column:
+def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
     """Return a number from the unscaled value in base64, or from an object with its own scale (VariableScaleDecimal)."""
     plain = F.struct(F.lit(kind.scale).alias("scale"), text.alias("value"))
     own = F.from_json(text, "scale INT, value STRING")
@@ -164,7 +170,7 @@ def _decimal(kind: DecimalType, text: Column) -> Column:
         lambda each: _bind_value(
             F.hex(F.unbase64(F.when(each["value"].rlike(_BASE64), each["value"]))),
             lambda digits: F.concat(
-                _unscaled_digits(digits), F.lit("E"), (-each["scale"]).cast("string")
+                _digits_of_twos_complement(digits), F.lit("E"), (-each["scale"]).cast("string")
             ).cast(kind),
         ),
     )
@@ -174,7 +180,7 @@ def _bind_value(value: Column, then: Callable[[Column], Column]) -> Column:
     return F.transform(F.array(value), then).getItem(0)
 
 
-def _unscaled_digits(given: Column) -> Column:
+def _digits_of_twos_complement(given: Column) -> Column:
     """Return the decimal digits of a number in two's complement, most significant byte first (``BigInteger.toByteArray``)."""
     negative = F.substring(given, 1, 1) >= "8"
     inverted = F.translate(given, "0123456789ABCDEF", "FEDCBA9876543210")

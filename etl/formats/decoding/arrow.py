@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...record.tables import nullable
+from ...record.tables import with_all_nullable
 from .decoded_rows import decoded_or_dead_letter
 from .worker_batch_limit import run_in_portions
 
@@ -19,11 +19,11 @@ Decoded = tuple[dict[str, Any] | None, str | None, str | None]
 """Values by column, or stage and error."""
 
 
-class Decode(Protocol):
+class PayloadDecoder(Protocol):
     """Decoder of one payload after the other."""
 
     @property
-    def values(self) -> int:
+    def value_count(self) -> int:
         """Number of values of the last payload."""
 
     def __call__(self, payload: bytes | None) -> Decoded:
@@ -34,12 +34,14 @@ MOST_VALUES = 1_000_000
 """Most values in one batch of Arrow, plus one payload: Python holds all of them, and Arrow a second copy."""
 
 
-def available() -> bool:
+def can_return_arrow_columns() -> bool:
     """Check that this engine has the modules that PySpark needs to return columns."""
     return all(importlib.util.find_spec(module) is not None for module in ("pandas", "pyarrow"))
 
 
-def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, by_arrow: bool) -> DataFrame:
+def decode_payloads(
+    rows: DataFrame, schema: StructType, make_decoder: Callable[[], PayloadDecoder], *, by_arrow: bool
+) -> DataFrame:
     """Decode, see :meth:`etl.formats.base.Decoder.decode`.
 
     Parameters
@@ -48,14 +50,14 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
         With a binary column ``payload``; other columns are kept.
     schema
         Columns of a good record.
-    make
+    make_decoder
         Makes the function that decodes one payload, once a task.
     by_arrow
         True for columns by Arrow; false for single rows, where the engine has no Arrow.
     """
     answer = StructType(
         [
-            StructField("record", nullable(schema)),
+            StructField("record", with_all_nullable(schema)),
             StructField("stage", StringType()),
             StructField("error", StringType()),
         ]
@@ -67,13 +69,13 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
         warnings.simplefilter("ignore", UserWarning)
         if by_arrow:
 
-            def work(frame: DataFrame) -> DataFrame:
+            def decode_portion(frame: DataFrame) -> DataFrame:
                 shape = StructType([*frame.schema.fields, StructField("_answer", answer)])
-                return frame.mapInArrow(_arrow_column_function(make, answer), shape)
+                return frame.mapInArrow(_arrow_column_function(make_decoder, answer), shape)
 
-            answered = run_in_portions(rows, work, by_arrow=True)
+            answered = run_in_portions(rows, decode_portion, by_arrow=True)
         else:
-            one = F.udf(_row_function(make), answer).asNondeterministic()("payload")
+            one = F.udf(_row_function(make_decoder), answer).asNondeterministic()("payload")
             payload = F.col("payload")
             answered = run_in_portions(
                 rows, lambda given: given.withColumn("_answer", one), by_arrow=False, handed=payload
@@ -87,25 +89,25 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
 
 
 def _arrow_column_function(
-    make: Callable[[], Decode], answer: StructType
+    make_decoder: Callable[[], PayloadDecoder], answer: StructType
 ) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    def columns(batches: Iterable[Any]) -> Iterator[Any]:
+    def decode_batches(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_type
 
-        one, kind = make(), to_arrow_type(answer)
+        decoder, kind = make_decoder(), to_arrow_type(answer)
         names = answer.fieldNames()
         for whole in batches:
             column = whole.column(whole.schema.get_field_index("payload"))
-            for start, answers in _decode_in_parts(one, column):
+            for start, answers in _decode_in_parts(decoder, column):
                 batch = whole.slice(start, len(answers))
                 made = pa.array([dict(zip(names, each, strict=True)) for each in answers], kind)
                 yield pa.RecordBatch.from_arrays([*batch.columns, made], [*batch.schema.names, "_answer"])
 
-    return columns
+    return decode_batches
 
 
-def _decode_in_parts(one: Decode, payloads: Any) -> Iterator[tuple[int, list[Decoded]]]:
+def _decode_in_parts(decoder: PayloadDecoder, payloads: Any) -> Iterator[tuple[int, list[Decoded]]]:
     """Decode a column in parts of up to :data:`MOST_VALUES` values; yield each with its start position."""
     answers: list[Decoded] = []
     begin = held = 0
@@ -113,17 +115,17 @@ def _decode_in_parts(one: Decode, payloads: Any) -> Iterator[tuple[int, list[Dec
         if held > MOST_VALUES:
             yield begin, answers
             begin, answers, held = begin + len(answers), [], 0
-        answers.append(one(payload))
-        held += one.values
+        answers.append(decoder(payload))
+        held += decoder.value_count
     yield begin, answers
 
 
-def _row_function(make: Callable[[], Decode]) -> Callable[[bytearray | None], Decoded]:
-    held: list[Decode] = []
+def _row_function(make_decoder: Callable[[], PayloadDecoder]) -> Callable[[bytearray | None], Decoded]:
+    held: list[PayloadDecoder] = []
 
-    def one(payload: bytearray | None) -> Decoded:
+    def decode_payload(payload: bytearray | None) -> Decoded:
         if not held:
-            held.append(make())
+            held.append(make_decoder())
         return held[0](None if payload is None else bytes(payload))
 
-    return one
+    return decode_payload

@@ -13,7 +13,7 @@ from pyspark.sql.types import BooleanType, StructType
 
 from ...launch.settings import RouteSettings, RuleSettings
 from ...record import envelope
-from ...record.errors import JVM_ERRORS, StartError, describe
+from ...record.errors import JVM_ERRORS, StartError, describe_error
 from ..base import Decoder, DecoderWrapper
 
 STAGE = "rule"
@@ -44,7 +44,7 @@ class RuleCheckingDecoder(DecoderWrapper):
         decoded = self.decoder.decode(rows.withColumn(_PAYLOAD, F.col("payload")))
         good = F.col("_error").isNull() & F.col("_stage").isNull()
         # A separate projection: Spark does not merge it if it is expensive, and each column uses it.
-        judged = decoded.withColumn(_BROKEN, F.when(good, self._verdict()))
+        judged = decoded.withColumn(_BROKEN, F.when(good, self._broken_rule_names()))
         broken = F.col(_BROKEN).isNotNull()
         changed = {
             "_bytes": F.when(broken, F.col(_PAYLOAD)).otherwise(F.col("_bytes")),
@@ -59,18 +59,16 @@ class RuleCheckingDecoder(DecoderWrapper):
             )
         )
 
-    def _verdict(self) -> Column:
+    def _broken_rule_names(self) -> Column:
         """Return the names of the broken rules; null if there are none."""
         names = [
-            F.when(_broken_rule_names(rule.where), F.lit(rule.name))
-            for rule in self.rules
-            if not _fails(rule)
+            F.when(_is_broken(rule.where), F.lit(rule.name)) for rule in self.rules if not _fails_query(rule)
         ]
         listed = F.concat_ws(", ", *names) if names else F.lit("")
         verdict = F.when(listed != "", listed)
         return reduce(
-            lambda found, rule: F.when(_broken_rule_names(rule.where), _error_of_rule(rule)).otherwise(found),
-            [rule for rule in self.rules if _fails(rule)],
+            lambda found, rule: F.when(_is_broken(rule.where), _raise_broken_rule(rule)).otherwise(found),
+            [rule for rule in self.rules if _fails_query(rule)],
             verdict,
         )
 
@@ -90,7 +88,7 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
         except JVM_ERRORS as error:
             raise StartError(
                 f"rule {rule.name}: Spark cannot evaluate the condition {rule.where}: "
-                f"{' '.join(describe(error).splitlines()[:2])}"
+                f"{' '.join(describe_error(error).splitlines()[:2])}"
             ) from error
         if not isinstance(kind, BooleanType):
             raise StartError(
@@ -104,15 +102,15 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
     )
 
 
-def counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
-    """Return aggregates over landed rows that count the records breaking each rule, named for :func:`rule_counts`."""
+def broken_rule_counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
+    """Return aggregates over landed rows that count the records breaking each rule, named for :func:`rules_field_of_accounts`."""
     return tuple(
         F.expr(f"count_if({_broken_records_condition(route, rule)})").alias(
             f"{_FIGURE}{qualified_rule_name(route, rule)}"
         )
         for route in routes
         for rule in route.rules
-        if not _fails(rule)
+        if not _fails_query(rule)
     )
 
 
@@ -121,7 +119,7 @@ def qualified_rule_name(route: RouteSettings, rule: RuleSettings) -> str:
     return rule.name if route.name is None else f"{route.name}.{rule.name}"
 
 
-def rule_counts(figures: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def rules_field_of_accounts(figures: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the field ``rules`` of a batch's accounts, from its figures; empty for a query without rules."""
     found = {name.removeprefix(_FIGURE): n for name, n in figures.items() if name.startswith(_FIGURE)}
     return {"rules": found} if found else {}
@@ -135,15 +133,15 @@ def _broken_records_condition(route: RouteSettings, rule: RuleSettings) -> str:
     return f"{mine}_error IS NULL AND _stage IS NULL AND NOT coalesce({rule.where_landed}, false)"
 
 
-def _broken_rule_names(where: str) -> Column:
+def _is_broken(where: str) -> Column:
     return ~F.coalesce(F.expr(where), F.lit(False))
 
 
-def _fails(rule: RuleSettings) -> bool:
+def _fails_query(rule: RuleSettings) -> bool:
     return rule.action == "fail"
 
 
-def _error_of_rule(rule: RuleSettings) -> Column:
+def _raise_broken_rule(rule: RuleSettings) -> Column:
     said = F.concat(F.lit(f"rule {rule.name} (action fail) is broken by record "), F.col("_id"))
     return F.raise_error(said).cast("string")
 

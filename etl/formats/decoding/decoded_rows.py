@@ -28,7 +28,7 @@ def dead_letter_verdict(stage: str, error: Column | str) -> Column:
     return F.struct(F.lit(stage).alias("stage"), text.alias("error")).cast(VERDICT_DDL)
 
 
-def valid_text(value: Column) -> Column:
+def is_valid_utf8(value: Column) -> Column:
     """Return a condition: bytes or a text are UTF-8. Java's strings replace invalid bytes, so they differ after a round trip.
 
     ``split`` into one part makes the trip by Java's vector instructions. Spark 4 validates byte by byte (``encode``), which took
@@ -50,10 +50,12 @@ def all_texts_are_utf8(kind: DataType, value: Column) -> Column | None:
     value
         The column; null meets the condition.
     """
-    return holds_for_all(kind, value, lambda k, v: valid_text(v) if isinstance(k, StringType) else None)
+    return holds_for_all_leaves(
+        kind, value, lambda k, v: is_valid_utf8(v) if isinstance(k, StringType) else None
+    )
 
 
-def holds_for_all(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
+def holds_for_all_leaves(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
     """Return a condition on every part of a value, at any depth; None for a type without a condition.
 
     Parameters
@@ -65,16 +67,16 @@ def holds_for_all(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
     """
     found: Column | None = None
     if isinstance(kind, ArrayType):
-        if holds_for_all(kind.elementType, value, leaf) is not None:
+        if holds_for_all_leaves(kind.elementType, value, leaf) is not None:
             found = F.forall(value, _element_condition(kind.elementType, leaf))
     elif isinstance(kind, MapType):
         found = leaf(kind, value)
         for part, taken in ((kind.keyType, F.map_keys), (kind.valueType, F.map_values)):
-            if holds_for_all(part, value, leaf) is not None:
+            if holds_for_all_leaves(part, value, leaf) is not None:
                 found = _and_if_any(found, F.forall(taken(value), _element_condition(part, leaf)))
     elif isinstance(kind, StructType):
         for field in kind.fields:
-            found = _and_if_any(found, holds_for_all(field.dataType, value.getField(field.name), leaf))
+            found = _and_if_any(found, holds_for_all_leaves(field.dataType, value.getField(field.name), leaf))
     else:
         found = leaf(kind, value)
     return None if found is None else value.isNull() | found
@@ -85,35 +87,35 @@ def _and_if_any(one: Column | None, other: Column | None) -> Column | None:
 
 
 def _element_condition(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
-    """Return :func:`holds_for_all` as a function of one element only: Spark counts the parameters."""
+    """Return :func:`holds_for_all_leaves` as a function of one element only: Spark counts the parameters."""
 
-    def condition(value: Column) -> Column:
-        result = holds_for_all(kind, value, leaf)
+    def is_met_by_element(value: Column) -> Column:
+        result = holds_for_all_leaves(kind, value, leaf)
         return F.lit(True) if result is None else result
 
-    return condition
+    return is_met_by_element
 
 
-def contains(kind: DataType, matches: Callable[[DataType], bool]) -> bool:
+def contains_type(kind: DataType, matches: Callable[[DataType], bool]) -> bool:
     """Check that a type is a wanted one, or has one in it, at any depth."""
     if isinstance(kind, StructType):
-        return any(contains(f.dataType, matches) for f in kind.fields)
+        return any(contains_type(f.dataType, matches) for f in kind.fields)
     inner = (getattr(kind, name, None) for name in ("elementType", "keyType", "valueType"))
-    return matches(kind) or any(contains(each, matches) for each in inner if each is not None)
+    return matches(kind) or any(contains_type(each, matches) for each in inner if each is not None)
 
 
-def with_leaves(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
+def with_leaf_types(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
     """Return a type with other types for its values without parts, at any depth; keys of maps keep theirs."""
     if isinstance(kind, ArrayType):
-        return ArrayType(with_leaves(kind.elementType, leaf))
+        return ArrayType(with_leaf_types(kind.elementType, leaf))
     if isinstance(kind, MapType):
-        return MapType(kind.keyType, with_leaves(kind.valueType, leaf))
+        return MapType(kind.keyType, with_leaf_types(kind.valueType, leaf))
     if isinstance(kind, StructType):
-        return StructType([StructField(f.name, with_leaves(f.dataType, leaf)) for f in kind.fields])
+        return StructType([StructField(f.name, with_leaf_types(f.dataType, leaf)) for f in kind.fields])
     return leaf(kind)
 
 
-def distinct_names(value: Column) -> Column:
+def has_distinct_keys(value: Column) -> Column:
     """Return a condition: a map has each name once. Spark's parser of JSON keeps all of them, and readers differ in which they find."""
     return (F.size(value) < 2) | (F.size(F.array_distinct(F.map_keys(value))) == F.size(value))
 
@@ -122,7 +124,7 @@ Rebuild = Callable[[DataType, Column, Column], Column]
 """Makes a value without parts, of the same value in two readings of a record."""
 
 
-def rebuilt(
+def with_replaced_leaves(
     kind: DataType, value: Column, other: Column | None, replaced: Callable[[DataType], bool], leaf: Rebuild
 ) -> Column:
     """Return a value in which each wanted part, at any depth, is made anew.
@@ -133,28 +135,28 @@ def rebuilt(
         The value in two readings of a record; ``other`` may lack what has no wanted part. None for one reading. With two, a map
         that has a name twice is null.
     """
-    if not contains(kind, replaced):
+    if not contains_type(kind, replaced):
         return value
 
-    def inner(part: DataType, one: Column, two: Column | None) -> Column:
-        return rebuilt(part, one, two, replaced, leaf)
+    def rebuilt_part(part: DataType, one: Column, two: Column | None) -> Column:
+        return with_replaced_leaves(part, one, two, replaced, leaf)
 
     if isinstance(kind, ArrayType):
         if other is None:
-            return F.transform(value, lambda one: inner(kind.elementType, one, None))
-        return F.zip_with(value, other, lambda one, two: inner(kind.elementType, one, two))
+            return F.transform(value, lambda one: rebuilt_part(kind.elementType, one, None))
+        return F.zip_with(value, other, lambda one, two: rebuilt_part(kind.elementType, one, two))
     if isinstance(kind, MapType):
         if other is None:
-            return F.transform_values(value, lambda _, one: inner(kind.valueType, one, None))
+            return F.transform_values(value, lambda _, one: rebuilt_part(kind.valueType, one, None))
         # By place: to look for each name takes quadratic time. Both readings have the same names in the same order.
         values = F.zip_with(
-            F.map_values(value), F.map_values(other), lambda one, two: inner(kind.valueType, one, two)
+            F.map_values(value), F.map_values(other), lambda one, two: rebuilt_part(kind.valueType, one, two)
         )
-        alike = (F.size(value) == F.size(other)) & distinct_names(value)
+        alike = (F.size(value) == F.size(other)) & has_distinct_keys(value)
         return F.when(alike, F.map_from_arrays(F.map_keys(value), values))
     if isinstance(kind, StructType):
         parts = (
-            rebuilt(
+            with_replaced_leaves(
                 f.dataType, value[f.name], None if other is None else other[f.name], replaced, leaf
             ).alias(f.name)
             for f in kind.fields
@@ -163,7 +165,7 @@ def rebuilt(
     return leaf(kind, value, value if other is None else other)
 
 
-def missing_fields(
+def missing_required_fields(
     schema: StructType, value_of: Callable[[str], Column], present: Column, prefix: str = ""
 ) -> Iterator[tuple[str, Column]]:
     """Yield name (dotted) and "is absent" of each NOT NULL field; a field in a struct counts only if the struct is present.
@@ -184,7 +186,7 @@ def missing_fields(
         if not field.nullable:
             yield prefix + field.name, present & value.isNull()
         if isinstance(field.dataType, StructType):
-            yield from missing_fields(
+            yield from missing_required_fields(
                 field.dataType, value.getField, value.isNotNull(), f"{prefix}{field.name}."
             )
 
@@ -222,24 +224,24 @@ def decoded_or_dead_letter(
     )
 
 
-def check_names(schema: StructType, where: str) -> StructType:
+def check_column_names(schema: StructType, where: str) -> StructType:
     """Return the schema if a table can have these columns.
 
     Raises
     ------
     StartError
         The schema has a name that begins with ``_`` (reserved), or at any depth a struct that no file can hold: see
-        :func:`reasons_against_type`.
+        :func:`reasons_type_not_storable`.
     """
     taken = sorted(n for n in schema.fieldNames() if n.startswith("_"))
     problems = [f"names that begin with _ are reserved: {', '.join(taken)}"] if taken else []
-    problems += reasons_against_type(schema)
+    problems += reasons_type_not_storable(schema)
     if problems:
         raise StartError(f"{where}: {'; '.join(problems)}")
     return schema
 
 
-def reasons_against_type(kind: DataType, *, top: bool = True) -> Iterator[str]:
+def reasons_type_not_storable(kind: DataType, *, top: bool = True) -> Iterator[str]:
     """Yield why no table can hold a type: a struct without fields, an empty name, names that differ in case only.
 
     At the top level also a name with a backtick: Spark's names of columns are quoted with it.
@@ -257,4 +259,4 @@ def reasons_against_type(kind: DataType, *, top: bool = True) -> Iterator[str]:
     else:
         parts = [p for p in (getattr(kind, n, None) for n in ("elementType", "keyType", "valueType")) if p]
     for part in parts:
-        yield from reasons_against_type(part, top=False)
+        yield from reasons_type_not_storable(part, top=False)

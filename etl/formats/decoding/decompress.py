@@ -33,8 +33,8 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ..base import DecoderWrapper
-from ..protobuf_wire import varint
-from .arrow import available
+from ..protobuf_wire import read_varint
+from .arrow import can_return_arrow_columns
 from .worker_batch_limit import run_in_portions
 
 STAGE = "decompress"
@@ -65,7 +65,7 @@ class DecompressError(Exception):
     """A compressed message that cannot be decompressed, or only beyond the limit."""
 
 
-class _BrokenError(DecompressError):
+class _BrokenStreamError(DecompressError):
     """A stream without its end, or followed by other bytes; ``opened`` is the number of decompressed bytes."""
 
     def __init__(self, reason: str, opened: int) -> None:
@@ -101,7 +101,7 @@ def decompress(message: bytes, limit: int) -> bytes:
         if name in ("gzip", "zlib", "bzip2"):
             return _decompress_streams(name, message, limit)
         return _decompress_frames(name, message, limit)
-    except _BrokenError as error:
+    except _BrokenStreamError as error:
         if name == "zlib" and (not error.opened or _is_text(message)):
             return message
         raise
@@ -122,18 +122,18 @@ def _decompress_streams(name: str, message: bytes, limit: int) -> bytes:
     """Decompress one stream after the other; each call returns a limited part, so a bomb is never expanded."""
     content, at = bytearray(), 0
     for _ in range(MOST_STREAMS):
-        at = _one_stream(name, message, at, content, limit)
+        at = _append_content_of_stream(name, message, at, content, limit)
         if at == len(message):
             return bytes(content)
         if not message[at : at + 4].hex().upper().startswith(MAGIC[name]):
-            raise _BrokenError(
+            raise _BrokenStreamError(
                 f"{name}: {len(message) - at:,} unexpected bytes after the end of the compressed data",
                 len(content),
             )
     raise DecompressError(f"{name}: the message has more than {MOST_STREAMS:,} compressed streams, the limit")
 
 
-def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: int) -> int:
+def _append_content_of_stream(name: str, message: bytes, at: int, content: bytearray, limit: int) -> int:
     """Append the content of a stream, and return the position after it."""
     opener: Any = bz2.BZ2Decompressor() if name == "bzip2" else zlib.decompressobj(wbits=47)
     rest = b""
@@ -152,7 +152,7 @@ def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: i
                 f"{name}: the message is larger than {limit:,} bytes after decompression, the limit"
             )
         if stuck and not opener.eof:
-            raise _BrokenError(
+            raise _BrokenStreamError(
                 f"{name}: the message is incomplete: it ends after {len(content):,} decompressed bytes",
                 len(content),
             )
@@ -170,7 +170,7 @@ def _is_text(message: bytes) -> bool:
 def _decompress_frames(name: str, message: bytes, limit: int) -> bytes:
     import pyarrow as pa
 
-    parts = _snappy(message) if name == "snappy" else _open_stream(pa, name, message)
+    parts = _snappy_chunks(message) if name == "snappy" else _decompressed_parts(pa, name, message)
     content = bytearray()
     for part in parts:
         content += part
@@ -181,13 +181,13 @@ def _decompress_frames(name: str, message: bytes, limit: int) -> bytes:
     return bytes(content)
 
 
-def _open_stream(pa: Any, name: str, message: bytes) -> Iterator[bytes]:
+def _decompressed_parts(pa: Any, name: str, message: bytes) -> Iterator[bytes]:
     with pa.CompressedInputStream(pa.BufferReader(message), name) as stream:
         while part := stream.read(_STEP):
             yield part
 
 
-def _snappy(message: bytes) -> Iterator[bytes]:
+def _snappy_chunks(message: bytes) -> Iterator[bytes]:
     """Yield the chunks of the framing format: one byte of type, three of length, for data four of checksum."""
     import pyarrow as pa
 
@@ -201,7 +201,7 @@ def _snappy(message: bytes) -> Iterator[bytes]:
         if kind == 0x01:
             yield message[at + 8 : end]
         elif kind == 0x00:
-            size, _ = varint(message[at + 8 : at + 13], 0)
+            size, _ = read_varint(message[at + 8 : at + 13], 0)
             if size > _STEP:  # the format allows no more in a chunk
                 raise DecompressError(
                     f"snappy: the size of a chunk is {size:,} bytes, which the format does not allow"
@@ -220,8 +220,8 @@ _OPENED = StructType([StructField("content", BinaryType()), StructField("error",
 Answer = tuple[bytes | None, str | None]
 
 
-def _decompress_or_error(limit: int) -> Callable[[bytes | None], Answer]:
-    def each(message: bytes | None) -> Answer:
+def _function_to_content_or_error(limit: int) -> Callable[[bytes | None], Answer]:
+    def decompress_one(message: bytes | None) -> Answer:
         if message is None:
             return None, None
         try:
@@ -229,7 +229,7 @@ def _decompress_or_error(limit: int) -> Callable[[bytes | None], Answer]:
         except DecompressError as error:
             return None, str(error)
 
-    return each
+    return decompress_one
 
 
 def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> Callable[[Column], Column]:
@@ -244,25 +244,25 @@ def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> C
     most
         Most decompressed bytes that are returned at once.
     """
-    each = _decompress_or_error(limit)
+    each = _function_to_content_or_error(limit)
     if not arrow:
         # PySpark 4.1 looks for Arrow's types in annotations, and warns that these are none.
         each.__annotations__.clear()
         return F.udf(each, _OPENED).asNondeterministic()
     pd: Any = importlib.import_module("pandas")
 
-    def columns(batches: Any) -> Any:
+    def decompress_batches(batches: Any) -> Any:
         for found in decompress_in_parts(each, batches, most):
             yield pd.DataFrame(found, columns=["content", "error"])
 
     # PySpark derives the kind of function from its annotations, which are strings in this module.
-    columns.__annotations__ = {"batches": Iterator[pd.Series], "return": Iterator[pd.DataFrame]}
-    function: Any = pandas_udf(columns, _OPENED)  # type: ignore[call-overload]
+    decompress_batches.__annotations__ = {"batches": Iterator[pd.Series], "return": Iterator[pd.DataFrame]}
+    function: Any = pandas_udf(decompress_batches, _OPENED)  # type: ignore[call-overload]
     made: Callable[[Column], Column] = function.asNondeterministic()
     return made
 
 
-def with_decompressed(
+def with_decompressed_column(
     rows: DataFrame, message: Column, limit: int, *, arrow: bool, most: int = MOST_BYTES
 ) -> DataFrame:
     """Add ``_opened``, the result of :func:`decompress_function`; Python gets only a bounded portion at a time.
@@ -322,12 +322,12 @@ class DecompressingDecoder(DecoderWrapper):
     """
 
     limit: int
-    arrow: bool = field(default_factory=available)
+    arrow: bool = field(default_factory=can_return_arrow_columns)
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decompress, then decode; a dead letter keeps the original bytes."""
         marked = F.when(_starts_like_compressed(), F.col("payload"))
-        content_of = with_decompressed(
+        content_of = with_decompressed_column(
             rows.withColumn("_came", F.col("payload")), marked, self.limit, arrow=self.arrow
         )
         content = F.when(_starts_like_compressed(), F.col("_opened.content")).otherwise(F.col("payload"))

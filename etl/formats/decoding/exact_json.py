@@ -5,8 +5,8 @@ Spark's parser writes again what is no text but stands in a ``STRING`` field: ``
 mark.
 
 So a record that may hold such a value is parsed once more, from a text in which each value says what it is: a number becomes a
-text that begins with one mark, and a text begins with another (:func:`marked`). What the parser copies is then told apart from
-what it reads, and numbers are never read at all (:func:`written`).
+text that begins with one mark, and a text begins with another (:func:`with_marked_texts`). What the parser copies is then told apart from
+what it reads, and numbers are never read at all (:func:`as_sender_wrote_it`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructType
 
-from .decoded_rows import contains, valid_text
+from .decoded_rows import contains_type, is_valid_utf8
 
 _TEXT, _NUMBER = (f"{secrets.token_hex(8)}{kind}" for kind in "tn")
 """Before a text, and before a number that has become one; no payload knows them."""
@@ -60,14 +60,14 @@ def has_lone_surrogate(text: Column) -> Column:
     return text.contains(r"\u") & alone.rlike(r"\\u[dD][89a-fA-F]")
 
 
-def is_supported(text: Column) -> Column:
+def can_be_read_exactly(text: Column) -> Column:
     """Return a condition: a text is UTF-8, and neither :func:`has_long_name` nor :func:`has_lone_surrogate`.
 
     A text without a backslash, and therefore without an escape, needs one look: what stands before its first one is all of it
-    (as in :func:`valid_text`).
+    (as in :func:`is_valid_utf8`).
     """
     plain = F.split(text, _BACKSLASH, 2).getItem(0) == text
-    return ~has_long_name(text) & (plain | (valid_text(text) & ~has_lone_surrogate(text)))
+    return ~has_long_name(text) & (plain | (is_valid_utf8(text) & ~has_lone_surrogate(text)))
 
 
 def is_as_written(value: Column) -> Column:
@@ -76,38 +76,38 @@ def is_as_written(value: Column) -> Column:
     return ~(value.startswith("{") | value.startswith("[") | ((value < ":") & number))
 
 
-def are_as_written(values: Iterable[Column]) -> Column:
+def all_are_as_written(values: Iterable[Column]) -> Column:
     """Return the same condition on several texts; an expression for each makes the code longer than Java compiles."""
     joined = F.concat_ws("\1", F.lit(""), *values)
     # The first search is a third of the time of the second.
     return ~(joined.rlike(_ANY_SUSPECTED) & joined.rlike(_ANY_COPIED))
 
 
-def names_of_texts(kind: DataType, name: str = "") -> Iterator[str]:
+def text_field_names(kind: DataType, name: str = "") -> Iterator[str]:
     """Yield the field of each text: its own name, or that of the array or map that holds it."""
     if isinstance(kind, StructType):
         for field in kind.fields:
-            yield from names_of_texts(field.dataType, field.name)
-    elif contains(kind, lambda part: isinstance(part, StringType)):
+            yield from text_field_names(field.dataType, field.name)
+    elif contains_type(kind, lambda part: isinstance(part, StringType)):
         yield name
         for part in ("elementType", "valueType"):
             if inner := getattr(kind, part, None):
-                yield from names_of_texts(inner, name)
+                yield from text_field_names(inner, name)
 
 
-def has_other_than_text(text: Column, names: Iterable[str]) -> Column:
+def may_have_other_than_text(text: Column, names: Iterable[str]) -> Column:
     """Return a condition: in a JSON text, the value of one of these names may be a number, an object or an array."""
     any_name = "|".join(map(re.escape, sorted(set(names))))
     return text.contains(r"\u") | text.rlike(rf'"(?:{any_name})"[ \t\r\n]*+:[ \t\r\n]*+[-0-9{{\[]')
 
 
-def marked(text: Column) -> Column:
+def with_marked_texts(text: Column) -> Column:
     """Return a JSON text with a mark before each text that is no name, and each number as a marked text."""
     numbers = F.regexp_replace(text, _BARE_NUMBERS, rf'$1"{_NUMBER}$2"')
     return F.regexp_replace(numbers, _TEXTS, rf'$1"{_TEXT}$2')
 
 
-def is_number(value: Column) -> Column:
+def was_number(value: Column) -> Column:
     """Return a condition: a value of a marked text was a number."""
     return value.startswith(_TEXT + _NUMBER)
 
@@ -117,19 +117,19 @@ def without_mark(value: Column) -> Column:
     return F.regexp_replace(value, f"^{_TEXT}(?:{_NUMBER})?+", "")
 
 
-def written(value: Column) -> Column:
+def as_sender_wrote_it(value: Column) -> Column:
     """Return a value of a marked text as its sender wrote it.
 
     An object or array is compact JSON: without blanks between its parts, its texts with no more escapes than they need.
     """
     return (
         F.when(value.startswith(_TEXT), without_mark(value))
-        .when(value.startswith("{") | value.startswith("["), _copied(value))
+        .when(value.startswith("{") | value.startswith("["), _container_without_marks(value))
         .otherwise(value)
     )
 
 
-def _copied(value: Column) -> Column:
+def _container_without_marks(value: Column) -> Column:
     """Return an object or array without marks, and with characters instead of pairs of escapes."""
     numbers = F.regexp_replace(value, f'"{_TEXT}{_NUMBER}([^"]*+)"', "$1")
     bare = F.replace(numbers, F.lit(_TEXT), F.lit(""))

@@ -24,83 +24,90 @@ from pyspark.sql.types import (
 )
 
 from . import exact_json, out_of_range_numbers, times
-from .decoded_rows import distinct_names, holds_for_all, rebuilt, with_leaves
+from .decoded_rows import has_distinct_keys, holds_for_all_leaves, with_leaf_types, with_replaced_leaves
 
 
-def is_converted(kind: DataType) -> bool:
+def is_converted_by_us(kind: DataType) -> bool:
     """Check that a value of a type is made here, of what Spark's parser reads for another type."""
-    return isinstance(kind, StringType | ByteType) or times.is_time(kind)
+    return isinstance(kind, StringType | ByteType) or times.is_time_type(kind)
 
 
 def parser_schema(schema: StructType) -> StructType:
     """Return the types that the parser reads: a time as a text, and a larger number than ``TINYINT``, of which it takes 255."""
 
-    def leaf(kind: DataType) -> DataType:
-        return StringType() if times.is_time(kind) else ShortType() if isinstance(kind, ByteType) else kind
+    def parser_type(kind: DataType) -> DataType:
+        return (
+            StringType() if times.is_time_type(kind) else ShortType() if isinstance(kind, ByteType) else kind
+        )
 
-    found = with_leaves(schema, leaf)
+    found = with_leaf_types(schema, parser_type)
     assert isinstance(found, StructType)
     return found
 
 
-def text_types(kind: DataType) -> DataType | None:
+def types_read_as_text(kind: DataType) -> DataType | None:
     """Return a type with a text for each value whose writing matters, and without all others."""
     if isinstance(kind, StructType):
-        parts = [(f.name, part) for f in kind.fields if (part := text_types(f.dataType)) is not None]
+        parts = [(f.name, part) for f in kind.fields if (part := types_read_as_text(f.dataType)) is not None]
         return StructType([StructField(*each) for each in parts]) if parts else None
     if isinstance(kind, ArrayType):
-        part = text_types(kind.elementType)
+        part = types_read_as_text(kind.elementType)
         return part and ArrayType(part)
     if isinstance(kind, MapType):
-        part = text_types(kind.valueType)
+        part = types_read_as_text(kind.valueType)
         return part and MapType(StringType(), part)
-    return StringType() if is_converted(kind) or isinstance(kind, DecimalType) else None
+    return StringType() if is_converted_by_us(kind) or isinstance(kind, DecimalType) else None
 
 
 def quick_value(kind: DataType, value: Column) -> Column:
     """Return a value of the schema's type, or null where that is not certain (:func:`soundness_conditions`)."""
 
-    def leaf(kind: DataType, value: Column, _: Column) -> Column:
-        return times.from_common_form(kind, value) if times.is_time(kind) else value.cast("tinyint")
+    def quick_leaf_value(kind: DataType, value: Column, _: Column) -> Column:
+        return times.time_from_common_form(kind, value) if times.is_time_type(kind) else value.cast("tinyint")
 
-    return rebuilt(kind, value, None, lambda k: isinstance(k, ByteType) or times.is_time(k), leaf)
+    return with_replaced_leaves(
+        kind, value, None, lambda k: isinstance(k, ByteType) or times.is_time_type(k), quick_leaf_value
+    )
 
 
 def _is_sound(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a parsed value without parts is what :func:`quick_value` makes of it. Null meets it."""
-    if times.is_time(kind):
-        return times.from_common_form(kind, value).isNotNull()
+    if times.is_time_type(kind):
+        return times.time_from_common_form(kind, value).isNotNull()
     if isinstance(kind, ByteType):
-        return _is_tiny(value)
+        return _fits_tinyint(value)
     if isinstance(kind, MapType):
-        return distinct_names(value)
-    return out_of_range_numbers.all_finite(kind, value)
+        return has_distinct_keys(value)
+    return out_of_range_numbers.are_all_finite(kind, value)
 
 
-def has_distinct_names(kind: DataType, value: Column) -> Column | None:
+def map_has_distinct_keys(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a map has each name once; None for a type that is no map."""
-    return distinct_names(value) if isinstance(kind, MapType) else None
+    return has_distinct_keys(value) if isinstance(kind, MapType) else None
 
 
 def soundness_conditions(fields: StructType, value_of: Callable[[str], Column]) -> Iterator[Column]:
     """Yield conditions on parsed values; a record that does not meet them all is parsed again."""
     for each in fields:
-        if (sound := holds_for_all(each.dataType, value_of(each.name), _is_sound)) is not None:
+        if (sound := holds_for_all_leaves(each.dataType, value_of(each.name), _is_sound)) is not None:
             yield sound
 
-    def leaf(kind: DataType, value: Column) -> Column | None:
+    def text_is_as_written(kind: DataType, value: Column) -> Column | None:
         return exact_json.is_as_written(value) if isinstance(kind, StringType) else None
 
     texts = []
     if flat := [text for each in fields for text in _flat_texts(each.dataType, value_of(each.name))]:
-        texts.append(exact_json.are_as_written(flat))
+        texts.append(exact_json.all_are_as_written(flat))
     for each in fields:
         nested = None if out_of_range_numbers.is_flat(each.dataType) else value_of(each.name)
-        if nested is not None and (as_written := holds_for_all(each.dataType, nested, leaf)) is not None:
+        if (
+            nested is not None
+            and (as_written := holds_for_all_leaves(each.dataType, nested, text_is_as_written)) is not None
+        ):
             texts.append(as_written)
     if texts:
-        names = exact_json.names_of_texts(fields)
-        yield reduce(lambda a, b: a & b, texts) | ~exact_json.has_other_than_text(
+        names = exact_json.text_field_names(fields)
+        yield reduce(lambda a, b: a & b, texts) | ~exact_json.may_have_other_than_text(
             F.col("payload").cast("string"), names
         )
 
@@ -114,36 +121,36 @@ def _flat_texts(kind: DataType, value: Column) -> Iterator[Column]:
             yield from _flat_texts(field.dataType, value[field.name])
 
 
-def _is_tiny(value: Column) -> Column:
+def _fits_tinyint(value: Column) -> Column:
     return value.between(-128, 127)
 
 
 def exact_value(kind: DataType, value: Column, text: Column) -> Column:
-    """Return a value of a record, of its text by :func:`etl.formats.decoding.exact_json.marked`."""
+    """Return a value of a record, of its text by :func:`etl.formats.decoding.exact_json.with_marked_texts`."""
     if isinstance(kind, ByteType):
         return value.cast("tinyint")
-    return _time_of_text(kind, text) if times.is_time(kind) else exact_json.written(text)
+    return _time_of_text(kind, text) if times.is_time_type(kind) else exact_json.as_sender_wrote_it(text)
 
 
-def columns_by_type(schema: StructType) -> list[tuple[DataType, list[str]]]:
+def column_names_by_type(schema: StructType) -> list[tuple[DataType, list[str]]]:
     """Return the columns that :func:`exact_value` makes of a text alone, by their types."""
-    made = [f for f in schema if isinstance(f.dataType, StringType) or times.is_time(f.dataType)]
+    made = [f for f in schema if isinstance(f.dataType, StringType) or times.is_time_type(f.dataType)]
     kinds = {str(f.dataType): f.dataType for f in made}
     return [(kind, [f.name for f in made if f.dataType == kind]) for kind in kinds.values()]
 
 
 def _time_of_text(kind: DataType, text: Column) -> Column:
     written = exact_json.without_mark(text)
-    number = F.when(exact_json.is_number(text), times.from_epoch_number(kind, written))
-    return F.coalesce(number, F.when(~exact_json.is_number(text), times.from_text(kind, written)))
+    number = F.when(exact_json.was_number(text), times.time_from_epoch_number(kind, written))
+    return F.coalesce(number, F.when(~exact_json.was_number(text), times.time_from_text(kind, written)))
 
 
-def is_readable(kind: DataType, text: Column) -> Column | None:
+def is_written_as_type(kind: DataType, text: Column) -> Column | None:
     """Return a condition: a value is written as one of its type, as far as the parser does not know."""
-    if times.is_time(kind):
+    if times.is_time_type(kind):
         return _time_of_text(kind, text).isNotNull()
     if isinstance(kind, ByteType):
-        return _is_tiny(exact_json.without_mark(text).cast("int"))
+        return _fits_tinyint(exact_json.without_mark(text).cast("int"))
     if isinstance(kind, DecimalType):
-        return exact_json.is_number(text) | ~text.contains(",")
+        return exact_json.was_number(text) | ~text.contains(",")
     return None

@@ -1,7 +1,7 @@
 r"""Numbers out of range: decimals that take too long to read, and numbers that become Infinity.
 
 A number larger than its ``DOUBLE`` or ``FLOAT`` holds becomes Infinity when it is read, and is checked then
-(:func:`all_finite`). Decimals are checked in the text before it is read.
+(:func:`are_all_finite`). Decimals are checked in the text before it is read.
 
 Java expands a decimal to its column's scale before it checks whether it fits: ``1e10000000`` becomes ten million digits,
 and reading millions of digits takes quadratic time. A JSON text is checked in three steps. Each is linear, and runs only
@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from .decoded_rows import dead_letter_verdict, holds_for_all
+from .decoded_rows import dead_letter_verdict, holds_for_all_leaves
 
 MOST_DIGITS = 1000
 """Most digits of a decimal; Jackson reads no longer number since 2.15."""
@@ -68,7 +68,7 @@ _GROUPED = r'"(?=[^"]*?(?:,|\\u002[cC]))(?=[^"]*?(?:\p{Nd}|\\u003))(?:[-+.,eE]|\
 """A text with commas, which Spark removes before it reads a decimal."""
 
 
-def all_finite(kind: DataType, value: Column) -> Column | None:
+def are_all_finite(kind: DataType, value: Column) -> Column | None:
     """Return a condition: no number in a value, at any depth, is infinite. None for a type without ``DOUBLE`` or ``FLOAT``.
 
     Parameters
@@ -77,7 +77,7 @@ def all_finite(kind: DataType, value: Column) -> Column | None:
         The column. With arrays or maps it must not be an expression that takes long: Spark evaluates it again, because
         it generates no code for a condition on each item.
     """
-    return holds_for_all(
+    return holds_for_all_leaves(
         kind, value, lambda k, v: F.abs(v) != float("inf") if isinstance(k, DoubleType | FloatType) else None
     )
 
@@ -86,15 +86,15 @@ RANGE = "a number out of range: "
 """Start of a dead letter's error; the names of fields follow."""
 
 
-def out_of_range(schema: StructType, record: Column) -> Column | None:
+def out_of_range_verdict(schema: StructType, record: Column) -> Column | None:
     """Return the verdict on a record with an infinite number, null if it has none; None if no field can hold such a number.
 
     Parameters
     ----------
     record
-        As in :func:`all_finite`.
+        As in :func:`are_all_finite`.
     """
-    asked = {f.name: all_finite(f.dataType, record.getField(f.name)) for f in schema.fields}
+    asked = {f.name: are_all_finite(f.dataType, record.getField(f.name)) for f in schema.fields}
     names = F.concat_ws(", ", *(F.when(~fits, F.lit(n)) for n, fits in asked.items() if fits is not None))
     if not any(fits is not None for fits in asked.values()):
         return None
@@ -108,14 +108,14 @@ def is_flat(kind: DataType) -> bool:
     return not isinstance(kind, ArrayType | MapType)
 
 
-def decimals(kind: DataType) -> bool:
+def contains_decimal(kind: DataType) -> bool:
     """Check that a type contains a decimal, at any depth."""
     return next(_decimal_field_names(kind, ""), None) is not None
 
 
-def decimal_fields(schema: StructType) -> StructType:
+def fields_with_decimals(schema: StructType) -> StructType:
     """Return the fields that hold a decimal, unchanged."""
-    return StructType([f for f in schema.fields if decimals(f.dataType)])
+    return StructType([f for f in schema.fields if contains_decimal(f.dataType)])
 
 
 def _decimal_field_names(kind: DataType, name: str) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _decimal_field_names(kind: DataType, name: str) -> Iterator[str]:
             yield from _decimal_field_names(field.dataType, field.name)
 
 
-def decimal(text: Column, kind: DecimalType) -> Column:
+def decimal_of_text(text: Column, kind: DecimalType) -> Column:
     """Convert a text to a decimal; null if it is none, does not fit, or would take long."""
     return F.when(text.rlike(_PLAIN), text.cast(kind))
 
@@ -144,19 +144,19 @@ def may_have_large_exponent(text: Column, schema: StructType) -> Column | None:
     text
         JSON or any other text.
     """
-    return _in_decimals(text, schema, _has_large_exponent(text))
+    return _is_met_in_decimal_fields(text, schema, _has_large_exponent(text))
 
 
 def may_have_misread_decimal(text: Column, schema: StructType) -> Column | None:
     """Return the same condition, or: a JSON text may hold a decimal of which Spark makes another number."""
-    return _in_decimals(text, schema, _has_large_exponent(text) | text.rlike(_GROUPED))
+    return _is_met_in_decimal_fields(text, schema, _has_large_exponent(text) | text.rlike(_GROUPED))
 
 
 def _has_large_exponent(text: Column) -> Column:
     return text.rlike(_LONG) | ((F.length(text) >= MOST_DIGITS) & text.rlike(_MANY))
 
 
-def _in_decimals(text: Column, schema: StructType, condition: Column) -> Column | None:
+def _is_met_in_decimal_fields(text: Column, schema: StructType, condition: Column) -> Column | None:
     names = sorted(set(_decimal_field_names(schema, "")))
     if not names:
         return None

@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..base import Decoder, DecoderWrapper, Observe, decode_and_observe
-from .decoded_rows import CHANGE, valid_text
+from .decoded_rows import CHANGE, is_valid_utf8
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
 """Suffix of a dead letter's error when its bytes are withheld."""
@@ -38,7 +38,7 @@ of the comment could continue to the end of the record, for each name again."""
 
 
 @runtime_checkable
-class RedactsPayload(Protocol):
+class PayloadRedactor(Protocol):
     """Decoder that knows which bytes of a payload a dead letter may hold."""
 
     def redacted_payload(self, payload: Column) -> Column:
@@ -90,13 +90,13 @@ class RedactingDecoder(DecoderWrapper):
         payload
             Bytes as they arrived.
         """
-        return F.when(self._can_be_shown(payload), self._without_values(payload).cast("binary"))
+        return F.when(self._may_be_kept(payload), self._without_values(payload).cast("binary"))
 
-    def _can_be_shown(self, payload: Column) -> Column:
+    def _may_be_kept(self, payload: Column) -> Column:
         if not self.readable:
             return F.length(payload) == 0
         return _has_no_hidden_name(payload) & ~payload.cast("string").rlike(
-            rf"(?iu){_any_pattern(map(_escaped, self.fields))}"
+            rf"(?iu){_any_pattern(map(_escaped_name_pattern, self.fields))}"
         )
 
     def _without_values(self, payload: Column) -> Column:
@@ -109,12 +109,12 @@ def _any_pattern(patterns: Iterable[str]) -> str:
     return f"(?:{'|'.join(sorted(patterns, key=len, reverse=True))})"
 
 
-def _escaped(name: str) -> str:
+def _escaped_name_pattern(name: str) -> str:
     """Match a name of which at least one letter is written as an escape."""
-    return rf"(?=[^\\]{{0,{len(name) - 1}}}+\\){''.join(map(_letter_or_escape, name))}"
+    return rf"(?=[^\\]{{0,{len(name) - 1}}}+\\){''.join(map(_letter_or_escape_pattern, name))}"
 
 
-def _letter_or_escape(letter: str) -> str:
+def _letter_or_escape_pattern(letter: str) -> str:
     codes = {ord(each) for case in (letter, letter.lower(), letter.upper()) for each in case}
     ways = (rf"u{code:04x}|u\{{0*+{code:x}\}}|x{code:02x}|{code:03o}" for code in sorted(codes))
     itself = "" if letter.isalnum() else rf"|\\{re.escape(letter)}"
@@ -123,7 +123,7 @@ def _letter_or_escape(letter: str) -> str:
 
 def redacted_payload(decoder: Decoder, payload: Column) -> Column:
     """Return a payload as a dead letter may hold it, for any decoder: unchanged if the decoder redacts nothing."""
-    return decoder.redacted_payload(payload) if isinstance(decoder, RedactsPayload) else payload
+    return decoder.redacted_payload(payload) if isinstance(decoder, PayloadRedactor) else payload
 
 
 def redacted_error(error: Column, payload: Column, redacted: Column) -> Column:
@@ -135,5 +135,5 @@ def _has_no_hidden_name(payload: Column) -> Column:
     """Return a condition: no name in the bytes can hide. They are empty, or UTF-8 that starts an object, with no escaped name."""
     text = payload.cast("string")
     return (F.length(payload) == 0) | (
-        valid_text(payload) & text.rlike(r"\A\s*+\{") & ~text.rlike(_ESCAPED_NAME)
+        is_valid_utf8(payload) & text.rlike(r"\A\s*+\{") & ~text.rlike(_ESCAPED_NAME)
     )

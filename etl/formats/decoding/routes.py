@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...launch.settings import RouteSettings
 from ...record.errors import StartError
-from ...record.tables import nullable
+from ...record.tables import with_all_nullable
 from ..base import Decoder, DecoderWrapper, open_decoder
 from . import redact
 from .data_rules import with_rules
@@ -37,7 +37,7 @@ _LETTER = ("_bytes", "_stage", "_error")
 
 
 @dataclass(frozen=True)
-class Route:
+class DecodingRoute:
     """Records of one topic or stream, and their decoder.
 
     Parameters
@@ -60,7 +60,7 @@ class Route:
     decoder: Decoder
     changes_of: str | None = None
 
-    def arrives(self) -> Column:
+    def is_own_record(self) -> Column:
         """Return a condition: a record is of this topic or stream. True or false, never null."""
         mine = (F.col("_source") == self.source) & F.col("_id").startswith(f"{self.origin}/")
         return F.coalesce(mine, F.lit(False))
@@ -70,12 +70,12 @@ class Route:
         decoder = self.decoder
         while isinstance(decoder, DecoderWrapper):
             decoder = decoder.decoder
-        assert isinstance(decoder, NamesTables)
+        assert isinstance(decoder, NamesChangedTable)
         return F.coalesce(decoder.table_of(payload), F.lit(""))
 
 
 @runtime_checkable
-class NamesTables(Protocol):
+class NamesChangedTable(Protocol):
     """Decoder of changes of a database."""
 
     def table_of(self, payload: Column) -> Column:
@@ -83,7 +83,7 @@ class NamesTables(Protocol):
 
 
 @dataclass(frozen=True)
-class Router:
+class RoutingDecoder:
     """Decoder that sends each payload to the decoder of its route, in one pass over the rows.
 
     Parameters
@@ -92,7 +92,7 @@ class Router:
         At least one; the configuration has checked that names and topics are unique.
     """
 
-    routes: tuple[Route, ...]
+    routes: tuple[DecodingRoute, ...]
 
     @property
     def schema(self) -> StructType:
@@ -100,7 +100,7 @@ class Router:
         return StructType(
             [
                 StructField(COLUMN, StringType()),
-                *(StructField(route.name, nullable(route.decoder.schema)) for route in self.routes),
+                *(StructField(route.name, with_all_nullable(route.decoder.schema)) for route in self.routes),
             ]
         )
 
@@ -116,18 +116,20 @@ class Router:
             With ``_id``, ``_source`` and a binary ``payload``; other columns are kept.
         """
         kept = [F.col(f"`{name}`") for name in rows.columns if name != "payload"]
-        name = reduce(lambda found, route: found.when(self._takes(route), F.lit(route.name)), self.routes, F)
+        name = reduce(
+            lambda found, route: found.when(self._takes_route(route), F.lit(route.name)), self.routes, F
+        )
         # A projection of its own only where routes ask for it.
         asked = any(route.changes_of is not None for route in self.routes)
-        named = rows.withColumn(_TABLE, self._table()) if asked else rows
+        named = rows.withColumn(_TABLE, self._changed_table()) if asked else rows
         table = F.col(_TABLE) if asked else F.lit("").alias(_TABLE)
         out = named.select(*kept, name.alias(COLUMN), F.col("payload").alias(_RAW), table)
         for place, route in enumerate(self.routes):
             out = self._decode_route(out, place, route)
-        letters = [F.col(_letter_column(place)) for place in range(len(self.routes))]
-        letter = F.coalesce(*letters, self._letter_without_route())
+        letters = [F.col(_letter_column_name(place)) for place in range(len(self.routes))]
+        letter = F.coalesce(*letters, self._dead_letter_without_route())
         parts = {part: letter.getField(part) for part in _LETTER}
-        if len(self._origins) < len(self.routes):
+        if len(self._routes_by_origin) < len(self.routes):
             # What names no table may be of any, so each table's fields are cut out of it.
             whole, error = parts["_bytes"], parts["_error"]
             parts["_bytes"] = bare = self.redacted_payload(whole)
@@ -135,45 +137,45 @@ class Router:
         return out.select(
             *kept,
             COLUMN,
-            *(F.col(_record_column(place)).alias(route.name) for place, route in enumerate(self.routes)),
+            *(F.col(_record_column_name(place)).alias(route.name) for place, route in enumerate(self.routes)),
             *(value.alias(part) for part, value in parts.items()),
         )
 
     def redacted_payload(self, payload: Column) -> Column:
         """See :func:`etl.formats.decoding.redact.redacted_payload`; each payload is redacted by the routes of its topic or stream."""
         cut = []
-        for routes in self._origins:
+        for routes in self._routes_by_origin:
             hiding = [each.decoder for each in routes if isinstance(each.decoder, redact.RedactingDecoder)]
             bare = payload
             if hiding:
                 names = dict.fromkeys(name for each in hiding for name in each.fields)
                 bare = replace(hiding[0], fields=tuple(names)).redacted_payload(payload)
-            cut.append((routes[0].arrives(), bare))
+            cut.append((routes[0].is_own_record(), bare))
         kept: Column = reduce(lambda found, one: found.when(*one), cut, F).otherwise(payload)
         return kept
 
     @cached_property
-    def _origins(self) -> list[list[Route]]:
+    def _routes_by_origin(self) -> list[list[DecodingRoute]]:
         """Routes of each topic or stream: several if they are of tables of a database."""
-        found: dict[tuple[str, str], list[Route]] = {}
+        found: dict[tuple[str, str], list[DecodingRoute]] = {}
         for route in self.routes:
             found.setdefault((route.source, route.origin), []).append(route)
         return [*found.values()]
 
-    def _table(self) -> Column:
+    def _changed_table(self) -> Column:
         """Return the table of the change in a payload; empty for a topic or stream whose routes do not ask for it."""
-        named = [routes[0] for routes in self._origins if routes[0].changes_of is not None]
-        tables = (F.when(route.arrives(), route.table_of(F.col("payload"))) for route in named)
+        named = [routes[0] for routes in self._routes_by_origin if routes[0].changes_of is not None]
+        tables = (F.when(route.is_own_record(), route.table_of(F.col("payload"))) for route in named)
         return F.coalesce(*tables, F.lit(""))
 
-    def _takes(self, route: Route) -> Column:
+    def _takes_route(self, route: DecodingRoute) -> Column:
         """Return a condition: a record takes a route; what is no change of a table takes the first of its stream."""
         if route.changes_of is None:
-            return route.arrives()
-        first = any(routes[0] is route for routes in self._origins)
-        return route.arrives() & F.col(_TABLE).isin(route.changes_of, *([""] if first else []))
+            return route.is_own_record()
+        first = any(routes[0] is route for routes in self._routes_by_origin)
+        return route.is_own_record() & F.col(_TABLE).isin(route.changes_of, *([""] if first else []))
 
-    def _decode_route(self, rows: DataFrame, place: int, route: Route) -> DataFrame:
+    def _decode_route(self, rows: DataFrame, place: int, route: DecodingRoute) -> DataFrame:
         """Decode one route's payloads; its decoder gets a null payload for other rows, and their result is dropped."""
         mine = F.col(COLUMN).eqNullSafe(route.name)
         decoded = route.decoder.decode(rows.withColumn("payload", F.when(mine, F.col(_RAW))))
@@ -181,11 +183,11 @@ class Router:
         good = mine & F.col("_error").isNull()
         return decoded.select(
             *(F.col(f"`{name}`") for name in rows.columns),
-            F.when(good, F.struct(*fields)).alias(_record_column(place)),
-            F.when(mine, F.struct(*_LETTER)).alias(_letter_column(place)),
+            F.when(good, F.struct(*fields)).alias(_record_column_name(place)),
+            F.when(mine, F.struct(*_LETTER)).alias(_letter_column_name(place)),
         )
 
-    def _letter_without_route(self) -> Column:
+    def _dead_letter_without_route(self) -> Column:
         origin = F.element_at(F.split("_id", "/"), 1)
         return F.struct(
             F.col(_RAW).alias("_bytes"),
@@ -214,7 +216,7 @@ def decoder_of_route(spark: SparkSession, query: RouteSettings) -> Decoder:
     if query.source.null_payload_deletes:
         made = TombstoneDecoder(made)
     made = with_rules(spark, made, query.rules)
-    readable = query.format.names_fields
+    readable = query.format.has_field_names
     return redact.RedactingDecoder(made, query.redact, readable=readable) if query.redact else made
 
 
@@ -234,19 +236,19 @@ def query_decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decod
     made = [decoder_of_route(spark, route) for route in routes]
     if len(routes) == 1 and routes[0].name is None:
         return made[0]
-    return Router(
+    return RoutingDecoder(
         tuple(
-            Route(str(route.name), route.source.name, str(route.origin), each, route.changes_of)
+            DecodingRoute(str(route.name), route.source.name, str(route.origin), each, route.changes_of)
             for route, each in zip(routes, made, strict=True)
         )
     )
 
 
-def _record_column(place: int) -> str:
+def _record_column_name(place: int) -> str:
     return f"_record_{place}"
 
 
-def _letter_column(place: int) -> str:
+def _letter_column_name(place: int) -> str:
     return f"_letter_{place}"
 
 

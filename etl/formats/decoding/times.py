@@ -49,7 +49,7 @@ _WHOLE = r"^-?[0-9]{1,19}\z"
 _MICROS = 6
 
 
-class _Declared(TimestampType):
+class _TimestampWithUnit(TimestampType):
     """A time whose numbers have a declared unit; used to walk through a schema, and by no expression of Spark's."""
 
     digits = 0
@@ -59,21 +59,21 @@ class _Declared(TimestampType):
         return "timestamp"
 
 
-_DECLARED: Mapping[str, type[_Declared]] = {
-    name: type(name.title(), (_Declared,), {"digits": digits}) for name, digits in UNITS.items()
+_DECLARED: Mapping[str, type[_TimestampWithUnit]] = {
+    name: type(name.title(), (_TimestampWithUnit,), {"digits": digits}) for name, digits in UNITS.items()
 }
 
 
-def is_time(kind: DataType) -> bool:
+def is_time_type(kind: DataType) -> bool:
     """Check that values of a type are written as texts that this module reads."""
     return isinstance(kind, TimestampType | TimestampNTZType | DateType)
 
 
-def _leaves(kind: DataType) -> Iterator[DataType]:
+def _leaf_types(kind: DataType) -> Iterator[DataType]:
     inner = [f.dataType for f in kind.fields] if isinstance(kind, StructType) else []
     inner += [part for name in ("elementType", "valueType") if (part := getattr(kind, name, None))]
     for each in inner:
-        yield from _leaves(each)
+        yield from _leaf_types(each)
     if not inner:
         yield kind
 
@@ -83,23 +83,25 @@ def with_units(schema: StructType) -> StructType:
 
     The comment ``epoch UNIT`` of a field applies to the times in its arrays and maps, too.
     """
-    return StructType([StructField(f.name, _unit(f.dataType, f.metadata), f.nullable) for f in schema])
+    return StructType(
+        [StructField(f.name, _type_with_unit(f.dataType, f.metadata), f.nullable) for f in schema]
+    )
 
 
-def _unit(kind: DataType, metadata: Mapping[str, Any]) -> DataType:
+def _type_with_unit(kind: DataType, metadata: Mapping[str, Any]) -> DataType:
     if isinstance(kind, StructType):
         return with_units(kind)
     if isinstance(kind, ArrayType):
-        return ArrayType(_unit(kind.elementType, metadata))
+        return ArrayType(_type_with_unit(kind.elementType, metadata))
     if isinstance(kind, MapType):
-        return MapType(NullType(), _unit(kind.valueType, metadata))
+        return MapType(NullType(), _type_with_unit(kind.valueType, metadata))
     word, _, unit = str(metadata.get("comment", "")).lower().partition(" ")
     if isinstance(kind, TimestampType) and word == "epoch" and unit in _DECLARED:
         return _DECLARED[unit]()
     return kind
 
 
-def from_common_form(kind: DataType, text: Column) -> Column:
+def time_from_common_form(kind: DataType, text: Column) -> Column:
     """Return a time from a text in a common form; null where that is not certain.
 
     Spark compiles a regular expression for each zone that it meets, which takes as long as the rest of a record. A time in
@@ -115,8 +117,8 @@ def from_common_form(kind: DataType, text: Column) -> Column:
         text.rlike(_INSIDE) & _has_clear_zone(text), text.cast("timestamp")
     )
     return (
-        found.when(text.rlike(_WHOLE), from_epoch_number(kind, text))
-        if isinstance(kind, _Declared)
+        found.when(text.rlike(_WHOLE), time_from_epoch_number(kind, text))
+        if isinstance(kind, _TimestampWithUnit)
         else found
     )
 
@@ -127,23 +129,25 @@ def _has_clear_zone(text: Column) -> Column:
     return ((last > " ") & (last != "T")) | ~text.rlike(_ABBREVIATED)
 
 
-def from_text(kind: DataType, text: Column) -> Column:
+def time_from_text(kind: DataType, text: Column) -> Column:
     """Return a time from any text that stands for one; null for any other."""
     if isinstance(kind, DateType):
         dated = text.rlike(_DAY) | (text.rlike(_DAY_AND_TIME) & text.cast("timestamp").isNotNull())
         return F.when(dated, F.substring(text, 1, 10).cast("date"))
     if isinstance(kind, TimestampNTZType):
-        return from_common_form(kind, text)
-    found = F.when(text.rlike(_DATED) & _has_clear_zone(text), is_in_years(kind, text.cast("timestamp")))
+        return time_from_common_form(kind, text)
+    found = F.when(
+        text.rlike(_DATED) & _has_clear_zone(text), null_outside_years(kind, text.cast("timestamp"))
+    )
     # Before the year: quickly read, four digits are a number, too.
     return (
-        F.when(text.rlike(_WHOLE), from_epoch_number(kind, text)).otherwise(found)
-        if isinstance(kind, _Declared)
+        F.when(text.rlike(_WHOLE), time_from_epoch_number(kind, text)).otherwise(found)
+        if isinstance(kind, _TimestampWithUnit)
         else found
     )
 
 
-def from_epoch_number(kind: DataType, text: Column) -> Column:
+def time_from_epoch_number(kind: DataType, text: Column) -> Column:
     """Return the time of a whole number in the declared unit, which is seconds if there is none; null out of range.
 
     Nanoseconds are cut to microseconds.
@@ -151,13 +155,13 @@ def from_epoch_number(kind: DataType, text: Column) -> Column:
     if not isinstance(kind, TimestampType):
         return F.lit(None)
     number = F.when(text.rlike(_WHOLE), text.cast("decimal(19,0)"))
-    digits = kind.digits if isinstance(kind, _Declared) else 0
+    digits = kind.digits if isinstance(kind, _TimestampWithUnit) else 0
     below = 10 ** abs(digits - _MICROS)
     micros = F.floor(number / below) if digits > _MICROS else number * below
     return F.when(_lies_in_years(number, digits), F.timestamp_micros(micros.cast("bigint")))
 
 
-def from_millis(number: Column) -> Column:
+def time_from_milliseconds(number: Column) -> Column:
     """Return the time of a BIGINT of epoch milliseconds; null out of range."""
     return F.when(_lies_in_years(number, UNITS["milliseconds"]), F.timestamp_millis(number))
 
@@ -173,7 +177,7 @@ def unit_hint(kind: DataType, text: Column) -> Column:
         The field as a text.
     """
     large = F.regexp_extract(text, r"(?<![0-9.])-?[0-9]{12,19}(?![0-9.])", 0).cast("decimal(19,0)")
-    own = next((each.digits for each in _leaves(kind) if isinstance(each, _Declared)), 0)
+    own = next((each.digits for each in _leaf_types(kind) if isinstance(each, _TimestampWithUnit)), 0)
     said = ((f" (looks like {name})", digits) for name, digits in UNITS.items() if digits > own)
     return F.coalesce(
         *(F.when(_lies_in_years(large, digits), F.lit(name)) for name, digits in said), F.lit("")
@@ -187,7 +191,7 @@ def _lies_in_years(number: Column, digits: int) -> Column:
     )
 
 
-def is_in_years(kind: DataType, value: Column) -> Column:
+def null_outside_years(kind: DataType, value: Column) -> Column:
     """Return a time or day that lies in the years 1 to 9999; null for any other."""
     last = _LAST_DAY if isinstance(kind, DateType) else f"{_LAST_DAY} 23:59:59.999999"
     name = "timestamp" if isinstance(kind, TimestampType) else kind.simpleString()

@@ -59,7 +59,7 @@ def run_in_portions(
         return work(rows)
     if by_arrow and rows.sparkSession.conf.get(ARROW_BYTES, None) is None:
         rows.sparkSession.conf.set(ARROW_BYTES, UNCOUNTED)
-    size = _bytes_of_value(F.lit(0), handed) if handed is not None else _bytes_of_rows(rows)
+    size = _plus_value_bytes(F.lit(0), handed) if handed is not None else _row_bytes(rows)
     more = F.floor(size / max(MOST_BYTES // most, FEWEST_BYTES)).cast("int")
     one = F.array(F.lit(0))
     places = F.when(more > 0, F.sequence(F.lit(0), more)).otherwise(one)
@@ -72,7 +72,7 @@ def run_in_portions(
     return work(spread.select(*emptied, _PLACE)).where(first).drop(_PLACE)
 
 
-def _bytes_of_rows(rows: DataFrame) -> Column:
+def _row_bytes(rows: DataFrame) -> Column:
     """Return the bytes of the columns that a record's producer fills."""
     size = F.lit(0)
     for each in rows.schema:
@@ -80,15 +80,15 @@ def _bytes_of_rows(rows: DataFrame) -> Column:
         if _holds_headers(each.dataType):
             # Computed per header, and only if there are headers.
             of_all = F.aggregate(
-                value, F.lit(0), lambda n, h: n + _bytes_of_value(F.length(h["key"]), h["value"])
+                value, F.lit(0), lambda n, h: n + _plus_value_bytes(F.length(h["key"]), h["value"])
             )
             size = size + F.when(F.size(value) > 0, of_all).otherwise(0)
         elif isinstance(each.dataType, BinaryType):
-            size = _bytes_of_value(size, value)
+            size = _plus_value_bytes(size, value)
     return size
 
 
-def _bytes_of_value(size: Column, value: Column) -> Column:
+def _plus_value_bytes(size: Column, value: Column) -> Column:
     return size + F.coalesce(F.length(value), F.lit(0))
 
 

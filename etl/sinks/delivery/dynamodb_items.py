@@ -32,7 +32,7 @@ TEXT_BYTES = 4 << 20
 is an escape; larger rows would make a request that is refused completely."""
 
 
-def attribute(value: Any) -> dict[str, Any] | None:
+def to_dynamodb_value(value: Any) -> dict[str, Any] | None:
     """Return a JSON value in DynamoDB's form; None for null, which is left out.
 
     Parameters
@@ -49,26 +49,28 @@ def attribute(value: Any) -> dict[str, Any] | None:
     if isinstance(value, str):
         return {"S": value}
     if isinstance(value, list):
-        return {"L": [{"NULL": True} if item is None else attribute(item) for item in value]}
-    return {"M": {name: item for name, each in value.items() if (item := attribute(each)) is not None}}
+        return {"L": [{"NULL": True} if item is None else to_dynamodb_value(item) for item in value]}
+    return {
+        "M": {name: item for name, each in value.items() if (item := to_dynamodb_value(each)) is not None}
+    }
 
 
-def not_finite(value: Any, kind: DataType | None) -> str | None:
+def first_not_finite(value: Any, kind: DataType | None) -> str | None:
     """Return the first NaN or infinity in a JSON value of a type, as Spark writes it; None if there is none."""
     if isinstance(kind, FloatType | DoubleType):
         return value if isinstance(value, str) else None
     result: Iterator[str | None] = iter(())
     if isinstance(kind, ArrayType):
-        result = (not_finite(each, kind.elementType) for each in value or ())
+        result = (first_not_finite(each, kind.elementType) for each in value or ())
     elif isinstance(kind, MapType):
-        result = (not_finite(each, kind.valueType) for each in (value or {}).values())
+        result = (first_not_finite(each, kind.valueType) for each in (value or {}).values())
     elif isinstance(kind, StructType):
-        result = (not_finite((value or {}).get(f.name), f.dataType) for f in kind.fields)
+        result = (first_not_finite((value or {}).get(f.name), f.dataType) for f in kind.fields)
     return next((each for each in result if each is not None), None)
 
 
 @dataclass(frozen=True)
-class ItemForm:
+class RowToItem:
     """Conversion of rows to items.
 
     Attributes
@@ -86,7 +88,7 @@ class ItemForm:
     keyed: bool
 
     @classmethod
-    def of(cls, schema: StructType) -> ItemForm:
+    def for_columns(cls, schema: StructType) -> RowToItem:
         """Make it from the columns of the rows."""
         return cls(
             frozenset(f.name for f in schema.fields if isinstance(f.dataType, BinaryType)),
@@ -125,10 +127,10 @@ class ItemForm:
                 continue
             if name in self.binary:
                 item[name] = {"B": base64.b64decode(value)}
-            elif (odd := not_finite(value, self.floating.get(name))) is not None:
+            elif (odd := first_not_finite(value, self.floating.get(name))) is not None:
                 raise UnsupportedRowError(
                     f"the value of {name} is {odd}, which DynamoDB cannot store as a number"
                 )
-            elif (formed := attribute(value)) is not None:
+            elif (formed := to_dynamodb_value(value)) is not None:
                 item[name] = formed
         return item, size

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ...record import hadoop_files
 from ...record.errors import SinkError
-from ..base import BatchPlace
+from ..base import BatchIdentity
 
 FOLDER = "_manifests"
 """Folder below the data; readers of Parquet ignore names that begin with an underscore."""
@@ -31,13 +31,13 @@ _WHOLE = (
 
 
 @dataclass(frozen=True)
-class Manifest:
+class BatchManifest:
     """One committed batch.
 
     Attributes
     ----------
     run, batch, start, end
-        Its :class:`etl.sinks.base.BatchPlace`.
+        Its :class:`etl.sinks.base.BatchIdentity`.
     rows
         Number of rows written.
     folder, files
@@ -57,7 +57,7 @@ class Manifest:
     last: int | None
 
 
-def name_of(run: str, batch: int) -> str:
+def batch_folder_name(run: str, batch: int) -> str:
     """Return the name of a batch's folder, which is also that of its manifest without the extension."""
     return f"{run}-{batch:012d}"
 
@@ -73,7 +73,7 @@ class FolderManifests:
         """URL of the folder of manifests."""
         return f"{self.path}/{FOLDER}"
 
-    def of(self, spark: SparkSession, place: BatchPlace) -> Manifest | None:
+    def manifest_of_batch(self, spark: SparkSession, place: BatchIdentity) -> BatchManifest | None:
         """Return the manifest of a batch; None if it was not committed.
 
         Raises
@@ -83,10 +83,10 @@ class FolderManifests:
         OSError
             It cannot be read.
         """
-        url = f"{self.location}/{name_of(place.run, place.batch)}.json"
+        url = f"{self.location}/{batch_folder_name(place.run, place.batch)}.json"
         try:
             content = json.loads(hadoop_files.read_text(spark, url))
-            manifest = Manifest(**{**content, "files": tuple(content["files"])})
+            manifest = BatchManifest(**{**content, "files": tuple(content["files"])})
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
@@ -145,9 +145,9 @@ class FolderManifests:
             )
         return aggregates
 
-    def commit(self, spark: SparkSession, manifest: Manifest) -> None:
+    def commit(self, spark: SparkSession, manifest: BatchManifest) -> None:
         """Write a manifest, completely or not at all."""
-        url = f"{self.location}/{name_of(manifest.run, manifest.batch)}.json"
+        url = f"{self.location}/{batch_folder_name(manifest.run, manifest.batch)}.json"
         hadoop_files.write_text(spark, url, json.dumps(asdict(manifest)))
 
 

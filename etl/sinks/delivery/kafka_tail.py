@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...sources.kafka.range_reader import Partition, Reader
+from ...sources.kafka.range_reader import Partition, RangeReader
 
 Edges = dict[Partition, tuple[int, int]]
 """Offsets of the oldest message and of the next one, by partition."""
@@ -42,7 +42,7 @@ class TopicTail:
     topic: str
     connecting: Mapping[str, str]
 
-    def end(self, spark: SparkSession) -> dict[str, int]:
+    def next_offsets(self, spark: SparkSession) -> dict[str, int]:
         """Return the offset of the next message, by partition.
 
         Raises
@@ -50,10 +50,12 @@ class TopicTail:
         NoAnswerError
             The brokers do not answer.
         """
-        with self._reader(spark).consumer() as consumer:
-            return {str(p): end for (_, p), (_, end) in self._edges(spark, consumer).items()}
+        with self._reader(spark).open_consumer() as consumer:
+            return {str(p): end for (_, p), (_, end) in self._first_and_next_offsets(spark, consumer).items()}
 
-    def held_identities(self, spark: SparkSession, since: Mapping[str, int], batch: str) -> DataFrame | None:
+    def identities_in_topic(
+        self, spark: SparkSession, since: Mapping[str, int], batch: str
+    ) -> DataFrame | None:
         """Return the identities of a batch's messages that the topic holds; persisted, and the caller must unpersist them.
 
         Parameters
@@ -73,8 +75,8 @@ class TopicTail:
         NoAnswerError
             The brokers do not answer.
         """
-        with self._reader(spark).consumer() as consumer:
-            edges = _wait_for_equal_ends(lambda: self._edges(spark, consumer))
+        with self._reader(spark).open_consumer() as consumer:
+            edges = _wait_for_equal_ends(lambda: self._first_and_next_offsets(spark, consumer))
         ranges = {
             place: (start, end)
             for place, (first, end) in edges.items()
@@ -94,13 +96,13 @@ class TopicTail:
             return None
         return identities
 
-    def _reader(self, spark: SparkSession) -> Reader:
+    def _reader(self, spark: SparkSession) -> RangeReader:
         # Messages that have expired meanwhile cannot be found.
         options = {"failOnDataLoss": "false", "includeHeaders": "true"}
         options["kafka.isolation.level"] = "read_uncommitted"
-        return Reader(spark, self.connecting, options, PATIENCE_SECONDS)
+        return RangeReader(spark, self.connecting, options, PATIENCE_SECONDS)
 
-    def _edges(self, spark: SparkSession, consumer: Any) -> Edges:
+    def _first_and_next_offsets(self, spark: SparkSession, consumer: Any) -> Edges:
         reader = self._reader(spark)
         return reader.oldest_and_next_offsets(consumer, reader.partitions(consumer, self.topic))
 

@@ -27,7 +27,7 @@ _KNOWN = StructType([StructField("_source", StringType()), StructField("_id", St
 class StreamTail(StreamReader):
     """Records of a stream from a time on, of which a sink has written some."""
 
-    def held_identities(self, spark: SparkSession, since: str) -> DataFrame | None:
+    def identities_in_stream(self, spark: SparkSession, since: str) -> DataFrame | None:
         """Return the identities of the stream's records since a time; persisted, and the caller must unpersist them.
 
         Parameters
@@ -47,7 +47,7 @@ class StreamTail(StreamReader):
             until, shards = self.now(client), self.shards(client)
         read = partial(self.read_shards, datetime.fromisoformat(since), until)
         records = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
-        identities = records.map(lambda record: identity_of(record["Data"])).filter(bool)
+        identities = records.map(lambda record: identity_of_record(record["Data"])).filter(bool)
         rows = spark.createDataFrame(identities, _KNOWN).persist()
         if rows.isEmpty():
             rows.unpersist()
@@ -56,18 +56,18 @@ class StreamTail(StreamReader):
 
     def identities(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[Identity]:
         """Return the identities of one shard's records, see :meth:`records`; records of other producers are left out."""
-        result = (identity_of(record["Data"]) for record in self.records(client, shard, since, until))
+        result = (identity_of_record(record["Data"]) for record in self.records(client, shard, since, until))
         return filter(None, result)
 
 
-def identity_of(data: bytes) -> Identity | None:
+def identity_of_record(data: bytes) -> Identity | None:
     """Return ``_source`` and ``_id`` of a record; None if a sink did not write it.
 
     Examples
     --------
-    >>> identity_of(b'{"_source":"flights","_id":"t/0/1","n":1}')
+    >>> identity_of_record(b'{"_source":"flights","_id":"t/0/1","n":1}')
     ('flights', 't/0/1')
-    >>> identity_of(b"[]") is None
+    >>> identity_of_record(b"[]") is None
     True
     """
     try:

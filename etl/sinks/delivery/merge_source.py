@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 
 @contextmanager
-def temporary_view(rows: DataFrame, view: str) -> Iterator[None]:
+def cached_temporary_view(rows: DataFrame, view: str) -> Iterator[None]:
     """Cache rows and name them for the time of a ``MERGE``, which reads its source twice.
 
     The view is on the cached rows. Spark 4.1 stores each table of a view as a reference and resolves it again with

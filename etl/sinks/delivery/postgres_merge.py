@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 
 from ...record.errors import SinkError, StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER
-from .postgres_session import Session, sql_state
-from .record_order import only_by_arrival, order_kept, replaces
+from .postgres_session import PostgresSession, sql_state
+from .record_order import decided_by_arrival_condition, kept_order_expression, not_older_condition
 
 _TYPES: dict[type[DataType], str] = {
     BooleanType: "boolean",
@@ -59,7 +59,7 @@ ATTEMPT = "_attempt"
 rows, the first run finds too few of its own."""
 
 
-def type_of(kind: DataType) -> str:
+def postgres_type(kind: DataType) -> str:
     """Return PostgreSQL's type for one of Spark's.
 
     Raises
@@ -106,7 +106,7 @@ class TableShape:
     deletes: bool = False
 
     @classmethod
-    def of(cls, name: str, rows: StructType) -> TableShape:
+    def from_columns(cls, name: str, rows: StructType) -> TableShape:
         """Make it from ``schema.table`` and the columns of the rows.
 
         Raises
@@ -115,7 +115,9 @@ class TableShape:
             PostgreSQL has no type for a column, or does not allow its name.
         """
         schema, table = name.split(".")
-        columns = {field.name: type_of(field.dataType) for field in rows.fields if field.name != DELETED}
+        columns = {
+            field.name: postgres_type(field.dataType) for field in rows.fields if field.name != DELETED
+        }
         # Spark's writer does not double a quote in a name.
         long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c or '"' in c]
         if long:
@@ -127,12 +129,12 @@ class TableShape:
         return cls(schema, table, columns, identity, DELETED in rows.fieldNames())
 
     @property
-    def replaces(self) -> bool:
+    def has_replacing_rows(self) -> bool:
         """True if a later row replaces an earlier one."""
         return self.identity == ("_id",)
 
     @property
-    def _ordered(self) -> bool:
+    def _has_record_order(self) -> bool:
         """True if each row has the order of its record."""
         return ORDER in self.columns
 
@@ -166,7 +168,7 @@ class TableShape:
             columns.append(column.alias(field.name))
         return [*columns, F.lit(attempt).alias(ATTEMPT)]
 
-    def ensure(self, session: Session) -> None:
+    def create_or_check_tables(self, session: PostgresSession) -> None:
         """Make table and staging table; check an existing table.
 
         Raises
@@ -177,11 +179,11 @@ class TableShape:
         """
         if not session.query("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema):
             session.run(f"CREATE SCHEMA {quote_identifier(self.schema)}")
-        types = self._types(session)
-        if types and self._ordered and ORDER not in types:
+        types = self._existing_column_types(session)
+        if types and self._has_record_order and ORDER not in types:
             # A table from before the order was kept: its rows are older than every record.
             session.run(f"ALTER TABLE {self._table_name()} ADD COLUMN {quote_identifier(ORDER)} text")
-            types = self._types(session)
+            types = self._existing_column_types(session)
         if not types:
             columns = [
                 f"{quote_identifier(name)} {kind}{' NOT NULL' if name in self.identity else ''}"
@@ -194,7 +196,7 @@ class TableShape:
         staged = [f"{quote_identifier(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
         staged += [f"{DELETED} boolean"] if self.deletes else []
         staged.append(f"{quote_identifier(ATTEMPT)} text")
-        if self.replaces and not self._ordered:
+        if self.has_replacing_rows and not self._has_record_order:
             session.run(
                 f"CREATE TABLE IF NOT EXISTS {self.merged_table} (one boolean PRIMARY KEY, version bigint NOT NULL)"
             )
@@ -208,7 +210,7 @@ class TableShape:
             # the merge detects.
             session.run(f"CREATE UNLOGGED TABLE {name} ({', '.join(columns)})")
 
-    def _types(self, session: Session) -> dict[str, tuple[str, bool]]:
+    def _existing_column_types(self, session: PostgresSession) -> dict[str, tuple[str, bool]]:
         """Return type and "needs a value" of each column of the table; empty if there is no table.
 
         The type is without its length: a cast to ``varchar(4)`` would truncate a text without an error, while the
@@ -225,7 +227,7 @@ class TableShape:
         )
         return {str(name): (str(kind), bool(needed)) for name, kind, needed in rows}
 
-    def _check_columns(self, session: Session, types: dict[str, tuple[str, bool]]) -> None:
+    def _check_columns(self, session: PostgresSession, types: dict[str, tuple[str, bool]]) -> None:
         problems = [
             f"it lacks column {name} {kind}" for name, kind in self.columns.items() if name not in types
         ]
@@ -255,7 +257,7 @@ class TableShape:
             )
 
     @staticmethod
-    def _can_be_cast(session: Session, kind: str, target: str) -> bool:
+    def _can_be_cast(session: PostgresSession, kind: str, target: str) -> bool:
         before = session.connection.setSavepoint()
         try:
             session.query(f"SELECT CAST(CAST(NULL AS {kind}) AS {target})")
@@ -265,7 +267,7 @@ class TableShape:
         return True
 
     def merge(
-        self, session: Session, attempt: str, *, least: int, version: int | None = None
+        self, session: PostgresSession, attempt: str, *, least: int, version: int | None = None
     ) -> tuple[int, int]:
         """Merge staged rows into the table, in the session's transaction.
 
@@ -291,7 +293,7 @@ class TableShape:
             results have one identity.
         """
         # Only results can share an identity that replaces; for records the server need not sort all of them.
-        ids = "DISTINCT _id" if self.replaces else "*"
+        ids = "DISTINCT _id" if self.has_replacing_rows else "*"
         ((staged, different),) = session.query(
             f"SELECT count(*), count({ids}) FROM {self._rows_of_attempt(attempt)}"  # noqa: S608 - quoted
         )
@@ -315,28 +317,28 @@ class TableShape:
             return 0, 0
         before = session.connection.setSavepoint()
         try:
-            deleted = session.run(self._delete_all(attempt)) if self.deletes else 0
-            written, spoilt = deleted + session.run(self._merge_all(session, attempt)), 0
+            deleted = session.run(self._delete_statement(attempt)) if self.deletes else 0
+            written, spoilt = deleted + session.run(self._merge_statement(session, attempt)), 0
         except Py4JJavaError as error:
             if not (sql_state(error) or "").startswith(_DATA):
                 raise
             session.connection.rollback(before)
-            written, spoilt = self._merge_each(session, attempt)
+            written, spoilt = self._merge_row_by_row(session, attempt)
         session.run(f"TRUNCATE {self.staging}")
         return written, spoilt
 
-    def count_unordered(self, session: Session, attempt: str) -> int:
+    def count_unordered(self, session: PostgresSession, attempt: str) -> int:
         """Count staged rows with a row in the table, of which only the arrival says which record is the later one."""
-        if not self._ordered:
+        if not self._has_record_order:
             return 0
-        apart = only_by_arrival(_order_expression("s"), _order_expression("t"))
+        apart = decided_by_arrival_condition(_order_expression("s"), _order_expression("t"))
         ((count,),) = session.query(
             f"SELECT count(DISTINCT s._id) FROM {self._table_name()} t, {self._rows_of_attempt(attempt)} AND t._id = s._id AND {apart}"  # noqa: S608 - quoted
         )
         return int(count)
 
-    def _cast_columns(self, session: Session, row: str) -> str:
-        types = self._types(session)
+    def _cast_columns(self, session: PostgresSession, row: str) -> str:
+        types = self._existing_column_types(session)
         return ", ".join(f"CAST({row}.{quote_identifier(c)} AS {types[c][0]})" for c in self.columns)
 
     @property
@@ -346,11 +348,11 @@ class TableShape:
     @property
     def _conflict_clause(self) -> str:
         key = ", ".join(map(quote_identifier, self.identity))
-        if not self.replaces:
+        if not self.has_replacing_rows:
             return f"ON CONFLICT ({key}) DO NOTHING"
         ordering = (
-            {ORDER: order_kept(_order_expression("EXCLUDED"), _order_expression("t"))}
-            if self._ordered
+            {ORDER: kept_order_expression(_order_expression("EXCLUDED"), _order_expression("t"))}
+            if self._has_record_order
             else {}
         )
         values = ", ".join(
@@ -358,33 +360,37 @@ class TableShape:
             for c in self.columns
             if c not in self.identity
         )
-        return f"ON CONFLICT ({key}) DO UPDATE SET {values}{self._is_not_older('EXCLUDED', ' WHERE ')}"
+        return f"ON CONFLICT ({key}) DO UPDATE SET {values}{self._not_older_condition('EXCLUDED', ' WHERE ')}"
 
-    def _is_not_older(self, row: str, word: str) -> str:
+    def _not_older_condition(self, row: str, word: str) -> str:
         """Return the condition that a row's record is not older than that of the table's row; empty without an order."""
-        return f"{word}{replaces(_order_expression(row), _order_expression('t'))}" if self._ordered else ""
+        return (
+            f"{word}{not_older_condition(_order_expression(row), _order_expression('t'))}"
+            if self._has_record_order
+            else ""
+        )
 
     def _rows_of_attempt(self, attempt: str) -> str:
         return f"{self.staging} s WHERE s.{quote_identifier(ATTEMPT)} = '{attempt}'"
 
-    def _delete_all(self, attempt: str) -> str:
+    def _delete_statement(self, attempt: str) -> str:
         same = " AND ".join(f"t.{quote_identifier(c)} = s.{quote_identifier(c)}" for c in self.identity)
         return (
             f"DELETE FROM {self._table_name()} t USING {self._rows_of_attempt(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
-            f"{self._is_not_older('s', ' AND ')}"
+            f"{self._not_older_condition('s', ' AND ')}"
         )
 
-    def _merge_all(self, session: Session, attempt: str) -> str:
+    def _merge_statement(self, session: PostgresSession, attempt: str) -> str:
         # A repeated task has staged its rows twice; replacing a row twice in one statement is an error.
         key = ", ".join(f"s.{quote_identifier(c)}" for c in self.identity)
-        once = f"DISTINCT ON ({key}) " if self.replaces else ""
+        once = f"DISTINCT ON ({key}) " if self.has_replacing_rows else ""
         condition = f" AND NOT s.{DELETED}" if self.deletes else ""
         return (
             f"{self._insert_clause} SELECT {once}{self._cast_columns(session, 's')} FROM {self._rows_of_attempt(attempt)}{condition} "  # noqa: S608 - quoted
             f"{self._conflict_clause}"
         )
 
-    def _merge_each(self, session: Session, attempt: str) -> tuple[int, int]:
+    def _merge_row_by_row(self, session: PostgresSession, attempt: str) -> tuple[int, int]:
         """Merge row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
         session.run(f"TRUNCATE {self.refused_table}")
         names = ", ".join(map(quote_identifier, self.identity))
@@ -392,7 +398,7 @@ class TableShape:
         put = f"{self._insert_clause} VALUES ({self._cast_columns(session, 'r')}) {self._conflict_clause};"
         if self.deletes:
             same = " AND ".join(f"t.{quote_identifier(c)} = r.{quote_identifier(c)}" for c in self.identity)
-            gone = f"{same}{self._is_not_older('r', ' AND ')}"
+            gone = f"{same}{self._not_older_condition('r', ' AND ')}"
             put = f"IF r.{DELETED} THEN DELETE FROM {self._table_name()} t WHERE {gone}; ELSE {put} END IF;"  # noqa: S608 - quoted
         session.run(
             "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted

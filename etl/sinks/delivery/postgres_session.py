@@ -13,19 +13,19 @@ from pyspark.sql import SparkSession
 
 from ...formats.schemas import read_file
 from ...record import driver_files
-from ...record.errors import causes
+from ...record.errors import java_causes
 
 _REJECTED = "08004"
 """SQLSTATE of pgjdbc if the server does not support TLS (``PSQLState.CONNECTION_REJECTED``)."""
 
 
 @dataclass
-class Session:
+class PostgresSession:
     """Connection in one transaction: committed at the end of a ``with``, rolled back after an error."""
 
     connection: Any
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> PostgresSession:
         return self
 
     def __exit__(
@@ -61,7 +61,7 @@ class Session:
             return rows
 
 
-def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, str]:
+def tls_properties(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, str]:
     """Return the driver's properties for TLS; without them it would connect without encryption if the server has no TLS.
 
     The driver reads certificates from files only, in the JVM of the Spark driver and of each executor.
@@ -82,13 +82,13 @@ def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, st
         return {"sslmode": "disable"}
     if authorities is None:
         return {"sslmode": "verify-full", "sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}
-    file = driver_files.ship(spark.sparkContext, "authorities", read_file(spark, authorities))
+    file = driver_files.ship_file_to_jvms(spark.sparkContext, "authorities", read_file(spark, authorities))
     return {"sslmode": "verify-full", "sslrootcert": file}
 
 
 def connect(
     spark: SparkSession, url: str, user: str, password: str, socket_seconds: int, secured: Mapping[str, str]
-) -> Session:
+) -> PostgresSession:
     """Open a connection through the driver that Spark registers.
 
     Parameters
@@ -98,7 +98,7 @@ def connect(
     socket_seconds
         Longest time without data from the server during a statement.
     secured
-        From :func:`tls`.
+        From :func:`tls_properties`.
     """
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register("org.postgresql.Driver")
@@ -108,12 +108,12 @@ def connect(
     properties.putAll(credentials)
     connection = jvm.java.sql.DriverManager.getConnection(url, properties)
     connection.setAutoCommit(False)
-    return Session(connection)
+    return PostgresSession(connection)
 
 
 def sql_state(error: BaseException) -> str | None:
     """Return the SQLSTATE of the first database error behind an error of PySpark; None if there is none."""
-    for cause in causes(error):
+    for cause in java_causes(error):
         if hasattr(cause, "getSQLState") and "SQLException" in str(cause.getClass().getName()):
             state = cause.getSQLState()
             return None if state is None else str(state)
@@ -123,5 +123,5 @@ def sql_state(error: BaseException) -> str | None:
 def is_tls_refusal(error: BaseException) -> bool:
     """Check that a connection was refused for its certificate or for missing TLS; a retry cannot help."""
     of_certificates = ("java.security.cert.", "sun.security.validator.")
-    classes = (str(cause.getClass().getName()) for cause in causes(error))
+    classes = (str(cause.getClass().getName()) for cause in java_causes(error))
     return sql_state(error) == _REJECTED or any(name.startswith(of_certificates) for name in classes)

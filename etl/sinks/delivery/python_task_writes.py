@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ...record.batch_accounts import ObservedFigures, aggregated
+from ...record.batch_accounts import ObservedFigures, compute_aggregates
 from ...services.backoff import Backoff
 from ..base import (
     LETTER,
@@ -30,13 +30,13 @@ from ..base import (
     identity_and_times,
     is_delete,
     reason_not_storable,
-    text_of,
+    row_as_json,
 )
 
 _TIMES = ("_arrived_at", "_landed_at")
 
 
-class Record(NamedTuple):
+class RowToSend(NamedTuple):
     """Row to send; times in microseconds since 1970.
 
     Attributes
@@ -61,7 +61,7 @@ class Record(NamedTuple):
     order: str | None = None
 
 
-Refused = tuple[Record, str]
+Refused = tuple[RowToSend, str]
 """Row, and the reason why the service cannot store it."""
 
 
@@ -104,7 +104,7 @@ class RowsCountedInPlan:
         metrics: Any = ran._jdf.queryExecution().observedMetrics()
         if not metrics.contains(self._name):
             assert self._observed is not None, "nothing was observed"
-            return aggregated(self._observed, self.figures)
+            return compute_aggregates(self._observed, self.figures)
         row = metrics.apply(self._name)
         return {name: row.get(position) for position, name in enumerate(row.schema().fieldNames())}
 
@@ -153,7 +153,7 @@ def through_rdd(rows: DataFrame) -> DataFrame:
     return DataFrame(made, rows.sparkSession)
 
 
-def send(
+def send_batch(
     rows: DataFrame, key: Column, open_writer: Callable[[], RequestWriter], refuse: Refuse
 ) -> WriteCounts:
     """Send a batch, each partition by its own writer, then store the refused rows.
@@ -176,7 +176,7 @@ def send(
     micros = [F.expr(f"unix_micros(`{c}`)").alias(c) for c in _TIMES]
     more = {
         "_key": key.cast("string"),
-        "_text": text_of(rows),
+        "_text": row_as_json(rows),
         "_deleted": is_delete(rows),
         ORDER: F.col(ORDER) if ORDER in rows.columns else F.lit(None).cast("string"),
         "_unstorable": reason_not_storable(rows),
@@ -230,20 +230,20 @@ def _send_partition(
             # An empty partition opens no connection.
             writer = writer or open_writer()
             offered += 1
-            record = Record(*fields)
+            record = RowToSend(*fields)
             for refused in writer.add(record) if why is None else ((record, why),):
-                yield _refused_row(refused)
+                yield _refused_row_tuple(refused)
         if writer is None:
             return
         for refused in writer.finish():
-            yield _refused_row(refused)
+            yield _refused_row_tuple(refused)
         yield (None, None, None, None, None, None, offered, writer.written, writer.unordered)
     finally:
         if writer is not None:
             writer.close()
 
 
-def _refused_row(refused: Refused) -> tuple[Any, ...]:
+def _refused_row_tuple(refused: Refused) -> tuple[Any, ...]:
     record, why = refused
     return (record.id, record.source, record.arrived_at, record.landed_at, record.text, why, 0, 0, 0)
 
@@ -252,7 +252,7 @@ class UnsupportedRowError(ValueError):
     """Row that has no form in a service."""
 
 
-Entry = tuple[Record, Any]
+Entry = tuple[RowToSend, Any]
 """Row, and its form in the service."""
 
 
@@ -279,7 +279,7 @@ class RequestWriter(ABC):
     _size: int = field(default=0, kw_only=True, repr=False)
 
     @abstractmethod
-    def to_request(self, record: Record) -> tuple[Any, int]:
+    def to_request(self, record: RowToSend) -> tuple[Any, int]:
         """Return a row in the service's form, and its size in bytes.
 
         Raises
@@ -288,18 +288,21 @@ class RequestWriter(ABC):
             The row has no form in the service.
         """
 
-    def key(self, entry: Any) -> Any:
+    def unique_key(self, entry: Any) -> Any:
         """Return the key that must be unique among the rows of a request."""
         return object()
 
-    def add(self, record: Record) -> Iterable[Refused]:
+    def add(self, record: RowToSend) -> Iterable[Refused]:
         """Add a row; if the request is full, write the waiting rows first."""
         try:
             entry, size = self.to_request(record)
         except UnsupportedRowError as error:
             yield record, str(error)
             return
-        key, full = self.key(entry), self._size + size > self.MOST_BYTES or len(self._waiting) >= self.MOST
+        key, full = (
+            self.unique_key(entry),
+            self._size + size > self.MOST_BYTES or len(self._waiting) >= self.MOST,
+        )
         if self._waiting and (full or key in self._waiting):
             yield from self.finish()
         self._waiting[key] = record, entry

@@ -17,12 +17,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...formats.decoding.decoded_rows import CHANGE, valid_text
+from ...formats.decoding.decoded_rows import CHANGE, is_valid_utf8
 from ...formats.decoding.routes import COLUMN as ROUTE
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER
-from .record_order import POSITION, latest_of_each, order_prefix
+from .record_order import POSITION, latest_row_of_each_id, order_prefix
 
 
 def newest_of_each_key(
@@ -53,16 +53,16 @@ def newest_of_each_key(
         A column of the key or order is missing or of a wrong type, or a name that begins with ``_`` is not one of the
         landing table.
     """
-    theirs = users_columns(rows, key, name)
+    theirs = columns_without_ours(rows, key, name)
     held = F.struct(*(F.col(f"`{f.name}`") for f in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
     known = rows.select("*", result_identity(rows.schema, key).alias("_result"), held.alias("_row"))
     prefix = order_prefix(rows.schema, order, name)
-    result = latest_of_each(known.drop("_id").withColumnRenamed("_result", "_id"), prefix)
+    result = latest_row_of_each_id(known.drop("_id").withColumnRenamed("_result", "_id"), prefix)
     # Without a column that decides, keys of several lanes are counted.
     return result.select("_id", "_row.*", ORDER, (F.col("_lanes") & F.lit(order is None)).alias("_lanes"))
 
 
-def users_columns(rows: DataFrame, key: tuple[str, ...], name: str) -> list[StructField]:
+def columns_without_ours(rows: DataFrame, key: tuple[str, ...], name: str) -> list[StructField]:
     """Return the user's own columns of rows with a key; parameters and errors as in :func:`newest_of_each_key`."""
     lacking = [c for c in key if c not in rows.columns]
     if lacking:
@@ -104,7 +104,7 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
         result = F.when(reduce(or_, timed), F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(result)
     texts = [c for c in key if isinstance(kinds[c], StringType)]
     if texts:
-        valid = reduce(and_, (valid_text(F.col(c)) | F.col(c).isNull() for c in texts))
+        valid = reduce(and_, (is_valid_utf8(F.col(c)) | F.col(c).isNull() for c in texts))
         plain = (F.col(c).cast("binary").alias(f"{c} (base64)") if c in texts else c for c in key)
         result = F.when(~valid, F.to_json(F.struct(*plain), dict(JSON_OPTIONS))).otherwise(result)
     return result
@@ -131,7 +131,7 @@ def _is_finer_than_millisecond(value: Column, kind: DataType) -> Column:
     return F.coalesce(result, F.lit(False))
 
 
-def time_of(schema: StructType, key: tuple[str, ...]) -> str | None:
+def first_timestamp_of_key(schema: StructType, key: tuple[str, ...]) -> str | None:
     """Return the first timestamp of a key: a table of results is partitioned by its day, and looked up by its range."""
     kinds = {field.name: field.dataType for field in schema.fields}
     return next((c for c in key if isinstance(kinds[c], TimestampType)), None)

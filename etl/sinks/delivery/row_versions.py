@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType, TimestampType
 
-from ..base import DELETED, HASH, JSON_OPTIONS, ORDER, check_map_keys
-from .record_order import CHANGE_WIDTH, parts_of
-from .result_keys import result_identity, users_columns
+from ..base import DELETED, HASH, JSON_OPTIONS, ORDER, refuse_unwritable_map_keys
+from .record_order import CHANGE_WIDTH, split_order
+from .result_keys import columns_without_ours, result_identity
 
 IS_DELETE, VALID_FROM, VALID_TO = "_is_delete", "_valid_from", "_valid_to"
 """Columns of a table of versions: true if the row was deleted then, and the interval, whose end is null for the row of now."""
@@ -36,7 +36,7 @@ _OF, _POSITION, _LANE, _TIME, _SINCE, _OLD = (
 )
 
 
-def versions(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
+def versions_of_changes(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
     """Return a version for each change in rows, without its end.
 
     Parameters
@@ -54,8 +54,8 @@ def versions(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
     StartError
         As there, or a column has no form as JSON, by which versions are compared.
     """
-    theirs = users_columns(rows, key, name)
-    check_map_keys(StructType(theirs), f"transform {name}: history")
+    theirs = columns_without_ours(rows, key, name)
+    refuse_unwritable_map_keys(StructType(theirs), f"transform {name}: history")
     place, columns = F.col("_position"), [F.col(f"`{f.name}`") for f in theirs]
     deleted = F.coalesce(DELETED, F.lit(False))
     # Of a delete a database may log no more than the key.
@@ -73,7 +73,7 @@ def versions(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
     return last.select("_id", "_row.*", ORDER, F.lit(None).cast("timestamp").alias(VALID_TO))
 
 
-def of_every_key(truncates: DataFrame, schema: StructType) -> DataFrame:
+def delete_versions_of_every_key(truncates: DataFrame, schema: StructType) -> DataFrame:
     """Return versions that delete the rows of every key: ``_id`` has no key.
 
     Parameters
@@ -94,7 +94,7 @@ def of_every_key(truncates: DataFrame, schema: StructType) -> DataFrame:
     return truncates.select(*columns).dropDuplicates(["_id"])
 
 
-def changed(new: DataFrame, stored: DataFrame, *, every: bool) -> DataFrame:
+def new_and_newly_ended_versions(new: DataFrame, stored: DataFrame, *, every: bool) -> DataFrame:
     """Return the new versions, and the stored ones that end otherwise with them.
 
     A version ends where the earliest later one begins, by the times of the database; which one is later, the order says, as clocks may go
@@ -111,7 +111,7 @@ def changed(new: DataFrame, stored: DataFrame, *, every: bool) -> DataFrame:
     stored
         Versions of the table.
     every
-        Whether ``new`` has versions of :func:`of_every_key`.
+        Whether ``new`` has versions of :func:`delete_versions_of_every_key`.
 
     Returns
     -------
@@ -125,7 +125,7 @@ def changed(new: DataFrame, stored: DataFrame, *, every: bool) -> DataFrame:
         touched = new.select(_OF).union(new.sparkSession.createDataFrame([("",)], f"{_OF} STRING"))
         stored = stored.join(touched.distinct(), _OF, "left_semi")
     both = stored.withColumn(NEW, F.lit(False)).unionByName(new.withColumn(NEW, F.lit(True)))
-    time, lane, position = parts_of(F.col(ORDER))
+    time, lane, position = split_order(F.col(ORDER))
     content = F.struct(IS_DELETE, HASH, VALID_FROM, NEW, position.alias(_POSITION))
     one = both.groupBy(_OF, "_id").agg(
         F.max_by(content, F.struct(position, NEW)).alias("_content"),

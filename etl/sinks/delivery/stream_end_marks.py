@@ -17,10 +17,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ...record import hadoop_files
-from ...record.errors import JVM_ERRORS, SinkError, whole_text
+from ...record.errors import JVM_ERRORS, SinkError, uncut_messages
 from ...services.backoff import Backoff
-from ..base import BatchPlace, Reread, WriteCounts
-from .folder_manifest import name_of
+from ..base import BatchIdentity, Reread, WriteCounts
+from .folder_manifest import batch_folder_name
 
 FOLDER = "marks"
 """Folder below a query's checkpoint; Spark reads only its own folders there."""
@@ -33,7 +33,7 @@ EVERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class StreamEnd:
+class StreamEndMark:
     """Mark: the end of a stream, before any message of a batch was written.
 
     Attributes
@@ -41,7 +41,7 @@ class StreamEnd:
     stream
         Name of the stream: a mark is not valid for another stream.
     run
-        Id of the checkpoint (:class:`etl.sinks.base.BatchPlace`).
+        Id of the checkpoint (:class:`etl.sinks.base.BatchIdentity`).
     batch
         Batch that was about to be written; no later one had been.
     end
@@ -55,7 +55,7 @@ class StreamEnd:
 
 
 @dataclass
-class EndPositions:
+class StreamEndMarks:
     """Marks of one sink, in one run of its job.
 
     Parameters
@@ -67,13 +67,13 @@ class EndPositions:
     stream: str
     every: float = EVERY_SECONDS
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
-    _mark: StreamEnd | None = field(default=None, repr=False)
+    _mark: StreamEndMark | None = field(default=None, repr=False)
     _begun: tuple[str, int] | None = field(default=None, repr=False)
     _taken_at: float = field(default=0.0, repr=False)
 
     def mark_before_write(
-        self, spark: SparkSession, place: BatchPlace, end: Callable[[], Any]
-    ) -> StreamEnd | None:
+        self, spark: SparkSession, place: BatchIdentity, end: Callable[[], Any]
+    ) -> StreamEndMark | None:
         """Return the mark from which to search for messages of a batch, before the batch is written.
 
         Parameters
@@ -83,7 +83,7 @@ class EndPositions:
 
         Returns
         -------
-        StreamEnd or None
+        StreamEndMark or None
             None if the batch was not started before. For the first batch of a run this is unknown, so it counts
             as started.
 
@@ -102,14 +102,14 @@ class EndPositions:
             return self._mark
         now = self.clock()
         if self._mark is None or now - self._taken_at >= self.every:
-            self._mark, self._taken_at = StreamEnd(self.stream, place.run, place.batch, end()), now
+            self._mark, self._taken_at = StreamEndMark(self.stream, place.run, place.batch, end()), now
             self._write_mark(spark, f"{place.notes}/{FOLDER}", self._mark)
         return None
 
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace,
+        place: BatchIdentity,
         reread: Reread | None,
         waits: Backoff,
         end: Callable[[], Any],
@@ -133,22 +133,22 @@ class EndPositions:
             try:
                 return send(rows, None if mark is None else mark.end)
             except JVM_ERRORS as error:
-                if reread is None or TASK_RETRIED not in whole_text(error):
+                if reread is None or TASK_RETRIED not in uncut_messages(error):
                     raise
                 waits.wait(TASK_RETRIED)
                 # All messages of the current batch come after this mark.
                 mark, rows = self._mark, reread()
 
     @staticmethod
-    def _write_mark(spark: SparkSession, folder: str, mark: StreamEnd) -> None:
+    def _write_mark(spark: SparkSession, folder: str, mark: StreamEndMark) -> None:
         # Removed first: a driver that ends in between has written nothing of the batch, and makes a new mark.
         for other in hadoop_files.list_names(spark, folder):
             hadoop_files.delete(spark, f"{folder}/{other}")
         hadoop_files.write_text(
-            spark, f"{folder}/{name_of(mark.run, mark.batch)}.json", json.dumps(asdict(mark))
+            spark, f"{folder}/{batch_folder_name(mark.run, mark.batch)}.json", json.dumps(asdict(mark))
         )
 
-    def _read_mark(self, spark: SparkSession, place: BatchPlace) -> StreamEnd | None:
+    def _read_mark(self, spark: SparkSession, place: BatchIdentity) -> StreamEndMark | None:
         folder = f"{place.notes}/{FOLDER}"
         # The names of a run's files are in the order of its batches.
         mine = [
@@ -160,7 +160,7 @@ class EndPositions:
             return None
         url = f"{folder}/{mine[-1]}"
         try:
-            mark = StreamEnd(**json.loads(hadoop_files.read_text(spark, url)))
+            mark = StreamEndMark(**json.loads(hadoop_files.read_text(spark, url)))
         except (TypeError, ValueError) as error:
             raise SinkError(
                 f"{url}, which records where stream {self.stream} ended before the batch, cannot be read: "

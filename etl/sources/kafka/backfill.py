@@ -13,10 +13,10 @@ from ...launch.connections import Connection
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KafkaSource
 from ...record import batch_accounts, envelope
-from ..base import BackfillPart, Parts, arrived_between, backfill_steps
-from ..batch_offsets import offset_bound
+from ..base import BackfillPart, Parts, backfill_steps, has_arrived_between
+from ..batch_offsets import is_in_offset_ranges
 from .connection import connection_options, sign_in
-from .range_reader import Ranges, Reader
+from .range_reader import RangeReader, Ranges
 from .topic_stream import batch_options
 
 APART = timedelta(hours=1)
@@ -26,7 +26,7 @@ AHEAD = timedelta(days=1)
 """A Kafka record's time is valid up to this long after now."""
 
 
-def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
+def topic_range_reader(source: KafkaSource, connection: Connection) -> Parts:
     """Read a Kafka stream, a part for each step of a range.
 
     A record with an impossible arrival time, which its producer set, is read with its neighbours. It is landed
@@ -35,45 +35,49 @@ def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
     Parameters
     ----------
     connection
-        Connection after :func:`etl.sources.kafka.connection.bind`.
+        Connection after :func:`etl.sources.kafka.connection.apply_bind_options`.
     """
     pattern = source.is_pattern
 
-    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
+    def backfill_parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         sign_in(spark, connection)
-        reader = Reader(spark, connection_options(connection), batch_options(source))
+        reader = RangeReader(spark, connection_options(connection), batch_options(source))
         planned = batch_accounts.now()
         latest = planned + AHEAD
-        with reader.consumer() as consumer:
-            only = source.read_as.partitions
+        with reader.open_consumer() as consumer:
+            only = source.reading_options.partitions
             places = reader.partitions(consumer, source.topic, pattern=pattern, only=only)
 
-        def enveloped(records: DataFrame, since: datetime, until: datetime) -> DataFrame:
+        def in_envelope_with_bounded_times(records: DataFrame, since: datetime, until: datetime) -> DataFrame:
             result = envelope.from_kafka(records, source.name, several=pattern)
             own = F.col("_arrived_at").between(F.expr("timestamp_micros(0)"), F.lit(latest))
-            kept = result.where(~F.coalesce(own, F.lit(False)) | arrived_between(since, until))
+            kept = result.where(~F.coalesce(own, F.lit(False)) | has_arrived_between(since, until))
             return envelope.with_bounded_arrival(kept, planned, timedelta(seconds=source.retention_seconds))
 
         for since, until in backfill_steps(request):
-            with reader.consumer() as consumer:
+            with reader.open_consumer() as consumer:
                 bounds = (round(at.timestamp() * 1000) for at in (since - APART, until + APART, latest))
                 apart = reader.offsets_between(consumer, places, *bounds)
             if not apart:
                 continue
 
-            def around(
+            def read_around_overflowing_times(
                 since: datetime = since, until: datetime = until, apart: Ranges = apart
             ) -> DataFrame | None:
                 odd = reader.find_overflowing_times(apart)
-                return enveloped(reader.read_without(apart, odd), since, until) if odd else None
+                return (
+                    in_envelope_with_bounded_times(reader.read_without(apart, odd), since, until)
+                    if odd
+                    else None
+                )
 
             shards = {f"{t}/{n}" if pattern else str(n): offsets for (t, n), offsets in apart.items()}
-            records = enveloped(reader.read_without(apart, {}), since, until)
+            records = in_envelope_with_bounded_times(reader.read_without(apart, {}), since, until)
             yield BackfillPart(
                 batch_accounts.iso_text(since),
                 records,
-                LookUp(offset_bound(source.name, shards)),
-                around,
+                LookUp(is_in_offset_ranges(source.name, shards)),
+                read_around_overflowing_times,
             )
 
-    return parts
+    return backfill_parts

@@ -18,14 +18,14 @@ from ...formats.base import DecoderWrapper
 from ...formats.decoding import redact
 from ...formats.decoding.routes import COLUMN
 from ...launch.settings import DeriveSettings, QuerySettings
-from ...launch.sources import KafkaSource, group_sources
+from ...launch.sources import KafkaSource, group_sources_into_legs
 from ...record import batch_accounts, envelope, hadoop_files
-from ...record.batch_accounts import Reporter
+from ...record.batch_accounts import EventReporter
 from ...record.job_run import JobRun
 from ...record.ready_query import ReadyQuery
 from ..leg_guards import union_of_legs
 from . import connection
-from .range_reader import LATEST, Ranges, Reader, is_time_overflow
+from .range_reader import LATEST, RangeReader, Ranges, is_time_overflow
 from .topic_stream import batch_options, to_envelope
 
 STAGE = "timestamp"
@@ -41,7 +41,7 @@ _KAFKA = "org.apache.spark.sql.kafka010."
 
 
 @dataclass(frozen=True)
-class TopicLeg:
+class RereadableLeg:
     """Topics of one connection, whose batches can be read again."""
 
     sources: tuple[KafkaSource, ...]
@@ -49,16 +49,16 @@ class TopicLeg:
     connecting: Callable[[], Mapping[str, str]]
     partitions: int | None
 
-    def reader(self, spark: SparkSession) -> Reader:
+    def reader(self, spark: SparkSession) -> RangeReader:
         """Return the reader of its topics."""
-        return Reader(spark, self.connecting(), batch_options(self.sources[0], self.partitions))
+        return RangeReader(spark, self.connecting(), batch_options(self.sources[0], self.partitions))
 
-    def ranges(self, spark: SparkSession, batch_id: int) -> Ranges:
+    def offset_ranges_of_batch(self, spark: SparkSession, batch_id: int) -> Ranges:
         """Return the offsets of a batch."""
-        start = self.checkpoint.batch_start(spark, batch_id) or self._first_batch_start(spark)
+        start = self.checkpoint.batch_start_offset(spark, batch_id) or self._first_batch_start(spark)
         begun, ends = (
             {(t, int(p)): int(at) for t, positions in offset.items() for p, at in positions.items()}
-            for offset in (start, self.checkpoint.batch_end(spark, batch_id) or {})
+            for offset in (start, self.checkpoint.batch_end_offset(spark, batch_id) or {})
         )
         # A partition that only the end names is new, and is read from its beginning.
         return {p: (begun.get(p, 0), at) for p, at in ends.items() if begun.get(p, 0) < at}
@@ -86,10 +86,10 @@ class BoundedTimesHandler:
     """
 
     handle: Any
-    legs: tuple[TopicLeg, ...]
+    legs: tuple[RereadableLeg, ...]
     mixed: bool
     name: str
-    report: Reporter
+    report: EventReporter
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch."""
@@ -106,7 +106,7 @@ class BoundedTimesHandler:
             return False
         # A copy, not a new one: the handler's knowledge of the table's commits belongs to this process.
         handle = copy.copy(self.handle)
-        handle.decoder = OverflownTimesDecoder(handle.decoder)
+        handle.decoder = OverflowingTimesDecoder(handle.decoder)
         handle(self._with_bounded_times(again, batch_id), batch_id)
         return True
 
@@ -114,11 +114,11 @@ class BoundedTimesHandler:
         """Read the batch around the records whose times overflow; return None if there are none."""
         spark, result = batch.sparkSession, []
         for leg in self.legs:
-            if ranges := leg.ranges(spark, batch_id):
+            if ranges := leg.offset_ranges_of_batch(spark, batch_id):
                 reader = leg.reader(spark)
                 result.append((leg, reader, ranges, reader.find_overflowing_times(ranges)))
         passed = [f"{t}/{p}/{at}" for *_, odd in result for (t, p), offsets in odd.items() for at in offsets]
-        streams = streams_of(batch, len(result)) if self.mixed else []
+        streams = rows_of_streams(batch, len(result)) if self.mixed else []
         if not passed or streams is None:
             return None
         # If good records and dead letters have separate tables, that of the dead letters.
@@ -147,7 +147,7 @@ class BoundedTimesHandler:
 
 
 @dataclass(frozen=True)
-class OverflownTimesDecoder(DecoderWrapper):
+class OverflowingTimesDecoder(DecoderWrapper):
     """Decoder wrapper that makes dead letters of records whose times overflow, whatever their payloads."""
 
     def decode(self, rows: DataFrame) -> DataFrame:
@@ -188,18 +188,18 @@ def with_bounded_times(run: JobRun, query: ReadyQuery, settings: QuerySettings) 
     """
     assert not isinstance(settings, DeriveSettings), f"{query.name} reads a table"
     legs, mixed = [], False
-    for place, leg in enumerate(group_sources(settings.sources)):
+    for place, leg in enumerate(group_sources_into_legs(settings.sources)):
         topics = tuple(each for each in leg if isinstance(each, KafkaSource))
         if not topics:
             mixed = True
             continue
-        options = partial(connection.connection_options, connection.bound_connection(topics[0], run))
-        legs.append(TopicLeg(topics, Checkpoint(query.checkpoint, place), options, settings.repartition))
+        options = partial(connection.connection_options, connection.connection_of_topic(topics[0], run))
+        legs.append(RereadableLeg(topics, Checkpoint(query.checkpoint, place), options, settings.repartition))
     handle = BoundedTimesHandler(query.handle, tuple(legs), mixed, query.name, run.report)
     return replace(query, handle=handle)
 
 
-def streams_of(batch: DataFrame, topics: int) -> list[DataFrame] | None:
+def rows_of_streams(batch: DataFrame, topics: int) -> list[DataFrame] | None:
     """Return the streams' part of a batch of topics and streams: the tasks that Spark planned, without those of topics.
 
     Only a connector's own tasks can read its part of a batch; the tasks of Spark's Kafka source are recognised by their class.

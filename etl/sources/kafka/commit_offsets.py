@@ -65,7 +65,7 @@ class ConsumerGroupWriter:
         if not offsets:
             return
         try:
-            self.entry.ask_brokers(partial(self._alter, offsets))
+            self.entry.ask_brokers(partial(self._alter_group_offsets, offsets))
         except (NoAnswerError, Py4JError) as error:  # Py4JError: the JVM has ended
             if isinstance(error, NoAnswerError) and not self._told:
                 self._told = True
@@ -75,12 +75,14 @@ class ConsumerGroupWriter:
             ) from error
         self._told = False
 
-    def _alter(self, offsets: Mapping[tuple[str, int], int], connecting: Mapping[str, str]) -> None:
+    def _alter_group_offsets(
+        self, offsets: Mapping[tuple[str, int], int], connecting: Mapping[str, str]
+    ) -> None:
         jvm: Any = self.spark._jvm
         place = jvm.org.apache.kafka.common.TopicPartition
-        end = jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
+        end = jvm.org.apache.kafka.clients.open_consumer.OffsetAndMetadata
         places = {place(*partition): end(offset) for partition, offset in offsets.items()}
-        with connection.admin(self.spark, connecting, PATIENCE_SECONDS) as (client, answer):
+        with connection.open_admin_client(self.spark, connecting, PATIENCE_SECONDS) as (client, answer):
             answer(client.alterConsumerGroupOffsets(self.name, places).all())
 
 
@@ -110,12 +112,12 @@ def open_group_writer(run: JobRun, query: str, source: KafkaSource) -> Backgroun
     StartError
         No such cluster (:func:`etl.sources.kafka.connection.bootstrap_servers`).
     """
-    name = source.read_as.lag_group or ""
+    name = source.reading_options.lag_group or ""
 
-    def failed(error: str) -> None:
+    def report_failure(error: str) -> None:
         run.report.emit("lag_unwritten", query=query, group=name, error=error)
 
-    entry = connection.CachedOptions(connection.bound_connection(source, run))
+    entry = connection.CachedOptions(connection.connection_of_topic(source, run))
     entry.options()
-    group = ConsumerGroupWriter(run.spark, name, source, entry, failed)
+    group = ConsumerGroupWriter(run.spark, name, source, entry, report_failure)
     return BackgroundWriter(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)

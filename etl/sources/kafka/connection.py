@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection, SecretLogin
 from ...launch.sources import KafkaSource
-from ...record.errors import NoAnswerError, StartError, describe
+from ...record.errors import NoAnswerError, StartError, describe_error
 from ...record.job_run import JobRun
 from ...services import bundled_boto3
-from ...services.aws_clients import as_start_error
+from ...services.aws_clients import errors_as_start_error
 from . import login as kafka_login
 
 Answer = TypeVar("Answer")
@@ -34,7 +34,7 @@ SIGN_IN_SECONDS = 30
 
 
 @dataclass(frozen=True)
-class BoundConnection(Connection):
+class ConnectionWithBinds(Connection):
     """Connection at the place where the job runs.
 
     Attributes
@@ -46,7 +46,7 @@ class BoundConnection(Connection):
     secrets_endpoint: str | None = None
 
 
-def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> BoundConnection:
+def apply_bind_options(name: str, connection: Connection, binds: Mapping[str, str]) -> ConnectionWithBinds:
     """Apply ``--bind kafka.NAME.…`` to a connection.
 
     Parameters
@@ -69,7 +69,7 @@ def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> BoundCo
         )
     servers = binds.get(f"kafka.{name}.bootstrap", connection.bootstrap_servers)
     endpoint = binds.get("secretsmanager.endpoint")
-    return BoundConnection(connection.cluster, servers, authentication, endpoint)  # type: ignore[arg-type]
+    return ConnectionWithBinds(connection.cluster, servers, authentication, endpoint)  # type: ignore[arg-type]
 
 
 def authentication_kind(connection: Connection) -> str:
@@ -93,7 +93,7 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
     """
     if connection.bootstrap_servers:
         return connection.bootstrap_servers
-    with as_start_error(f"MSK cluster {connection.cluster}"):
+    with errors_as_start_error(f"MSK cluster {connection.cluster}"):
         kafka = client or _msk_client()
         clusters = kafka.list_clusters_v2(ClusterNameFilter=connection.cluster)["ClusterInfoList"]
         # The filter of ListClustersV2 matches prefixes.
@@ -124,11 +124,11 @@ def connection_options(connection: Connection) -> dict[str, str]:
     Raises
     ------
     StartError
-        As in :func:`bootstrap_servers` and :func:`etl.sources.kafka.login.options`.
+        As in :func:`bootstrap_servers` and :func:`etl.sources.kafka.login.login_options`.
     """
-    endpoint = connection.secrets_endpoint if isinstance(connection, BoundConnection) else None
+    endpoint = connection.secrets_endpoint if isinstance(connection, ConnectionWithBinds) else None
     servers = bootstrap_servers(connection)
-    return {"kafka.bootstrap.servers": servers, **kafka_login.options(connection, endpoint)}
+    return {"kafka.bootstrap.servers": servers, **kafka_login.login_options(connection, endpoint)}
 
 
 @dataclass
@@ -194,7 +194,7 @@ def sign_in(spark: SparkSession, connection: Connection) -> None:
         return
     entered = connection_options(connection)
     try:
-        with admin(spark, entered, SIGN_IN_SECONDS) as (client, answer):
+        with open_admin_client(spark, entered, SIGN_IN_SECONDS) as (client, answer):
             answer(client.describeCluster().nodes())
     except NoAnswerError as error:
         if (why := kafka_login.login_advice(error.__cause__, connection)) is not None:
@@ -202,7 +202,7 @@ def sign_in(spark: SparkSession, connection: Connection) -> None:
 
 
 @contextmanager
-def admin(
+def open_admin_client(
     spark: SparkSession, connecting: Mapping[str, str], seconds: int
 ) -> Iterator[tuple[Any, Callable[[Any], Any]]]:
     """Yield Kafka's own admin client, in the JVM, and the function that waits for one of its futures.
@@ -226,12 +226,12 @@ def admin(
     patience = {"request.timeout.ms": str(seconds * 500), "default.api.timeout.ms": str(seconds * 1000)}
     unit = jvm.java.util.concurrent.TimeUnit.SECONDS
     with closing_client(
-        lambda: create(properties(connecting) | patience), jvm.java.time.Duration.ZERO
+        lambda: create(client_properties(connecting) | patience), jvm.java.time.Duration.ZERO
     ) as client:
         yield client, lambda future: future.get(seconds, unit)
 
 
-def properties(connecting: Mapping[str, str]) -> dict[str, str]:
+def client_properties(connecting: Mapping[str, str]) -> dict[str, str]:
     """Return the options of Spark's Kafka source under the names of Kafka's own clients."""
     return {name.removeprefix("kafka."): value for name, value in connecting.items()}
 
@@ -255,19 +255,19 @@ def closing_client(open_client: Callable[[], Any], *patience: Any) -> Iterator[A
         client = open_client()
         yield client
     except Py4JJavaError as error:
-        raise NoAnswerError(describe(error)) from error
+        raise NoAnswerError(describe_error(error)) from error
     finally:
         if client is not None:
             client.close(*patience)
 
 
 def _msk_client() -> Any:
-    return bundled_boto3.boto3("to look up an MSK cluster; or give --bind kafka.NAME.bootstrap").client(
-        "kafka"
-    )
+    return bundled_boto3.import_boto3(
+        "to look up an MSK cluster; or give --bind kafka.NAME.bootstrap"
+    ).client("kafka")
 
 
-def bound_connection(source: KafkaSource, run: JobRun) -> BoundConnection:
+def connection_of_topic(source: KafkaSource, run: JobRun) -> ConnectionWithBinds:
     """Return the connection of a topic, with the values of ``--bind``.
 
     Raises
@@ -275,4 +275,4 @@ def bound_connection(source: KafkaSource, run: JobRun) -> BoundConnection:
     StartError
         A bound value is invalid.
     """
-    return bind(source.connection, run.job.connections[source.connection], run.binds)
+    return apply_bind_options(source.connection, run.job.connections[source.connection], run.binds)

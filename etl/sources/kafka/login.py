@@ -13,7 +13,7 @@ from pyspark import SparkContext
 
 from ...launch.connections import Connection, SecretLogin
 from ...record import driver_files
-from ...record.errors import SinkError, StartError, causes
+from ...record.errors import SinkError, StartError, java_causes
 from ...services import secret
 
 WITHOUT: Mapping[str, Mapping[str, str]] = {
@@ -38,7 +38,7 @@ NEEDED = {
 guide, "Configuring cluster authentication and network access", ``CLIENT_CERTIFICATE_TLS_AUTH``)."""
 
 
-def options(connection: Connection, endpoint: str | None = None) -> dict[str, str]:
+def login_options(connection: Connection, endpoint: str | None = None) -> dict[str, str]:
     """Return the login options of Spark's Kafka source and sink; each call reads the secret again.
 
     Parameters
@@ -66,7 +66,7 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
         )
     chosen = options_with_secret(login.kind, values)
     private = {name: value for name, value in chosen.items() if name in _PRIVATE}
-    return chosen | _with_file_contents(private)
+    return chosen | _options_referring_to_shipped_file(private)
 
 
 _PRIVATE = frozenset(
@@ -113,10 +113,10 @@ def options_with_secret(kind: str, secret: dict[str, str]) -> dict[str, str]:
     return settings
 
 
-def _with_file_contents(private: Mapping[str, str]) -> dict[str, str]:
+def _options_referring_to_shipped_file(private: Mapping[str, str]) -> dict[str, str]:
     """Return options that refer to a file with their values, which Kafka's own client reads wherever it runs."""
-    lines = (f"{name}={_escaped(value)}\n" for name, value in private.items())
-    file = driver_files.ship(SparkContext.getOrCreate(), "kafka", "".join(lines).encode())
+    lines = (f"{name}={_escape_property_value(value)}\n" for name, value in private.items())
+    file = driver_files.ship_file_to_jvms(SparkContext.getOrCreate(), "kafka", "".join(lines).encode())
     return {
         "kafka.config.providers": "file",
         "kafka.config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
@@ -124,12 +124,12 @@ def _with_file_contents(private: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _escaped(value: str) -> str:
+def _escape_property_value(value: str) -> str:
     r"""Escape a value for a properties file (``java.util.Properties.load``).
 
     Examples
     --------
-    >>> print(_escaped("two\nlines"))
+    >>> print(_escape_property_value("two\nlines"))
     two\nlines
     """
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\f", "\\f")
@@ -150,7 +150,7 @@ def login_advice(error: BaseException | None, connection: Connection) -> str | N
         None for any other error, such as brokers that do not answer.
     """
     # Causes below Kafka's message on a key are the JVM's, which may show a part of the key.
-    raised = [] if error is None else [*causes(error)]
+    raised = [] if error is None else [*java_causes(error)]
     errors = {str(each.getClass().getSimpleName()): str(each.getMessage()) for each in raised}
     last = str(raised[-1].getMessage()) if raised else ""
     login = connection.authentication

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...record.envelope import HEADERS, TIME_HEADER
-from ...record.errors import NoAnswerError, whole_text
+from ...record.errors import NoAnswerError, uncut_messages
 from ..leg_guards import union_of_legs
-from .connection import closing_client, properties
+from .connection import client_properties, closing_client
 
 LATEST = (2**63 - 1) // 1000
 """Largest time in milliseconds: larger ones overflow in Spark's timestamps (microseconds), and so do those below its negative."""
@@ -52,14 +52,14 @@ _TIMES = re.compile(r"offset = (\d+), \w+ = (-?\d+), serialized key size")
 def is_time_overflow(error: BaseException | None) -> bool:
     """Check that a batch failed because of the time of one of its records."""
     while error is not None:
-        text = whole_text(error)
+        text = uncut_messages(error)
         if "long overflow" in text and "KafkaRecordToRowConverter" in text:
             return True
         error = error.__cause__
     return False
 
 
-def split(
+def split_around_unreadable(
     ranges: Ranges, odd: Mapping[Partition, Sequence[int]]
 ) -> tuple[dict[Partition, list[tuple[int, int]]], dict[Partition, list[tuple[int, int]]]]:
     """Split a batch into ranges without unreadable records, at most ``MOST_RANGES`` of a partition, and the rest.
@@ -71,7 +71,7 @@ def split(
 
     Examples
     --------
-    >>> split({("t", 0): (5, 9)}, {("t", 0): [6]})
+    >>> split_around_unreadable({("t", 0): (5, 9)}, {("t", 0): [6]})
     ({('t', 0): [(5, 6), (7, 9)]}, {('t', 0): [(6, 7)]})
     """
     clean: dict[Partition, list[tuple[int, int]]] = {}
@@ -90,7 +90,7 @@ def split(
 
 
 @dataclass(frozen=True)
-class Reader:
+class RangeReader:
     """Reader of offset ranges and of partition offsets.
 
     Parameters
@@ -109,7 +109,7 @@ class Reader:
     seconds: int = SECONDS
 
     @property
-    def _headers(self) -> bool:
+    def _keeps_headers(self) -> bool:
         """True if records keep their headers."""
         return self.options["includeHeaders"] == "true"
 
@@ -131,11 +131,11 @@ class Reader:
             .options(startingOffsets=begins, endingOffsets=ends)
             .load()
         )
-        headers = F.col("headers") if self._headers else F.lit(None)
+        headers = F.col("headers") if self._keeps_headers else F.lit(None)
         others = ("key", "value", "topic", "partition", "offset", "timestamp")
         return rows.select(*others, headers.cast(HEADERS).alias("headers"))
 
-    def consumer(self) -> AbstractContextManager[Any]:
+    def open_consumer(self) -> AbstractContextManager[Any]:
         """Open Kafka's own consumer in the JVM, without a group: nothing is committed, and no ACL of a group is needed.
 
         Raises
@@ -145,7 +145,7 @@ class Reader:
         """
         jvm: Any = self.spark._jvm
         settings = {
-            **properties(self.connecting),
+            **client_properties(self.connecting),
             "enable.auto.commit": "false",
             "auto.offset.reset": "none",
             "isolation.level": self.options["kafka.isolation.level"],
@@ -153,7 +153,7 @@ class Reader:
             "fetch.max.bytes": str(CHUNK_BYTES),
         }
         as_bytes = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
-        kind = jvm.org.apache.kafka.clients.consumer.KafkaConsumer
+        kind = jvm.org.apache.kafka.clients.open_consumer.KafkaConsumer
         return closing_client(lambda: kind(settings, as_bytes(), as_bytes()))
 
     @property
@@ -227,15 +227,15 @@ class Reader:
         ranges = {}
         for place, (begin, end) in self.oldest_and_next_offsets(consumer, places).items():
 
-            def first(low: int, moment: int, place: Partition = place, end: int = end) -> int:
-                def reached(offset: int) -> bool:
+            def first_offset_at(low: int, moment: int, place: Partition = place, end: int = end) -> int:
+                def is_at_or_after_moment(offset: int) -> bool:
                     at = self._time_after(consumer, place, (offset, end), latest)
                     return at is None or at >= moment
 
-                return low + bisect_left(range(low, end), True, key=reached)
+                return low + bisect_left(range(low, end), True, key=is_at_or_after_moment)
 
-            start = first(begin, since)
-            stop = first(start, until)
+            start = first_offset_at(begin, since)
+            stop = first_offset_at(start, until)
             if start < stop:
                 ranges[place] = (start, stop)
         return ranges
@@ -264,7 +264,7 @@ class Reader:
         """
         jvm: Any = self.spark._jvm
         odd: dict[Partition, set[int]] = {}
-        with self.consumer() as consumer:
+        with self.open_consumer() as consumer:
             for place, within in ranges.items():
                 for page in self._poll_pages(consumer, place, within):
                     # One call for a page instead of one for each record.
@@ -294,10 +294,10 @@ class Reader:
         NoAnswerError
             The brokers do not answer.
         """
-        clean, rest = split(ranges, odd)
+        clean, rest = split_around_unreadable(ranges, odd)
         turns = range(max((len(each) for each in clean.values()), default=0))
         parts = [self.read_range({p: each[n] for p, each in clean.items() if n < len(each)}) for n in turns]
-        return union_of_legs([*parts, *(self._read_here(rest) if rest else ())])
+        return union_of_legs([*parts, *(self._read_in_driver(rest) if rest else ())])
 
     def _poll_pages(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
         """Yield pages of a partition's records, which may go a little beyond the range."""
@@ -322,38 +322,38 @@ class Reader:
                     return
                 yield record
 
-    def _read_here(self, ranges: Mapping[Partition, Sequence[tuple[int, int]]]) -> Iterator[DataFrame]:
+    def _read_in_driver(self, ranges: Mapping[Partition, Sequence[tuple[int, int]]]) -> Iterator[DataFrame]:
         """Read ranges in the driver and send the records to the executors, a chunk at a time."""
         rows: list[tuple[Any, ...]] = []
         size = 0
-        with self.consumer() as consumer:
+        with self.open_consumer() as consumer:
             parts = ((place, part) for place, result in ranges.items() for part in result)
             for record in (each for part in parts for each in self._records(consumer, *part)):
-                rows.append(self._row(record))
+                rows.append(self._row_of_record(record))
                 size += sum(len(each) for each in rows[-1][:2] if each is not None)
                 if size > CHUNK_BYTES or len(rows) >= 10 * POLL_RECORDS:
-                    yield self._rows_frame(rows)
+                    yield self._frame_of_rows(rows)
                     rows, size = [], 0
         if rows:
-            yield self._rows_frame(rows)
+            yield self._frame_of_rows(rows)
 
-    def _rows_frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
+    def _frame_of_rows(self, rows: list[tuple[Any, ...]]) -> DataFrame:
         # Milliseconds become a time in the JVM, whose range of years is larger than Python's.
         made = self.spark.createDataFrame(rows, _RECORDS, verifySchema=False)
         made = made.withColumn("timestamp", F.expr("timestamp_millis(timestamp)"))
         # Otherwise its rows stay in the plan, and so on the driver.
         return made.localCheckpoint()
 
-    def _row(self, record: Any) -> tuple[Any, ...]:
-        pairs = record.headers().toArray() if self._headers else ()
-        headers = [(str(header.key()), _bytes(header.value())) for header in pairs]
+    def _row_of_record(self, record: Any) -> tuple[Any, ...]:
+        pairs = record.headers().toArray() if self._keeps_headers else ()
+        headers = [(str(header.key()), _bytearray_or_none(header.value())) for header in pairs]
         at = int(record.timestamp())
         overflows = abs(at) > LATEST
         if overflows:
             headers.append((TIME_HEADER, bytearray(str(at).encode())))
         return (
-            _bytes(record.key()),
-            _bytes(record.value()),
+            _bytearray_or_none(record.key()),
+            _bytearray_or_none(record.value()),
             str(record.topic()),
             int(record.partition()),
             int(record.offset()),
@@ -369,5 +369,5 @@ def _has_overflowing_time(page: Any, offset: int) -> bool:
     return at < size and int(page.get(at).offset()) == offset and abs(int(page.get(at).timestamp())) > LATEST
 
 
-def _bytes(value: Any) -> bytearray | None:
+def _bytearray_or_none(value: Any) -> bytearray | None:
     return None if value is None else bytearray(value)

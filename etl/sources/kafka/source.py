@@ -10,11 +10,11 @@ from ...launch.sources import KafkaSource
 from ...record.job_run import JobRun
 from ...record.ready_query import ReadyQuery
 from ..base import Follower, Leg, Parts, SourceContext, SourceReader
-from ..identity_check import Identity, Ids
+from ..identity_check import Ids, LegIdentity
 from . import commit_offsets, connection, topic_state, topic_stream
-from .backfill import read_topic_range
+from .backfill import topic_range_reader
 from .bounded_record_times import with_bounded_times
-from .connection import bound_connection
+from .connection import connection_of_topic
 
 
 class Reader(SourceReader[KafkaSource]):
@@ -23,26 +23,26 @@ class Reader(SourceReader[KafkaSource]):
     def open(self, context: SourceContext) -> Leg:
         """Sign in, and check that the lists of partitions are complete."""
         spark = context.run.spark
-        reached = connection.with_resolved_brokers(bound_connection(self.source, context.run))
+        reached = connection.with_resolved_brokers(connection_of_topic(self.source, context.run))
         connection.sign_in(spark, reached)
-        watch = topic_state.watch_partitions(spark, self.source, reached)
+        watch = topic_state.partition_list_check(spark, self.source, reached)
         opened = partial(topic_stream.read_topics, spark, self.leg, reached, partitions=context.partitions)
-        determine_end = partial(topic_state.determine_end, spark, self.leg, reached, context.checkpoint)
+        determine_end = partial(topic_state.run_end_check, spark, self.leg, reached, context.checkpoint)
         return Leg(opened, watch=watch, determine_end=determine_end)
 
-    def identity(self, run: JobRun, query: QuerySettings) -> Identity:
+    def identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
         """Return the ids of the cluster and of the topics."""
         # Cached: a running job does not ask AWS for the brokers again.
-        entry = connection.CachedOptions(bound_connection(self.source, run))
+        entry = connection.CachedOptions(connection_of_topic(self.source, run))
 
-        def ask() -> Ids:
+        def ask_identifiers() -> Ids:
             return entry.ask_brokers(lambda options: topic_state.identifiers(run.spark, self.leg, options))
 
         streams = {
             each.name: (manifest.sinks_of_stream(query, each.name), None if each.is_pattern else each.topic)
             for each in self.leg
         }
-        return Identity(self.source.position_source(run.job), ask, streams)
+        return LegIdentity(self.source.position_source(run.job), ask_identifiers, streams)
 
     def with_batch_handlers(self, run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
         """Limit record times, whatever producers wrote."""
@@ -50,10 +50,10 @@ class Reader(SourceReader[KafkaSource]):
 
     def commit_listener(self, run: JobRun, query: str) -> Follower | None:
         """Return the writer of committed batches' ends to a consumer group, for tools that show the lag."""
-        if not self.source.read_as.lag_group:
+        if not self.source.reading_options.lag_group:
             return None
         return commit_offsets.open_group_writer(run, query, self.source)
 
     def backfill(self, run: JobRun, query: str) -> Parts:
         """Return the reader of a range of the times that producers wrote."""
-        return read_topic_range(self.source, bound_connection(self.source, run))
+        return topic_range_reader(self.source, connection_of_topic(self.source, run))

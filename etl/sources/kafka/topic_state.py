@@ -13,7 +13,7 @@ from ...launch.sources import KafkaSource
 from ...record.errors import LossError, NoAnswerError, StartError
 from ...record.ready_query import IsEndReached
 from ..identity_check import Ids
-from .connection import CachedOptions, admin, connection_options
+from .connection import CachedOptions, connection_options, open_admin_client
 
 SECONDS = 20
 """Longest time for the brokers' answer."""
@@ -42,7 +42,7 @@ def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting:
     NoAnswerError
         The brokers do not answer, or do not have a topic.
     """
-    with admin(spark, connecting, SECONDS) as (client, answer):
+    with open_admin_client(spark, connecting, SECONDS) as (client, answer):
         known = answer(client.describeCluster().clusterId())
         ids = {} if known is None else {"cluster": str(known)}
         for name, described in _describe_topics(spark, sources, client, answer).items():
@@ -85,8 +85,8 @@ def end_offsets(
     """
     jvm: Any = spark._jvm
     kafka = jvm.org.apache.kafka
-    only = {source.topic: source.read_as.partitions for source in sources}
-    with admin(spark, connecting, SECONDS) as (client, answer):
+    only = {source.topic: source.reading_options.partitions for source in sources}
+    with open_admin_client(spark, connecting, SECONDS) as (client, answer):
         specs = {
             kafka.common.TopicPartition(name, part.partition()): kafka.clients.admin.OffsetSpec.latest()
             for name, described in _describe_topics(spark, sources, client, answer).items()
@@ -100,7 +100,7 @@ def end_offsets(
     return offsets
 
 
-def determine_end(
+def run_end_check(
     spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, checkpoint: Checkpoint
 ) -> IsEndReached:
     """Fix the end of a bounded run at the ends that the topics have now.
@@ -108,7 +108,7 @@ def determine_end(
     Parameters
     ----------
     connection
-        As in :func:`watch_partitions`.
+        As in :func:`partition_list_check`.
     checkpoint
         Checkpoint of the query, at the leg's position.
 
@@ -119,8 +119,8 @@ def determine_end(
     """
     ends = end_offsets(spark, sources, connection_options(connection))
 
-    def reached(batch: int) -> bool:
-        begin = checkpoint.batch_start(spark, batch)
+    def is_end_reached(batch: int) -> bool:
+        begin = checkpoint.batch_start_offset(spark, batch)
         # Without a batch, its start is not yet in the checkpoint, where the next run needs it.
         return begin is not None and all(
             begin.get(topic, {}).get(part, 0) >= end
@@ -128,7 +128,7 @@ def determine_end(
             for part, end in parts.items()
         )
 
-    return reached
+    return is_end_reached
 
 
 def partition_count(spark: SparkSession, topic: str, connecting: Mapping[str, str]) -> int:
@@ -144,11 +144,11 @@ def partition_count(spark: SparkSession, topic: str, connecting: Mapping[str, st
     NoAnswerError
         The brokers do not answer, or do not have the topic.
     """
-    with admin(spark, connecting, SECONDS) as (client, answer):
+    with open_admin_client(spark, connecting, SECONDS) as (client, answer):
         return int(answer(client.describeTopics([topic]).allTopicNames())[topic].partitions().size())
 
 
-def watch_partitions(
+def partition_list_check(
     spark: SparkSession, source: KafkaSource, connection: Connection
 ) -> Callable[[], None] | None:
     """Compare the partitions of a topic that several jobs share with their lists: no job reads a partition in no list.
@@ -158,7 +158,7 @@ def watch_partitions(
     source
         Topic with its list of partitions.
     connection
-        Connection after :func:`etl.sources.kafka.connection.bind`.
+        Connection after :func:`etl.sources.kafka.connection.apply_bind_options`.
 
     Returns
     -------
@@ -171,14 +171,14 @@ def watch_partitions(
         The topic has partitions that no list has, the brokers do not answer, or as in
         :func:`etl.sources.kafka.connection.bootstrap_servers`.
     """
-    known = source.read_as.partition_count
-    if source.read_as.partitions is None or known is None:
+    known = source.reading_options.partition_count
+    if source.reading_options.partitions is None or known is None:
         return None
     # Cached: a running job checks every minute, and does not ask AWS for the brokers again until they refuse.
     entry = CachedOptions(connection)
     entry.options()
 
-    def look() -> None:
+    def compare_partitions() -> None:
         number = entry.ask_brokers(lambda options: partition_count(spark, source.topic, options))
         if number > known:
             new = ", ".join(map(str, range(known, number)))
@@ -189,7 +189,7 @@ def watch_partitions(
             )
 
     try:
-        look()
+        compare_partitions()
     except (LossError, NoAnswerError) as error:
         raise StartError(f"stream {source.name}: {error}") from error
-    return look
+    return compare_partitions

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ...launch.connections import Connection
 from ...launch.sources import KafkaReading, KafkaSource
-from ...launch.start_position import milliseconds, start_time
+from ...launch.start_position import epoch_milliseconds, start_time
 from ...record import envelope
 from .connection import connection_options
 
@@ -28,7 +28,7 @@ def read_topics(
     sources
         Sources of one connection that differ in topic, name and limit only; the limits are added up.
     connection
-        Connection after :func:`etl.sources.kafka.connection.bind`.
+        Connection after :func:`etl.sources.kafka.connection.apply_bind_options`.
     partitions
         Fewest tasks of a batch.
     """
@@ -37,7 +37,7 @@ def read_topics(
         topic=",".join(s.topic for s in sources),
         records_per_batch=sum(s.records_per_batch for s in sources),
     )
-    chosen = options(together, connection, partitions=partitions)
+    chosen = stream_options(together, connection, partitions=partitions)
     return to_envelope(spark.readStream.format("kafka").options(**chosen).load(), sources)
 
 
@@ -56,7 +56,7 @@ def to_envelope(records: DataFrame, sources: Sequence[KafkaSource]) -> DataFrame
     return envelope.from_kafka(records, F.coalesce(names[F.col("topic")], F.col("topic")))
 
 
-def options(source: KafkaSource, connection: Connection, *, partitions: int | None) -> dict[str, str]:
+def stream_options(source: KafkaSource, connection: Connection, *, partitions: int | None) -> dict[str, str]:
     """Return the options of Spark's Kafka source.
 
     Parameters
@@ -70,17 +70,17 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
     """
     return {
         **connection_options(connection),
-        **_topic_option(source.topic, source.read_as),
-        **_start_options(source, source.read_as),
+        **_topic_option(source.topic, source.reading_options),
+        **_start_options(source, source.reading_options),
         "maxOffsetsPerTrigger": str(source.records_per_batch),
-        **_minimum_options(source.read_as),
+        **_minimum_options(source.reading_options),
         **batch_options(source, partitions),
     }
 
 
 def batch_options(source: KafkaSource, partitions: int | None = None) -> dict[str, str]:
-    """Return the options of Spark's Kafka source that streams and batches share; ``partitions`` as in :func:`options`."""
-    said = source.read_as
+    """Return the options of Spark's Kafka source that streams and batches share; ``partitions`` as in :func:`stream_options`."""
+    said = source.reading_options
     chosen = {
         # Not configurable: data loss is always an error.
         "failOnDataLoss": "true",
@@ -119,4 +119,4 @@ def _start_options(source: KafkaSource, reading: KafkaReading) -> dict[str, str]
     if moment is None:
         return {"startingOffsets": source.start}
     # A partition without a record since then starts at its end.
-    return {"startingTimestamp": milliseconds(moment), "startingOffsetsByTimestampStrategy": "latest"}
+    return {"startingTimestamp": epoch_milliseconds(moment), "startingOffsetsByTimestampStrategy": "latest"}

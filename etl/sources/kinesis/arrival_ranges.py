@@ -11,8 +11,8 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from ...commits.look_ups import LookUp, older_than
-from ..batch_offsets import any_of
+from ...commits.look_ups import LookUp, is_older_than
+from ..batch_offsets import disjunction
 
 MOST_RANGES = 8
 """Most ranges of a bound: each is a comparison for each row, and another number of them changes the generated code."""
@@ -21,7 +21,7 @@ Steps = tuple[int, int | None]
 """Steps since 1970: from the first to the second, which is excluded; None for no end."""
 
 
-def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...]:
+def next_arrival_ranges(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...]:
     """Return the ranges in which the records after some others can be.
 
     Parameters
@@ -40,7 +40,7 @@ def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Ste
 
     Examples
     --------
-    >>> ranges_after([3, 4, 40], 5, 41)
+    >>> next_arrival_ranges([3, 4, 40], 5, 41)
     ((3, 10), (40, None))
     """
     ranges: list[tuple[int, int]] = []
@@ -59,7 +59,7 @@ def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Ste
     return (*ranges, (first, None))
 
 
-def arrived_in(source: str, ranges: Sequence[Steps], time_of: Callable[[int], datetime]) -> LookUp:
+def look_up_of_arrivals(source: str, ranges: Sequence[Steps], time_of: Callable[[int], datetime]) -> LookUp:
     """Return the look-up of a stream's records that arrived in some ranges; any other fails the write.
 
     Iceberg evaluates the condition for the rows on a file's metadata. The times of the other are outside the generated code.
@@ -69,7 +69,7 @@ def arrived_in(source: str, ranges: Sequence[Steps], time_of: Callable[[int], da
     source
         Logical name of the stream.
     ranges
-        As from :func:`ranges_after`.
+        As from :func:`next_arrival_ranges`.
     time_of
         Returns the time at which a step begins.
     """
@@ -79,8 +79,10 @@ def arrived_in(source: str, ranges: Sequence[Steps], time_of: Callable[[int], da
     pairs = zip(begins, ends, strict=False)
     inside = [(arrived >= F.lit(begin)) & (arrived < F.lit(end)) for begin, end in pairs]
     gaps = zip(ends, begins[1:], strict=True)
-    outside = [~older_than("_arrived_at", end) & older_than("_arrived_at", begin) for end, begin in gaps]
+    outside = [
+        ~is_older_than("_arrived_at", end) & is_older_than("_arrived_at", begin) for end, begin in gaps
+    ]
     return LookUp(
-        mine & any_of([*inside, arrived >= F.lit(begins[-1])]),
-        mine & any_of([older_than("_arrived_at", begins[0]), *outside]),
+        mine & disjunction([*inside, arrived >= F.lit(begins[-1])]),
+        mine & disjunction([is_older_than("_arrived_at", begins[0]), *outside]),
     )

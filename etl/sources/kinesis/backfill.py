@@ -14,12 +14,12 @@ from ...commits.look_ups import LookUp
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
-from ..base import BackfillPart, Parts, arrived_between, backfill_steps
+from ..base import BackfillPart, Parts, backfill_steps, has_arrived_between
 from .closed_shards import AGGREGATE, COLUMNS
 from .stream_reader import StreamReader
 
 
-def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
+def stream_range_reader(source: KinesisSource, endpoint: str | None) -> Parts:
     """Read a Kinesis stream by its API, a task for each shard and a part for each step of a range.
 
     No connector can end at a time. Closed shards are read too.
@@ -31,15 +31,15 @@ def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
     """
     reader = StreamReader(source.stream, source.region, endpoint)
 
-    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
+    def backfill_parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         with closing(reader.client()) as client:
             shards = reader.shards(client)
         for since, until in backfill_steps(request):
             entries = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(
                 partial(reader.read_shards, since, until)
             )
-            read = spark.createDataFrame(entries.map(partial(_row, source.stream)), COLUMNS)
-            within = arrived_between(since, until)
+            read = spark.createDataFrame(entries.map(partial(_row_of_record, source.stream)), COLUMNS)
+            within = has_arrived_between(since, until)
             records = envelope.from_kinesis(read, source.name).where(within)
             yield BackfillPart(
                 batch_accounts.iso_text(since),
@@ -47,10 +47,10 @@ def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
                 LookUp((F.col("_source") == source.name) & within),
             )
 
-    return parts
+    return backfill_parts
 
 
-def _row(stream: str, record: Mapping[str, Any]) -> tuple[Any, ...]:
+def _row_of_record(stream: str, record: Mapping[str, Any]) -> tuple[Any, ...]:
     number = record["SequenceNumber"]
     if record["Data"].startswith(AGGREGATE):
         raise ValueError(

@@ -58,7 +58,7 @@ AFTER, ENDED = "AFTER_SEQUENCE_NUMBER", "SHARD_END"
 
 
 @dataclass(frozen=True)
-class Positions:
+class ShardPositions:
     """Positions of the shards in an entry of Spark's offset log.
 
     The connectors with open source write the same form. An entry of another form has no shards here: then
@@ -80,7 +80,7 @@ class Positions:
     known: bool = True
 
     @classmethod
-    def of(cls, offset: Any) -> Positions:
+    def from_offset(cls, offset: Any) -> ShardPositions:
         """Parse an entry, decoded from JSON; None gives no shard.
 
         Parameters
@@ -107,7 +107,7 @@ class Positions:
         """Shards that the batch reads."""
         return self.shards - self.ended
 
-    def shards_advanced_since(self, earlier: Positions) -> Mapping[str, str]:
+    def shards_advanced_since(self, earlier: ShardPositions) -> Mapping[str, str]:
         """Return the shards that were read further since, with the last record of each."""
         return {k: v for k, v in self.read.items() if earlier.read.get(k) != v}
 
@@ -129,7 +129,9 @@ class ShardRest:
     after: str | None
 
 
-def unread_shard_rests(shards: Iterable[Shard], before: Positions, current: Positions) -> list[ShardRest]:
+def unread_shard_rests(
+    shards: Iterable[Shard], before: ShardPositions, current: ShardPositions
+) -> list[ShardRest]:
     """Find closed shards that the connector no longer reads and that may have unread records.
 
     Parameters
@@ -147,15 +149,15 @@ def unread_shard_rests(shards: Iterable[Shard], before: Positions, current: Posi
     """
     by_id = {s.id: s for s in shards}
 
-    def recent(shard: str) -> bool:
+    def is_recent(shard: str) -> bool:
         if not before.shards or shard in before.shards:
             return True
-        return any(recent(p) for p in by_id[shard].parents if p in by_id)
+        return any(is_recent(p) for p in by_id[shard].parents if p in by_id)
 
     return [
         ShardRest(s.id, before.read.get(s.id))
         for s in sorted(by_id.values(), key=lambda s: s.id)
-        if s.closed and s.id not in current.shards_read and s.id not in before.ended and recent(s.id)
+        if s.closed and s.id not in current.shards_read and s.id not in before.ended and is_recent(s.id)
     ]
 
 
@@ -177,12 +179,12 @@ def split_aggregate(data: bytes) -> Packed | None:
     try:
         parts = protobuf_wire.values_by_field(body)
         keys = [str(key, "utf-8") for key in cast(list[bytes], parts.get(_KEYS, []))]
-        return [_record(each, keys) for each in parts.get(_RECORDS, [])]
+        return [_parse_aggregated_record(each, keys) for each in parts.get(_RECORDS, [])]
     except (protobuf_wire.WireError, UnicodeDecodeError, LookupError, TypeError):
         return None
 
 
-def _record(message: Any, keys: Sequence[str]) -> tuple[str, bytes]:
+def _parse_aggregated_record(message: Any, keys: Sequence[str]) -> tuple[str, bytes]:
     parts = protobuf_wire.values_by_field(message)
     index, data = parts[_KEY_INDEX][-1], parts[_DATA][-1]
     if isinstance(index, bytes) or isinstance(data, int):
@@ -210,7 +212,7 @@ def list_shards(client: Any, stream: str) -> list[Shard]:
     return shards
 
 
-def pages(
+def read_shard_pages(
     client: Any,
     stream: str,
     tail: ShardRest,
@@ -268,11 +270,13 @@ def to_envelope(spark: SparkSession, source: KinesisSource, records: Records) ->
     LossError
         An aggregate has several records.
     """
-    rows = [_alone_in_its_record(record, source.stream) for record in records]
+    rows = [_as_unaggregated_record(record, source.stream) for record in records]
     return envelope.from_kinesis(spark.createDataFrame(rows, COLUMNS), source.name)
 
 
-def _alone_in_its_record(record: Mapping[str, Any], stream: str) -> tuple[bytearray, str, str, str, datetime]:
+def _as_unaggregated_record(
+    record: Mapping[str, Any], stream: str
+) -> tuple[bytearray, str, str, str, datetime]:
     """Return a record of the Kinesis API in the form of a connector."""
     number, arrived = record["SequenceNumber"], record["ApproximateArrivalTimestamp"]
     packed = split_aggregate(record["Data"])

@@ -21,8 +21,8 @@ from ...record import batch_accounts
 from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartError
 from ...record.tables import Table
 from ..base import LegGuard, missing_records_error
-from .arrival_ranges import Steps, arrived_in, ranges_after
-from .closed_shards import SPLIT_AGGREGATE, Positions, Records, to_envelope
+from .arrival_ranges import Steps, look_up_of_arrivals, next_arrival_ranges
+from .closed_shards import SPLIT_AGGREGATE, Records, ShardPositions, to_envelope
 
 SLACK = timedelta(seconds=10)
 """Largest difference in age to the last batch's oldest record before the wider look-up is needed."""
@@ -48,11 +48,11 @@ FEWEST_IN_SET = 11
 Horizon = Callable[[Collection[str]], Mapping[str, str | None]]
 """Returns the sequence numbers of the oldest records that shards still have, by shard id; None for no record."""
 
-_NOWHERE = Positions.of(None)
+_NOWHERE = ShardPositions.from_offset(None)
 
 
 @dataclass
-class KinesisGuard(LegGuard):
+class KinesisLossGuard(LegGuard):
     """Guard of one Kinesis source; it checks before and after each batch of its query.
 
     Parameters
@@ -88,7 +88,7 @@ class KinesisGuard(LegGuard):
     checkpoint: Checkpoint
     table: Table
     horizon: Horizon | None = None
-    tails: Callable[[Positions, Positions], Iterator[Records]] | None = None
+    tails: Callable[[ShardPositions, ShardPositions], Iterator[Records]] | None = None
     step_seconds: float = STEP_SECONDS
     shards: int | None = None
     count_shards: Callable[[], int] | None = None
@@ -105,7 +105,7 @@ class KinesisGuard(LegGuard):
     _not_before: dict[str, datetime] = field(default_factory=dict)
     """By shard: a time before which the record at its position did not arrive. It only increases, as does the position."""
     _batch: int | None = field(default=None)
-    _entries: tuple[Positions, Positions] = field(default=(_NOWHERE, _NOWHERE))
+    _entries: tuple[ShardPositions, ShardPositions] = field(default=(_NOWHERE, _NOWHERE))
 
     def look_ups(self, begun: datetime) -> Iterator[LookUp]:
         """See :meth:`etl.sources.base.LegGuard.look_ups`.
@@ -117,13 +117,15 @@ class KinesisGuard(LegGuard):
         since = self.oldest or begun - timedelta(seconds=self.source.retention_seconds)
         recent: tuple[Steps, ...] = ((self._step_of_time(since - SLACK), None),)
         if self.steps and self._read_since is not None:
-            likely = ranges_after(self.steps, self.further, self._step_of_time(self._read_since - SLACK))
+            likely = next_arrival_ranges(
+                self.steps, self.further, self._step_of_time(self._read_since - SLACK)
+            )
             if likely != recent:
-                yield arrived_in(self.source.name, likely, self._time_of_step)
+                yield look_up_of_arrivals(self.source.name, likely, self._time_of_step)
                 # While a backlog is read, batches go further than expected: each would look through everything.
                 self.further, self._right = 2 * self.further, 0
         # Full steps: batches with the same bound share Spark's generated code.
-        yield arrived_in(self.source.name, recent, self._time_of_step)
+        yield look_up_of_arrivals(self.source.name, recent, self._time_of_step)
 
     def _step_of_time(self, moment: datetime) -> int:
         return int(moment.timestamp() // self.step_seconds)
@@ -136,8 +138,8 @@ class KinesisGuard(LegGuard):
         """Error text where records of an aggregate share its number, and each read may end at another of them."""
         return SPLIT_AGGREGATE if self.splits_aggregates else None
 
-    def figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
-        """See :meth:`etl.sources.base.LegGuard.figures`.
+    def arrival_figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
+        """See :meth:`etl.sources.base.LegGuard.arrival_figures`.
 
         The next batch continues after the last record of each shard, which may have landed already.
         """
@@ -150,7 +152,7 @@ class KinesisGuard(LegGuard):
             F.expr(f"concat_ws(' ', collect_set(CAST({step_of} AS STRING))) AS steps{suffix}"),
         )
 
-    def note_arrivals(self, oldest: int | None, steps: str) -> None:
+    def take_arrivals_of_landed_batch(self, oldest: int | None, steps: str) -> None:
         """Take the oldest arrival and the steps of a landed batch; ``oldest`` is None for an empty one."""
         if oldest is None:
             return
@@ -162,12 +164,12 @@ class KinesisGuard(LegGuard):
 
     def check_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
         """Check, see :meth:`etl.sources.base.LegGuard.check_before_batch`; reopen the stream if its number of shards changed."""
-        here = self._begin_of(spark, batch_id)
+        here = self._start_positions(spark, batch_id)
         follows = self._batch is not None and self._batch == batch_id - 1
-        earlier = self._entries[1] if follows else self._begin_of(spark, batch_id - 1)
+        earlier = self._entries[1] if follows else self._start_positions(spark, batch_id - 1)
         moved = here.shards_advanced_since(earlier)
         self._entries = (earlier, here)
-        self._check_limits()
+        self._reopen_if_shard_count_changed()
         first_of_run = self._batch is None
         self._batch = batch_id
         retained = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
@@ -175,15 +177,17 @@ class KinesisGuard(LegGuard):
             committed = self.checkpoint.commit_time(spark, batch_id - 1) if batch_id else None
             recent = committed is not None and batch_accounts.now() - committed < retained
             # A shard at its last record has lost nothing, if the last batch is recent.
-            self._check_horizon(moved if recent else here.read)
-            self._check_landed(spark, batch_id, moved)
+            self._fail_if_records_expired(moved if recent else here.read)
+            self._check_last_batch_landed(spark, batch_id, moved)
             return {}
         if self.oldest is not None:
             # These shards are at records of the last batch.
             before = self._not_before
             self._not_before = before | {s: max(self.oldest, before.get(s, self.oldest)) for s in moved}
         if self.oldest is not None and batch_accounts.now() - self.oldest > retained:
-            self._check_horizon(self._near_the_end(spark, here.read, batch_accounts.now() - retained))
+            self._fail_if_records_expired(
+                self._shards_with_old_last_record(spark, here.read, batch_accounts.now() - retained)
+            )
         return moved
 
     def skipped_records(self, spark: SparkSession) -> Iterator[DataFrame]:
@@ -205,7 +209,7 @@ class KinesisGuard(LegGuard):
         ends
             Sequence number and arrival of a record, by shard.
         """
-        here = self._begin_of(spark, batch_id)
+        here = self._start_positions(spark, batch_id)
         rest = {
             at: arrived
             for shard, (at, arrived) in ends.items()
@@ -221,17 +225,19 @@ class KinesisGuard(LegGuard):
             <= _arrivals_at_positions(rows.where(F.col("_arrived_at") >= F.lit(since)), rest).keys()
         )
 
-    def _begin_of(self, spark: SparkSession, batch: int) -> Positions:
+    def _start_positions(self, spark: SparkSession, batch: int) -> ShardPositions:
         """Return the positions at the start of a batch."""
         entry = batch - 1 if self.ends_planned else batch
         try:
-            return Positions.of(self.checkpoint.batch_end(spark, entry) if entry >= 0 else None)
+            return ShardPositions.from_offset(
+                self.checkpoint.batch_end_offset(spark, entry) if entry >= 0 else None
+            )
         except ValueError as error:
             if isinstance(error, OSError):
                 raise
-            return Positions(frozenset(), {}, frozenset(), known=False)
+            return ShardPositions(frozenset(), {}, frozenset(), known=False)
 
-    def _check_limits(self) -> None:
+    def _reopen_if_shard_count_changed(self) -> None:
         """Check the limits after a reshard, which the offset log shows: only then is the stream called."""
         before, here = self._entries
         if self.count_shards is None or not before.shards or before.shards_read == here.shards_read:
@@ -262,7 +268,9 @@ class KinesisGuard(LegGuard):
         condition = f"CASE WHEN _id IN ({', '.join(map(_quote_for_sql, wanted))}) THEN substring_index(_id, '/', 2) END"
         return F.expr(f"size(collect_set({condition}))")
 
-    def _check_landed(self, spark: SparkSession, batch_id: int, positions: Mapping[str, str]) -> None:
+    def _check_last_batch_landed(
+        self, spark: SparkSession, batch_id: int, positions: Mapping[str, str]
+    ) -> None:
         """Check, at the start of a run, that the last records of the last batch have landed; their arrival bounds the look-up."""
         if not positions:
             return
@@ -286,7 +294,7 @@ class KinesisGuard(LegGuard):
             {f"{self.source.name}/{shard}": at for shard, at in missing.items()}, [self.table]
         )
 
-    def _near_the_end(
+    def _shards_with_old_last_record(
         self, spark: SparkSession, positions: Mapping[str, str], threshold: datetime
     ) -> Mapping[str, str]:
         """Return the shards whose last record, by the table, arrived before a time; the others need no check of the stream.
@@ -307,7 +315,7 @@ class KinesisGuard(LegGuard):
         self._not_before |= {s: arrivals.get(p, young) for s, p in unsure.items() if s not in missing}
         return {s: p for s, p in unsure.items() if s in missing or self._not_before[s] <= threshold}
 
-    def _check_horizon(self, positions: Mapping[str, str]) -> None:
+    def _fail_if_records_expired(self, positions: Mapping[str, str]) -> None:
         if self.horizon is None or not positions:
             return
         oldest = self.horizon(positions)

@@ -14,10 +14,10 @@ from ...launch.sources import KinesisSource
 from ...launch.start_position import start_time
 from ...record.errors import StartError
 from ...record.ready_query import IsEndReached
-from ...services.aws_clients import as_start_error
+from ...services.aws_clients import errors_as_start_error
 from . import closed_shards, stream
 from .closed_shards import Shard, ShardRest
-from .missed_records_guard import KinesisGuard
+from .missed_records_guard import KinesisLossGuard
 from .stream_reader import StreamReader
 
 _CLOCK = timedelta(seconds=1)
@@ -25,8 +25,8 @@ _FIRST, _WIDER = timedelta(seconds=5), 12
 """A shard is read this far back for its last record, then so many times as far: a busy shard has it among few records."""
 
 
-def determine_end(
-    spark: SparkSession, source: KinesisSource, endpoint: str | None, guard: KinesisGuard, *, closed: bool
+def run_end_check(
+    spark: SparkSession, source: KinesisSource, endpoint: str | None, guard: KinesisLossGuard, *, closed: bool
 ) -> IsEndReached:
     """Fix the end of a bounded run at the records that the stream holds now.
 
@@ -53,17 +53,17 @@ def determine_end(
             f"stream {source.stream}: a job with `run_every` must start at `earliest` or a time, not at "
             "`latest`"
         )
-    with as_start_error(f"stream {source.stream}"):
+    with errors_as_start_error(f"stream {source.stream}"):
         kinesis = stream.api_client(source, endpoint)
         # The service tells whole seconds: what arrived in the current one counts.
         now = StreamReader(source.stream, source.region, endpoint).now(kinesis) + _CLOCK
         shards = [s for s in closed_shards.list_shards(kinesis, source.stream) if closed or not s.closed]
         ends = last_records(kinesis, source, shards, now)
 
-    def reached(batch: int) -> bool:
+    def is_end_reached(batch: int) -> bool:
         return guard.has_read(spark, batch, ends)
 
-    return reached
+    return is_end_reached
 
 
 def last_records(
@@ -96,7 +96,9 @@ def _last_record(
     while True:
         last = None
         try:
-            for page in closed_shards.pages(client, source.stream, ShardRest(shard, None), until - back):
+            for page in closed_shards.read_shard_pages(
+                client, source.stream, ShardRest(shard, None), until - back
+            ):
                 before = [each for each in page if each["ApproximateArrivalTimestamp"] < until]
                 last = before[-1] if before else last
                 if len(before) < len(page):

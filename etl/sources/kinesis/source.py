@@ -12,10 +12,10 @@ from ...launch.sources import KinesisSource
 from ...record.errors import StartError
 from ...record.job_run import JobRun
 from ..base import Leg, Parts, SourceContext, SourceReader
-from ..identity_check import Identity
+from ..identity_check import LegIdentity
 from . import shard_ends, stream
-from .backfill import read_stream_range
-from .missed_records_guard import KinesisGuard
+from .backfill import stream_range_reader
+from .missed_records_guard import KinesisLossGuard
 
 ENDPOINT = "kinesis.endpoint"
 """Bind with an endpoint other than the region's own."""
@@ -31,31 +31,31 @@ class Reader(SourceReader[KinesisSource]):
             stream.closed_shard_reader(self.source, endpoint) if engine.PASSES_OVER_CLOSED_SHARDS else None
         )
         horizon = stream.oldest_record_lookup(self.source, endpoint)
-        guard = KinesisGuard(self.source, context.checkpoint, context.table, horizon, tails)
+        guard = KinesisLossGuard(self.source, context.checkpoint, context.table, horizon, tails)
         guard.splits_aggregates = engine.SPLITS_AGGREGATES
         guard.ends_planned = engine.kinesis_format(spark.version) == KINESIS_IN_PYTHON
 
-        def count_shards() -> int:
-            return stream.open_shards(self.source, endpoint)
+        def count_open_shards() -> int:
+            return stream.count_open_shards(self.source, endpoint)
 
-        def opened() -> DataFrame:
+        def open_with_current_limits() -> DataFrame:
             read = self.source
             if self.source.records_per_batch is not None:
-                guard.count_shards, guard.shards = count_shards, count_shards()
+                guard.count_shards, guard.shards = count_open_shards, count_open_shards()
                 read = stream.with_limits_per_shard(self.source, guard.shards)
             begun = context.checkpoint.has_batches(spark)
             return stream.read_stream(spark, read, engine=engine, endpoint=endpoint, begun=begun)
 
         determine_end = partial(
-            shard_ends.determine_end, spark, self.source, endpoint, guard, closed=tails is None
+            shard_ends.run_end_check, spark, self.source, endpoint, guard, closed=tails is None
         )
-        return Leg(opened, guard, determine_end=determine_end)
+        return Leg(open_with_current_limits, guard, determine_end=determine_end)
 
-    def identity(self, run: JobRun, query: QuerySettings) -> Identity:
+    def identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
         """Return the time at which the stream was made."""
         endpoint = run.binds.get(ENDPOINT)
         # While the query runs its connector detects it: it requests records after a number that another stream does not have.
-        return Identity(
+        return LegIdentity(
             self.source.region, lambda: stream.identifiers(self.source, endpoint), while_running=False
         )
 
@@ -67,4 +67,4 @@ class Reader(SourceReader[KinesisSource]):
                 "engine's connector can read it; add a land query with another name, and with the time as "
                 "its start"
             )
-        return read_stream_range(self.source, run.binds.get(ENDPOINT))
+        return stream_range_reader(self.source, run.binds.get(ENDPOINT))

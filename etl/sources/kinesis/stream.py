@@ -19,10 +19,10 @@ from ...launch.start_position import start_time
 from ...record import envelope
 from ...record.errors import NoAnswerError, StartError
 from ...services import bundled_boto3
-from ...services.aws_clients import as_start_error, sts_endpoint
+from ...services.aws_clients import errors_as_start_error, sts_endpoint
 from ..identity_check import Ids
 from . import closed_shards
-from .closed_shards import Positions, Records, Shard, ShardRest
+from .closed_shards import Records, Shard, ShardPositions, ShardRest
 from .missed_records_guard import Horizon
 
 CALLS = 10
@@ -70,7 +70,7 @@ def read_stream(
     return envelope.from_kinesis(records, source.name)
 
 
-def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> int:
+def count_open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> int:
     """Count the open shards.
 
     Parameters
@@ -87,7 +87,7 @@ def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = No
 
 
 def _list_shards(source: KinesisSource, endpoint: str | None, client: Any) -> list[Shard]:
-    with as_start_error(f"stream {source.stream}"):
+    with errors_as_start_error(f"stream {source.stream}"):
         return closed_shards.list_shards(client or api_client(source, endpoint), source.stream)
 
 
@@ -119,9 +119,11 @@ def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client:
         A boto3 ``kinesis`` client; by default one is made for each look-up: a role's keys are valid for an hour.
     """
 
-    def oldest(kinesis: Any, shard: str) -> str | None:
+    def oldest_record(kinesis: Any, shard: str) -> str | None:
         try:
-            first = next(closed_shards.pages(kinesis, source.stream, ShardRest(shard, None), limit=1), None)
+            first = next(
+                closed_shards.read_shard_pages(kinesis, source.stream, ShardRest(shard, None), limit=1), None
+            )
         except kinesis.exceptions.ResourceNotFoundException:
             return None  # a closed shard whose records have all expired
         return None if first is None else str(first[0]["SequenceNumber"])
@@ -129,14 +131,14 @@ def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client:
     def oldest_records(shards: Collection[str]) -> dict[str, str | None]:
         kinesis = client or api_client(source, endpoint)
         with ThreadPoolExecutor(min(CALLS, len(shards)), "horizon") as pool:
-            return dict(zip(shards, pool.map(partial(oldest, kinesis), shards), strict=True))
+            return dict(zip(shards, pool.map(partial(oldest_record, kinesis), shards), strict=True))
 
     return oldest_records
 
 
 def closed_shard_reader(
     source: KinesisSource, endpoint: str | None, *, client: Any = None
-) -> Callable[[Positions, Positions], Iterator[Records]]:
+) -> Callable[[ShardPositions, ShardPositions], Iterator[Records]]:
     """Make the reader of closed shards that a connector skips, by the Kinesis API.
 
     Parameters
@@ -150,16 +152,18 @@ def closed_shard_reader(
         Takes the positions at the start of the batch before and of the current batch; yields pages of records.
     """
 
-    def read_on(before: Positions, current: Positions) -> Iterator[Records]:
+    def read_skipped_records(before: ShardPositions, current: ShardPositions) -> Iterator[Records]:
         since = start_time(source.start)
         if not before.shards and source.start == "latest":
             return
         kinesis = client or api_client(source, endpoint)
         shards = closed_shards.list_shards(kinesis, source.stream)
         for tail in closed_shards.unread_shard_rests(shards, before, current):
-            yield from closed_shards.pages(kinesis, source.stream, tail, None if before.shards else since)
+            yield from closed_shards.read_shard_pages(
+                kinesis, source.stream, tail, None if before.shards else since
+            )
 
-    return read_on
+    return read_skipped_records
 
 
 def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSource:
@@ -180,7 +184,7 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
         The stream has no such consumer or cannot be described, or boto3 is missing.
     """
     assert source.consumer is not None, f"{source.name}: no consumer"
-    with as_start_error(f"stream {source.stream}"):
+    with errors_as_start_error(f"stream {source.stream}"):
         kinesis = client or api_client(source)
         summary = kinesis.describe_stream_summary(StreamName=source.stream)["StreamDescriptionSummary"]
         try:
@@ -218,7 +222,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
         The service does not answer, or there is no such stream.
     """
     try:
-        with as_start_error(f"stream {source.stream}"):
+        with errors_as_start_error(f"stream {source.stream}"):
             description = (client or api_client(source, endpoint)).describe_stream_summary(
                 StreamName=source.stream
             )
@@ -233,7 +237,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
 
 def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:
     """Make a boto3 ``kinesis`` client, with the keys of the source's role if it has one."""
-    boto3 = bundled_boto3.boto3(f"to ask stream {source.stream} for its consumers and shards")
+    boto3 = bundled_boto3.import_boto3(f"to ask stream {source.stream} for its consumers and shards")
     keys: dict[str, str] = {}
     if source.role is not None and endpoint is None:
         sts = boto3.client("sts", region_name=source.region, endpoint_url=sts_endpoint(source.region))

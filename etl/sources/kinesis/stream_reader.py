@@ -12,7 +12,7 @@ from typing import Any
 
 from ...services import aws_clients
 from ...services.backoff import Backoff
-from .closed_shards import ShardRest, list_shards, pages
+from .closed_shards import ShardRest, list_shards, read_shard_pages
 
 SLACK = timedelta(seconds=5)
 """Subtracted from a time: the answer's clock has whole seconds, and a stream's servers have different clocks."""
@@ -34,7 +34,7 @@ class StreamReader:
 
     def client(self) -> Any:
         """Make a client."""
-        return aws_clients.client("kinesis", self.region, self.endpoint)
+        return aws_clients.make_client("kinesis", self.region, self.endpoint)
 
     def now(self, client: Any) -> datetime:
         """Return the time, by the clock of the service.
@@ -45,7 +45,7 @@ class StreamReader:
             The service does not answer.
         """
         answer = aws_clients.call_until_answered(
-            lambda: client.list_shards(StreamName=self.stream, MaxResults=1), Backoff(self._label)
+            lambda: client.list_shards(StreamName=self.stream, MaxResults=1), Backoff(self._describe_stream)
         )
         # RFC 9110, section 6.6.1.
         date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
@@ -54,7 +54,7 @@ class StreamReader:
     def shards(self, client: Any) -> list[str]:
         """Return the ids of all shards, including closed ones, which hold the records before a split or merge."""
         shards = aws_clients.call_until_answered(
-            lambda: list_shards(client, self.stream), Backoff(self._label)
+            lambda: list_shards(client, self.stream), Backoff(self._describe_stream)
         )
         return [shard.id for shard in shards]
 
@@ -72,7 +72,7 @@ class StreamReader:
         Parameters
         ----------
         client
-            Client of :meth:`client`.
+            Client of :meth:`make_client`.
         since, until
             Times by the stream's clock.
 
@@ -81,19 +81,19 @@ class StreamReader:
         Iterator
             Records as in ``GetRecords``.
         """
-        backoff = Backoff(self._label)
+        backoff = Backoff(self._describe_stream)
 
-        def patiently(call: Any, **asked: Any) -> Any:
+        def call_with_backoff(call: Any, **asked: Any) -> Any:
             answer = aws_clients.call_until_answered(partial(call, **asked), backoff)
             backoff.reset_after_write()
             return answer
 
         whole = ShardRest(shard, None)
-        for page in pages(client, self.stream, whole, since - SLACK, ask=patiently):
+        for page in read_shard_pages(client, self.stream, whole, since - SLACK, ask=call_with_backoff):
             yield from page
             if page[-1]["ApproximateArrivalTimestamp"] > until + SLACK:
                 return
 
     @property
-    def _label(self) -> str:
+    def _describe_stream(self) -> str:
         return f"Kinesis stream {self.stream}, its records"

@@ -119,7 +119,7 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     from millrace.infra.launch.launch_settings import job_settings
     from millrace.infra.permission_scope import PermissionScope
     from millrace.infra.permissions.commands import ROLES
-    from millrace.infra.permissions.commands import policies as of_role
+    from millrace.infra.permissions.commands import policy_documents_of_role as of_role
     from millrace.lifecycle.account import catalog_columns
 
     if environment.account is None:
@@ -130,7 +130,9 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
         raise environment.places.error([Finding(("account",), value="(none)", allowed=allowed)])
     names = Names(environment, environment.account)
     sized = plan(environment)
-    settings = [typed_json.write(job_settings(environment, job, names)) for job in sized.jobs.values()]
+    settings = [
+        typed_json.to_json_value(job_settings(environment, job, names)) for job in sized.jobs.values()
+    ]
     tables = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
     scope = PermissionScope(names, tables)
     result: dict[str, dict[str, Any]] = {}

@@ -43,7 +43,9 @@ def check_on_spark(environment: Environment, sized: Plan) -> list[str]:
     from millrace.sandbox.start_rehearsal import rehearse_starts
 
     names = Names(environment, environment.account or "0" * 12)
-    settings = [typed_json.write(job_settings(environment, each, names)) for each in sized.jobs.values()]
+    settings = [
+        typed_json.to_json_value(job_settings(environment, each, names)) for each in sized.jobs.values()
+    ]
     for route in (
         route for each in settings for query in each["queries"] for route in query.get("routes", ())
     ):

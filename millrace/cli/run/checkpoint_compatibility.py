@@ -103,7 +103,7 @@ def _manifests(
         return file.read_bytes() if file.is_file() else None
 
     try:
-        parsed = settings.parse(document["settings"])
+        parsed = settings.parse_job_settings(document["settings"])
         conf: Callable[[str], str | None] = document["spark"].get
         planned = KINDS[document["engine"]].spark_of(document["engine_version"])
     except (KeyError, SettingsError) as error:

@@ -174,7 +174,7 @@ def _configure_magic(environment: Environment, job: str, names: Names) -> str:
 
 
 def _session_conf(environment: Environment, job: str, names: Names) -> str:
-    from millrace.infra.engines.glue import glue_conf
+    from millrace.infra.engines.glue import join_for_glue_conf
     from millrace.infra.launch.job_spark_settings import spark_settings
 
     # The job's own settings if the session runs on the job's engine; else those of the catalog.
@@ -186,7 +186,7 @@ def _session_conf(environment: Environment, job: str, names: Names) -> str:
             for key, value in settings.items()
             if key.startswith(prefixes) and not any(character.isspace() for character in value)
         }
-    return glue_conf(settings)
+    return join_for_glue_conf(settings)
 
 
 def _land_cells(
@@ -214,7 +214,7 @@ def _land_cells(
         assert isinstance(source, KafkaSource)
         if route.origin is not None:
             source = dataclasses.replace(source, topic=route.origin, reading=None)
-        bound = kafka.bind(source.connection, settings.connections[source.connection], binds)
+        bound = kafka.apply_bind_options(source.connection, settings.connections[source.connection], binds)
         connection = bound
         known, login = connection.bootstrap_servers, connection.authentication
         if isinstance(login, SecretLogin):
@@ -224,7 +224,7 @@ def _land_cells(
                 kind=login.kind,
                 secret=login.secret,
             )
-        options = topic_stream.options(
+        options = topic_stream.stream_options(
             source,
             dataclasses.replace(connection, bootstrap_servers=known or "set below"),
             partitions=query.repartition,

@@ -162,5 +162,5 @@ def _not_avro(text: str) -> str | None:
         return f"not JSON: {error}"
     if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
         return "not a record with fields"
-    wrong = ", ".join(launch.wrong_decimals(schema))
+    wrong = ", ".join(launch.decimals_avro_ignores(schema))
     return f"at most 38 digits, and a scale no larger than the precision: {wrong}" if wrong else None

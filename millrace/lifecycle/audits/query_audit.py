@@ -298,7 +298,7 @@ def _claimed_ranges_if_filtered(
 
 
 def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
-    """Return the line of a stream in the query's offset log; the order is that of ``etl.launch.sources.group_sources``.
+    """Return the line of a stream in the query's offset log; the order is that of ``etl.launch.sources.group_sources_into_legs``.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from millrace.sandbox.schemas.traffic_values import Values
 
 def payloads(form: ProtobufFormat, path: Path) -> Payloads:
     """Return the writers of messages; a spoiled one has a field of another type, or an invalid tag."""
-    message = protobuf_descriptors.read(path.read_bytes(), form.message, str(path))
+    message = protobuf_descriptors.find_message(path.read_bytes(), form.message, str(path))
     return Payloads(message.struct, lambda values: _encode_message(message, values), _spoiler(message))
 
 

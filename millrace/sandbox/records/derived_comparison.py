@@ -21,13 +21,13 @@ from millrace.etl.queries import change_order, spark_settings
 from millrace.etl.queries.derive import good_records
 from millrace.etl.queries.query_parts import (
     batch_transform_and_schema,
-    enrich_then_transform,
-    source_table,
+    landing_table_of,
+    make_enrich_then_transform,
 )
 from millrace.etl.queries.stateful import StatefulPart
 from millrace.etl.record import hadoop_files
-from millrace.etl.record.batch_accounts import Reporter
-from millrace.etl.record.errors import describe
+from millrace.etl.record.batch_accounts import EventReporter
+from millrace.etl.record.errors import describe_error
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.sinks.base import DELETED, JSON_OPTIONS, ORDER
 
@@ -50,14 +50,14 @@ def main(arguments: Sequence[str]) -> None:
     spark = SparkSession.builder.getOrCreate()
     options = launch.parse_arguments(arguments)
     job = launch.read_document(hadoop_files.read_text(spark, options.document), options)
-    spark_settings.prepare(spark, job)
-    run, results = JobRun(spark, job, {}, Reporter(job.job)), {}
+    spark_settings.prepare_session(spark, job)
+    run, results = JobRun(spark, job, {}, EventReporter(job.job)), {}
     for query in job.queries:
         if isinstance(query, DeriveSettings) and query.sink.lake_table is not None:
             try:
                 results[query.sink.lake_table] = settled_comparison(run, query)
             except Exception as error:  # any error of a user's function
-                results[query.sink.lake_table] = {"reason": describe(error).partition("\n")[0]}
+                results[query.sink.lake_table] = {"reason": describe_error(error).partition("\n")[0]}
     run.report.emit("compared", tables=results)
     spark.stop()
 
@@ -123,7 +123,7 @@ def one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
         The query does not fit its tables.
     """
     records = _records_of_table(run, query, query.source_table, query.route)
-    compose = enrich_then_transform(run, query.name, query)
+    compose = make_enrich_then_transform(run, query.name, query)
     if (state := query.state) is not None:
         join = state.join
         joined = None if join is None else _records_of_table(run, query, join.source_table, join.route)
@@ -132,8 +132,8 @@ def one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
         compose, _ = batch_transform_and_schema(run.spark, query, compose, records, landing)
     rows = compose(records)
     if query.latest_by:
-        if orders := change_order.truncates(records):
-            rows = rows.where(~change_order.is_older(orders))
+        if orders := change_order.orders_of_truncates(records):
+            rows = rows.where(~change_order.is_older_than_any(orders))
         rows = rows.where(f"NOT {DELETED}")
     return rows.localCheckpoint()
 
@@ -184,7 +184,7 @@ def differences(expected: DataFrame, written: DataFrame, columns: Sequence[str])
 
 
 def _records_of_table(run: JobRun, query: DeriveSettings, table: str, route: str | None) -> DataFrame:
-    landing = source_table(run, query.name, table)
+    landing = landing_table_of(run, query.name, table)
     deletes = bool(query.latest_by)
     return rows_of_route(good_records(run.spark.table(str(landing)), deletes=deletes), route, str(landing))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.infra.constructs.state_machine_engines import planned_grace_seconds
+from millrace.infra.constructs.state_machine_engines import grace_seconds_from_plan
 from millrace.sizing import plan
 from tests.integration.lifecycle.conftest import APPLICATION, Done, Machines
 from tests.integration.lifecycle.engine_responses import CASES, EMR, GLUE, JOBS, SLOWEST_SECONDS
@@ -293,7 +293,7 @@ def test_emr_only(machines: Machines, job: str) -> None:
     assert done.calls[STOP[job]][0]["ShutdownGracePeriodInSeconds"] == 1800
     assert "Measure" not in done.path
     done = execute(machines, job, "stop-unmeasured")
-    planned = planned_grace_seconds(
+    planned = grace_seconds_from_plan(
         plan(machines.names.environment).jobs[job],
         machines.names.environment.jobs[job].latency.total_seconds(),
     )

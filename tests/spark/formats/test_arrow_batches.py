@@ -21,7 +21,7 @@ MIB = 1 << 20
 class Sizes:
     """A decoder that tells how long a payload is."""
 
-    values = 1
+    value_count = 1
 
     def __call__(self, payload: bytes | None) -> arrow.Decoded:
         return {"size": None if payload is None else len(payload)}, None, None
@@ -73,7 +73,9 @@ def test_payloads_of_a_mib_come_in_portions(spark: SparkSession, handed: Callabl
     """2,000 of them are 2 GB, and the heap here is 1 GB."""
     schema = spark.createDataFrame([], "size LONG").schema
     rows = records(spark, 2000, of_size(MIB))
-    found = arrow.decode(rows, schema, Sizes, by_arrow=True).agg(F.count("id"), F.sum("id"), F.sum("size"))
+    found = arrow.decode_payloads(rows, schema, Sizes, by_arrow=True).agg(
+        F.count("id"), F.sum("id"), F.sum("size")
+    )
     assert tuple(found.first() or ()) == (2000, 1999 * 1000, 2000 * MIB)
     sizes = handed()
     assert max(sizes) < MOST_BYTES + 2 * MIB
@@ -95,7 +97,7 @@ def test_keys_headers_and_a_second_copy_count_too(
         _key=of_size(100_000),
         _headers=f"IF(id % 2 = 0, {header}, {none})",
     )
-    found = arrow.decode(rows, schema, Sizes, by_arrow=True)
+    found = arrow.decode_payloads(rows, schema, Sizes, by_arrow=True)
     lengths = ("length(_content)", "length(_key)", "length(_headers[0].value)")
     summed = found.agg(F.count("id"), *(F.sum(F.expr(each)) for each in lengths), F.sum("size")).first()
     assert tuple(summed or ()) == (1000, 100_000_000, 100_000_000, 50_000_000, 10_000)
@@ -108,7 +110,9 @@ def test_ordinary_records_come_as_many_at_once_as_before(
 ) -> None:
     schema = spark.createDataFrame([], "size LONG").schema
     rows = records(spark, 25_000, of_size(500))
-    assert arrow.decode(rows, schema, Sizes, by_arrow=True).agg(F.sum("size")).first() == (12_500_000,)
+    assert arrow.decode_payloads(rows, schema, Sizes, by_arrow=True).agg(F.sum("size")).first() == (
+        12_500_000,
+    )
     assert len(handed()) == 3
 
 
@@ -123,7 +127,7 @@ def test_spark_adds_up_no_bytes_where_portions_limit_them(
     if given is not None:
         query.conf.set(ARROW_BYTES, given)
     schema = spark.createDataFrame([], "size LONG").schema
-    found = arrow.decode(records(query, 10, of_size(3)), schema, Sizes, by_arrow=by_arrow)
+    found = arrow.decode_payloads(records(query, 10, of_size(3)), schema, Sizes, by_arrow=by_arrow)
     assert found.agg(F.sum("size")).first() == (30,)
     assert query.conf.get(ARROW_BYTES, None) == then
     assert spark.newSession().conf.get(ARROW_BYTES, None) is None
@@ -141,7 +145,7 @@ def test_compressed_messages_come_in_portions_and_each_is_opened_once(
     whole = "".join(f"{byte:02X}" for byte in packed)
     rows = records(spark, 600, f"unhex(repeat('{whole}', 600))").withColumn("_came", F.col("payload"))
     size = len(packed) * 600
-    opened = decompress.with_decompressed(rows, F.col("payload"), MIB, arrow=by_arrow)
+    opened = decompress.with_decompressed_column(rows, F.col("payload"), MIB, arrow=by_arrow)
     assert "_place" not in opened.columns
     summed = opened.agg(
         F.count("id"),
@@ -160,5 +164,5 @@ def test_compressed_messages_come_in_portions_and_each_is_opened_once(
 def test_rows_without_arrow_are_as_many(spark: SparkSession) -> None:
     schema = spark.createDataFrame([], "size LONG").schema
     rows = records(spark, 300, of_size(MIB))
-    found = arrow.decode(rows, schema, Sizes, by_arrow=False).agg(F.count("id"), F.sum("size"))
+    found = arrow.decode_payloads(rows, schema, Sizes, by_arrow=False).agg(F.count("id"), F.sum("size"))
     assert tuple(found.first() or ()) == (300, 300 * MIB)

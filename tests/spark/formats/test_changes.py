@@ -61,7 +61,7 @@ def values(row: Row) -> Event:
 
 @pytest.fixture(scope="module")
 def events(spark: SparkSession) -> ChangeDecoder:
-    return ChangeDecoder(schemas.parse_schema(spark, DDL, "test.ddl"), debezium.events())
+    return ChangeDecoder(schemas.parse_schema(spark, DDL, "test.ddl"), debezium.debezium_envelope())
 
 
 def test_debeziums_rows(spark: SparkSession, events: ChangeDecoder) -> None:
@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_a_dead_letter(spark: SparkSession, events: ChangeD
 
 def test_rows_that_debezium_has_flattened(spark: SparkSession) -> None:
     row = schemas.parse_schema(spark, DDL, "test.ddl")
-    decoder = ChangeDecoder(row, debezium.events(flattened=True))
+    decoder = ChangeDecoder(row, debezium.debezium_envelope(flattened=True))
     given = [
         sent({**ROW, "__deleted": "false", "__op": "c", "__source_lsn": 7, "__table": "orders"}),
         wrapped({**ROW, "__lsn": 9}),
@@ -231,7 +231,7 @@ def test_decimals_are_those_of_twos_complement(spark: SparkSession, scale: int) 
     numbers += [0, 127, 128, -128, -129, 255, 2**63, -(2**63), 10**38 - 1, -(10**38) + 1]
     row = schemas.parse_schema(spark, f"d DECIMAL(38,{scale})", "test.ddl")
     payloads: list[bytes | None] = [sent(postgres("c", 5, after={"d": unscaled(str(n))})) for n in numbers]
-    rows = decoded(spark, ChangeDecoder(row, debezium.events()), payloads)
+    rows = decoded(spark, ChangeDecoder(row, debezium.debezium_envelope()), payloads)
     with localcontext(prec=99):
         assert [each["d"] for each in rows] == [Decimal(n).scaleb(-scale) for n in numbers]
 
@@ -247,7 +247,9 @@ def test_traffic_for_the_schema_of_the_recipe(spark: SparkSession, tmp_path: Pat
     now = datetime(2026, 5, 4, tzinfo=UTC)
     given = [written.encode(made.record(number, now)) for number in range(600)]
     row = schemas.parse_schema(spark, ddl, kind)
-    rows = decoded(spark, ChangeDecoder(row, dms.EVENTS if kind == "dms" else debezium.events()), given)
+    rows = decoded(
+        spark, ChangeDecoder(row, dms.EVENTS if kind == "dms" else debezium.debezium_envelope()), given
+    )
     assert [each["_error"] for each in rows if each["_error"]] == []
     assert {each["_change"]["operation"] for each in rows} == {"insert", "update", "delete"}
     assert 50 < len({each["order_id"] for each in rows}) <= 100

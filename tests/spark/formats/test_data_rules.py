@@ -20,16 +20,16 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.changes import debezium
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.csv import CsvDecoder
-from millrace.etl.formats.decoding.data_rules import STAGE, counts, with_rules
+from millrace.etl.formats.decoding.data_rules import STAGE, broken_rule_counts, with_rules
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.formats import CsvFormat, JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import RouteSettings, RuleSettings
-from millrace.etl.record.errors import StartError, describe
+from millrace.etl.record.errors import StartError, describe_error
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from tests import protobuf as pb
 from tests.spark.formats.test_formats import AVSC, PLAIN
 from tests.spark.queries import test_direct, test_routed_direct
@@ -87,7 +87,7 @@ def test_a_record_that_must_not_be_fails_the_batch_before_it_is_committed(
     write = lander(spark, landing, Events(), rules=(NO_SEVEN, EVEN))
     with pytest.raises((Py4JJavaError, CapturedException)) as failed:
         write(frame(spark, kafka_rows(0, 0, [good(1), good(7)])), 0)
-    assert "rule no_seven (action fail) is broken by record flights-topic/0/1" in describe(failed.value)
+    assert "rule no_seven (action fail) is broken by record flights-topic/0/1" in describe_error(failed.value)
     assert ids(spark, landing) == []
 
 
@@ -97,7 +97,9 @@ def test_what_breaks_no_rule_any_more_is_replayed(spark: SparkSession, table: Na
     lander(spark, landing, events, rules=(EVEN,))(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
     decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
     for rules, settled in (((EVEN,), 0), ((), 1)):
-        replayer = Replayer("land", landing, events.reporter, "flights", with_rules(spark, decoder, rules))
+        replayer = DeadLetterReplayer(
+            "land", landing, events.reporter, "flights", with_rules(spark, decoder, rules)
+        )
         assert replayer(spark, ReplayRequest("land", (), None)) == 0
         assert events.last()["good"] == settled
     rows = spark.table(str(landing)).where("_error IS NULL").collect()
@@ -122,7 +124,7 @@ def test_a_direct_query(
     pipe = test_direct.Pipeline(spark, table, tmp_path)
     route = RouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=rules)
     pipe.director = replace(
-        pipe.director, decoder=with_rules(spark, pipe.decoder, rules), rules=counts([route])
+        pipe.director, decoder=with_rules(spark, pipe.decoder, rules), rules=broken_rule_counts([route])
     )
     pipe.batch(0, 0, [good(1), good(4), good(6), b"{"])
     acting = len(rules) == 2
@@ -146,7 +148,7 @@ def test_routes(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     route = RouteSettings(
         "gates", "gates", test_routed_direct.GATES, JsonFormat(), "x", None, (), rules=rules
     )
-    pipe.director = replace(pipe.director, decoder=router, rules=counts([route]))
+    pipe.director = replace(pipe.director, decoder=router, rules=broken_rule_counts([route]))
     rows = [
         *(test_routed_direct.record("gates", "gates", n, f"gate {n}".encode()) for n in range(3)),
         test_routed_direct.record("gates", "gates", 3, b"gate 13"),
@@ -175,13 +177,13 @@ def with_none_of_its_fields(
     yield "json", JsonDecoder(row), str(KINDS["json"](kind="json").has_a_field(ddl)), some, none
     where = KINDS["debezium"](kind="debezium").has_a_field(ddl)
     changes = [b'{"op": "c", "after": %b}' % each for each in (some[0], none[1])]
-    yield "debezium", ChangeDecoder(row, debezium.events()), str(where), changes[:1], changes[1:]
+    yield "debezium", ChangeDecoder(row, debezium.debezium_envelope()), str(where), changes[:1], changes[1:]
     ddl.write_text("carrier STRING, `air time` INT")
     csv = CsvDecoder(schemas.parse_schema(spark, ddl.read_text(), "row.ddl"), CsvFormat(",", '"', ""))
     yield "csv", csv, str(KINDS["csv"](kind="csv").has_a_field(ddl)), [b"AA,", b",0"], [b","]
     avsc = folder / "row.avsc"
     avsc.write_text(json.dumps(AVSC))
-    found = avro.decoder(spark, PLAIN, avsc.read_text(), "row.avsc")
+    found = avro.make_avro_decoder(spark, PLAIN, avsc.read_text(), "row.avsc")
     yield "avro", found, str(KINDS["avro"](kind="avro").has_a_field(avsc)), [b"\0\2\0\0\0"], [b"\0" * 4]
     fields = [
         pb.Declared("name", 1, pb.STRING), pb.Declared("n", 2, pb.SINT64), pb.Declared("rate", 3, pb.DOUBLE),
@@ -206,7 +208,13 @@ def with_none_of_its_fields(
     ]
     none = [b"", pb.block(11, "of another message"), pb.number(2, 0), pb.fixed(3, "<d", 0.0)]
     where = KINDS["protobuf"].model_validate({"kind": "protobuf", "message": "f.Row"}).has_a_field(desc)
-    yield "protobuf", protobuf.decoder(desc.read_bytes(), "f.Row", "row.desc"), str(where), some, none
+    yield (
+        "protobuf",
+        protobuf.make_protobuf_decoder(desc.read_bytes(), "f.Row", "row.desc"),
+        str(where),
+        some,
+        none,
+    )
 
 
 def test_records_with_none_of_the_fields_are_counted_in_every_format(
@@ -219,7 +227,7 @@ def test_records_with_none_of_the_fields_are_counted_in_every_format(
         rows = with_rules(spark, decoder, (implied,)).decode(
             frame(spark, kafka_rows(0, 0, [*some, *none, None]))
         )
-        [row] = rows.agg(*counts([route]), F.expr("count(_error) AS bad")).collect()
+        [row] = rows.agg(*broken_rule_counts([route]), F.expr("count(_error) AS bad")).collect()
         found[form], wanted[form] = (row["rule any_field"], row["bad"]), (len(none), form != "debezium")
     assert found == wanted
     (tmp_path / "row.ddl").write_text("carrier STRING, n INT NOT NULL")

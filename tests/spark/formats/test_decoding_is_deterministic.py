@@ -97,13 +97,13 @@ def cases(spark: SparkSession) -> Iterator[tuple[Decoder, list[bytes]]]:
     csv = CsvDecoder(parse_schema(spark, expected_values.CSV_DDL, "test.ddl"), expected_values.COMMA)
     yield csv, [payload for _, payload, _ in test_values.csv_cases().values()]
     yield (
-        avro.decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc"),
+        avro.make_avro_decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc"),
         [each.payload for each in expected_values.AVRO],
     )
-    oneof = protobuf.decoder(expected_values.ONEOF, "values.Either", "oneof.desc")
+    oneof = protobuf.make_protobuf_decoder(expected_values.ONEOF, "values.Either", "oneof.desc")
     yield oneof, [payload for payload, _ in expected_values.PROTOBUF.values()]
     created = [b'{"op":"c","ts_ms":1,"after":%b}' % each for each in as_json(CHANGED)]
-    yield ChangeDecoder(schema(CHANGED), debezium.events()), created
+    yield ChangeDecoder(schema(CHANGED), debezium.debezium_envelope()), created
     head = b'"metadata":{"operation":"insert","record-type":"data"}'
     inserted = [b'{"data":%b,%b}' % (each, head) for each in as_json(CHANGED)]
     yield ChangeDecoder(schema(CHANGED), dms.EVENTS), inserted

@@ -79,15 +79,15 @@ def test_both_sides_have_the_same_kinds() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_core_reads_what_the_configuration_writes(kind: str, required: bool) -> None:
     form = KINDS[kind].model_validate_json(json.dumps(examples(kind, required=required)), strict=True)
-    keys = json.loads(json.dumps(typed_json.write(form.settings())))
-    assert typed_json.read(Format, keys, "format") == form.settings()
+    keys = json.loads(json.dumps(typed_json.to_json_value(form.settings())))
+    assert typed_json.read_typed(Format, keys, "format") == form.settings()
     for key in keys:
         with pytest.raises(
             typed_json.SettingsError, match=f"missing keys {key}|format.kind: None is not one of"
         ):
-            typed_json.read(Format, {k: v for k, v in keys.items() if k != key}, "format")
+            typed_json.read_typed(Format, {k: v for k, v in keys.items() if k != key}, "format")
     with pytest.raises(typed_json.SettingsError, match="unknown keys colour"):
-        typed_json.read(Format, {**keys, "colour": "red"}, "format")
+        typed_json.read_typed(Format, {**keys, "colour": "red"}, "format")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,4 +145,4 @@ def test_a_name_in_the_bytes_is_shown_where_the_format_says_that_they_have_names
     [row] = decoded(spark, tmp_path, kind, [letter + b"\xff\x07" * (kind == "text")], redact=(field,))
     shown = bytes(row["_bytes"] or b"")
     assert b"secret" not in shown
-    assert (b"other" in shown) == form.names_fields
+    assert (b"other" in shown) == form.has_field_names

@@ -153,7 +153,7 @@ def data(spark: SparkSession) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def of_avro(spark: SparkSession) -> avro.AvroDecoder:
-    return avro.decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
+    return avro.make_avro_decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
 
 
 def long(value: int) -> bytes:
@@ -191,7 +191,7 @@ def test_avro(spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes])
 
 def test_no_text_of_an_avro_map_is_replaced(spark: SparkSession) -> None:
     maps = [{"name": n, "type": {"type": "map", "values": t}} for n, t in (("a", "int"), ("b", "string"))]
-    decoder = avro.decoder(
+    decoder = avro.make_avro_decoder(
         spark, PLAIN, json.dumps({"type": "record", "name": "r", "fields": maps}), "maps.avsc"
     )
     bad: dict[str, tuple[bytes | None, str, str]] = {
@@ -312,12 +312,14 @@ REFUSED_AVRO = {
 def test_an_avro_schema_that_does_not_fit_is_refused(spark: SparkSession, name: str) -> None:
     text, message = REFUSED_AVRO[name]
     with pytest.raises(StartError, match=f"(?is)^flight.avsc: .*{message}"):
-        avro.decoder(spark, PLAIN, text, "flight.avsc")
+        avro.make_avro_decoder(spark, PLAIN, text, "flight.avsc")
 
 
 @pytest.mark.parametrize("by_arrow", [True, False])
 def test_protobuf(spark: SparkSession, by_arrow: bool) -> None:
-    message = protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc").message
+    message = protobuf.make_protobuf_decoder(
+        protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc"
+    ).message
     decoder = protobuf.ProtobufDecoder(message, by_arrow)
     rows = decode(spark, decoder, [protobuf_sample.FULL, b""])
     for row, wanted in zip(rows, (protobuf_sample.VALUES, protobuf_sample.NOTHING), strict=True):
@@ -352,7 +354,9 @@ def fuzzed(
     writers = {"7": json.dumps(AVSC), "8": json.dumps(OLDER)}
     registered = avro.AvroDecoder(of_avro.schema, json.dumps(AVSC), "confluent", writers)
     of_text = TextDecoder(parse_schema(spark, "line STRING", "test.ddl"))
-    of_protobuf = protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc")
+    of_protobuf = protobuf.make_protobuf_decoder(
+        protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc"
+    )
     return {
         "csv": Fuzzed(of_csv, (GOOD_CSV, *(p for p, _ in list(TAKEN_CSV.values())[:-1]))),
         "text": Fuzzed(of_text, ("ä€\U0001f600".encode(),)),
@@ -412,6 +416,8 @@ def check(name: str, payload: bytes, row: Row) -> None:
     elif name == "text":
         assert row["line"].encode() == payload
     elif name == "protobuf":
-        message = protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc").message
+        message = protobuf.make_protobuf_decoder(
+            protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc"
+        ).message
         again = pb.reader(message)(payload)
         assert (again["id"], again["title"], again["tags"]) == (row["id"], row["title"], row["tags"])

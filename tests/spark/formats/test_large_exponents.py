@@ -321,7 +321,9 @@ def priced(price: bytes, item: bytes = b"\x01", rest: bytes = b"") -> bytes:
 
 @pytest.mark.slow
 def test_avro(spark: SparkSession) -> None:
-    decoder = avro.decoder(spark, AvroFormat("none", None, None, None), json.dumps(AVSC), "test.avsc")
+    decoder = avro.make_avro_decoder(
+        spark, AvroFormat("none", None, None, None), json.dumps(AVSC), "test.avsc"
+    )
     long = b"\x7f" * 1_000_000
     good = [priced(b"\x01\x02"), priced(b"\x01\x02", rest=long), priced(bytes(18) + b"\x01\x02", rest=long)]
     bad = [priced(long), priced(b"\x01", long), priced(long)[:-1]]
@@ -340,7 +342,9 @@ def test_avro(spark: SparkSession) -> None:
 @pytest.mark.slow
 def test_a_decimal_of_more_bytes_than_its_digits_is_no_other_number(spark: SparkSession) -> None:
     """Spark alone takes the last eight bytes of one of up to 18 digits: 2.58 for each of the first two items."""
-    decoder = avro.decoder(spark, AvroFormat("none", None, None, None), json.dumps(AVSC), "test.avsc")
+    decoder = avro.make_avro_decoder(
+        spark, AvroFormat("none", None, None, None), json.dumps(AVSC), "test.avsc"
+    )
     over, beyond = b"\x01" + bytes(8) + b"\x01\x02", b"\x01" + bytes(17) + b"\x01\x02"
     long = "a decimal of more digits than the schema has"
     wanted = {

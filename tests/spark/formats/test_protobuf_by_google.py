@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats import protobuf
-from millrace.etl.formats.protobuf import SchemaError
+from millrace.etl.formats.protobuf import DescriptorMismatchError
 from millrace.etl.formats.protobuf_wire import WireError
 from tests import expected_values, protobuf_sample
 from tests import protobuf as pb
@@ -32,7 +32,9 @@ def test_protobuf_is_read_as_googles_own_parser_does(spark: SparkSession) -> Non
     fields = {
         name: descriptor.findFieldByName(name) for name in ("id", "title", "price", "paid", "signed", "fixed")
     }
-    read = pb.reader(protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc").message)
+    read = pb.reader(
+        protobuf.make_protobuf_decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc").message
+    )
     agreed = {"read": 0, "refused": 0, "stricter": 0}
 
     @hypothesis.settings(
@@ -44,9 +46,9 @@ def test_protobuf_is_read_as_googles_own_parser_does(spark: SparkSession) -> Non
         ours = answer_of(lambda: read(payload))
         if isinstance(theirs, Py4JJavaError):
             assert "InvalidProtocolBufferException" in theirs.java_exception.getClass().getName()
-            assert isinstance(ours, WireError | SchemaError)
+            assert isinstance(ours, WireError | DescriptorMismatchError)
             agreed["refused"] += 1
-        elif isinstance(ours, WireError | SchemaError):
+        elif isinstance(ours, WireError | DescriptorMismatchError):
             # A field of another type, which theirs puts aside as unknown; a text or a time that no column holds.
             assert re.search("wrong (wire )?type|outside the years|not UTF-8|inside", str(ours))
             agreed["stricter"] += 1
@@ -67,7 +69,9 @@ def test_the_last_member_of_a_oneof_counts(spark: SparkSession) -> None:
     none = spark.sparkContext._gateway.new_array(of, 0)
     files = google.DescriptorProtos.FileDescriptorSet.parseFrom(expected_values.ONEOF)
     descriptor = of.buildFrom(files.getFile(0), none).findMessageTypeByName("Either")
-    read = pb.reader(protobuf.decoder(expected_values.ONEOF, "values.Either", "oneof.desc").message)
+    read = pb.reader(
+        protobuf.make_protobuf_decoder(expected_values.ONEOF, "values.Either", "oneof.desc").message
+    )
 
     def plain(value: Any, ours: Any) -> Any:
         if not isinstance(ours, dict):
@@ -102,7 +106,7 @@ def test_of_several_names_of_a_number_the_first_counts(spark: SparkSession) -> N
     of = google.Descriptors.FileDescriptor
     file = google.DescriptorProtos.FileDescriptorSet.parseFrom(data).getFile(0)
     names = of.buildFrom(file, spark.sparkContext._gateway.new_array(of, 0)).findEnumTypeByName("State")
-    read = pb.reader(protobuf.decoder(data, "values.Aliased", "aliased.desc").message)
+    read = pb.reader(protobuf.make_protobuf_decoder(data, "values.Aliased", "aliased.desc").message)
     for number in (0, 1):
         theirs = names.findValueByNumber(number).getName()
         assert read(pb.number(1, number))["state"] == theirs
@@ -113,5 +117,5 @@ def answer_of(reading: Callable[[], Any]) -> Any:
     """What a reader gives, or the error with which it refuses."""
     try:
         return reading()
-    except (Py4JJavaError, WireError, SchemaError) as error:
+    except (Py4JJavaError, WireError, DescriptorMismatchError) as error:
         return error

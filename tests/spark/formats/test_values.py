@@ -17,8 +17,8 @@ from pyspark.sql.types import DataType, StructField
 from millrace.etl.formats import avro
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
-from millrace.etl.formats.decoding.decoded_rows import contains, with_leaves
-from millrace.etl.formats.decoding.times import is_time
+from millrace.etl.formats.decoding.decoded_rows import contains_type, with_leaf_types
+from millrace.etl.formats.decoding.times import is_time_type
 from millrace.etl.formats.json import NOT_ONE, JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from tests import expected_values
@@ -37,13 +37,13 @@ def decoded(spark: SparkSession, decoder: Decoder, payloads: list[bytes]) -> lis
 
 
 def timed(field: StructField) -> bool:
-    return contains(field.dataType, is_time)
+    return contains_type(field.dataType, is_time_type)
 
 
 def as_text(kind: DataType) -> DataType:
     from pyspark.sql.types import StringType
 
-    return with_leaves(kind, lambda leaf: StringType() if is_time(leaf) else leaf)
+    return with_leaf_types(kind, lambda leaf: StringType() if is_time_type(leaf) else leaf)
 
 
 def plain(value: Any) -> Any:
@@ -139,7 +139,7 @@ def test_csv(spark: SparkSession) -> None:
 
 
 def test_avro(spark: SparkSession) -> None:
-    decoder = avro.decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc")
+    decoder = avro.make_avro_decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc")
     cases = {
         f"{each.field}: {each.said}": (each.field, each.payload, expected_values.judged_avro(each))
         for each in expected_values.AVRO
@@ -199,5 +199,5 @@ def test_both_members_of_an_avro_union_of_int_and_long(spark: SparkSession) -> N
             )
             payloads.append(out.getvalue())
             wanted.append((value, "x", None))
-        decoder = avro.decoder(spark, PLAIN, text, "r.avsc")
+        decoder = avro.make_avro_decoder(spark, PLAIN, text, "r.avsc")
         assert [(r.m, r.s, r._error) for r in decoded(spark, decoder, payloads)] == wanted, union

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.job.benchmark import Benchmark, BenchmarkRun, Schedule, describe_machine
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.job.benchmark import Benchmark, BenchmarkRun, BenchmarkSchedule, describe_machine
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
@@ -42,13 +42,15 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
         "table": "tests.landed",
         "trigger_seconds": 5.0,
     }
-    return parse(
+    return parse_job_settings(
         job_documents.settings("flights", [query | {"repartition": 2}], str(tmp_path / "checkpoints"), None)
     )
 
 
-def schedule(tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("land-flights",)) -> Schedule:
-    return Schedule(queries, 2, str(tmp_path / "measured.json"), runs)
+def schedule(
+    tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("land-flights",)
+) -> BenchmarkSchedule:
+    return BenchmarkSchedule(queries, 2, str(tmp_path / "measured.json"), runs)
 
 
 @pytest.mark.parametrize(

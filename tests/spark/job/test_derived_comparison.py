@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.job import build_queries
-from millrace.etl.launch.settings import DeriveSettings, JobSettings, parse
+from millrace.etl.launch.settings import DeriveSettings, JobSettings, parse_job_settings
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
@@ -94,7 +94,7 @@ class Derived:
             "dead_letters": None,
             **self.more,
         }
-        return parse(job_documents.settings("flights", [query], str(self.folder), None))
+        return parse_job_settings(job_documents.settings("flights", [query], str(self.folder), None))
 
     def compared(self) -> dict[str, Any]:
         job = self.settings()

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints import manifest
 from millrace.etl.checkpoints.manifest import Manifest
-from millrace.etl.job.checkpoint_check import CheckpointManifests
+from millrace.etl.job.checkpoint_check import CheckpointCheck
 from millrace.etl.launch.settings import LandSettings
-from millrace.etl.launch.settings import parse as parsed
+from millrace.etl.launch.settings import parse_job_settings as parsed
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
@@ -153,7 +153,7 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     start = tmp_path / "_millrace" / "land.start.json"
     start.parent.mkdir()
     start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))
-    (result,) = CheckpointManifests(JobRun(spark, settings, {}, events.reporter)).check_all().queries
+    (result,) = CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all().queries
     assert isinstance(result, LandSettings)
     (source,) = result.sources
     assert source.start == "2026-11-20T08:00:00+00:00"
@@ -163,8 +163,8 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     (tmp_path / "land" / "offsets").mkdir(parents=True)
     for name, text in (("metadata", '{"id":"i"}'), ("offsets/0", "v1\n{}\n-")):
         (tmp_path / "land" / name).write_text(text)
-    assert CheckpointManifests(JobRun(spark, settings, {}, events.reporter)).check_all() == settings
+    assert CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all() == settings
     start.write_text("{}")
     (tmp_path / "land" / "offsets" / "0").unlink()
     with pytest.raises(StartError, match=r"land.start.json"):
-        CheckpointManifests(JobRun(spark, settings, {}, events.reporter)).check_all()
+        CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all()

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.metrics.background_writer import BackgroundWriter
-from millrace.etl.metrics.monitor import Monitor
-from millrace.etl.metrics.percentile_sketch import Sketch
+from millrace.etl.metrics.monitor import MetricsMonitor
+from millrace.etl.metrics.percentile_sketch import PercentileSketch
 from millrace.etl.metrics.spark_metrics_output import SparkMetrics
 from millrace.etl.metrics.trigger_metrics import MetricSample
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.ready_query import ReadyQuery
 from tests.spark.source_batches import Events
 
@@ -81,7 +81,9 @@ def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
         release.wait()
 
     outputs = [BackgroundWriter("hangs", hang, room=1), BackgroundWriter("kept", kept.write)]
-    supervisor = Supervisor(spark, events.reporter, Monitor(outputs, poll_seconds=0.1, close_seconds=2))
+    supervisor = Supervisor(
+        spark, events.reporter, MetricsMonitor(outputs, poll_seconds=0.1, close_seconds=2)
+    )
 
     def handle(batch: DataFrame, batch_id: int) -> None:
         fails_once(batch, batch_id)
@@ -114,7 +116,7 @@ def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
 def test_idle_triggers_state_and_a_failure_are_told(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     kept, events = Kept(), Events()
-    monitor = Monitor([BackgroundWriter("kept", kept.write)], poll_seconds=0.1)
+    monitor = MetricsMonitor([BackgroundWriter("kept", kept.write)], poll_seconds=0.1)
     events.reporter.add_listener(monitor.on_event)
     supervisor = Supervisor(spark, events.reporter, monitor)
     idle = spark.readStream.schema("id LONG").parquet(str(tmp_path / "empty"))
@@ -151,7 +153,7 @@ def test_gauges_stand_beside_sparks_own(spark: SparkSession) -> None:
         return result
 
     output = SparkMetrics(spark)
-    ages = Sketch(tuple((float(n), 1.0) for n in range(1, 101)), 100.0)
+    ages = PercentileSketch(tuple((float(n), 1.0) for n in range(1, 101)), 100.0)
     output.write(
         [
             MetricSample(0, None, {"Starts": 1}),
@@ -169,7 +171,7 @@ def test_gauges_stand_beside_sparks_own(spark: SparkSession) -> None:
 def test_reporters_tell_their_listeners() -> None:
     heard: list[dict[str, object]] = []
     events = Events()
-    reporter = Reporter("job", events.reporter.stream)
+    reporter = EventReporter("job", events.reporter.stream)
     reporter.add_listener(lambda event: heard.append(dict(event)))
     reporter.emit("batch", query="q", batch=1)
     assert heard == events.all() == [{"event": "batch", "job": "job", "query": "q", "batch": 1}]

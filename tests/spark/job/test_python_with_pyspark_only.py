@@ -82,9 +82,9 @@ for each in pkgutil.walk_packages(etl.__path__, "millrace.etl."):
     if each.name not in ("millrace.etl.main", "millrace.etl.job.entry_point", "millrace.etl.engines.glue"):
         __import__(each.name)
 from millrace.etl.job import lease
-held = lease.lease_of("s3://bare/checkpoints", "run", (), print)
+held = lease.lease_of_checkpoints("s3://bare/checkpoints", "run", (), print)
 held.acquire()
-print("held", held.lost())
+print("held", held.loss_reason())
 held.release()
 from millrace.etl.services import aws_clients
 print(sorted(aws_clients.client(name, "us-east-1", None).meta.service_model.service_name for name in sys.argv[1:]))

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.record.errors import SinkError
-from millrace.etl.sinks.delivery.stream_end_marks import FOLDER, EndPositions
+from millrace.etl.sinks.delivery.stream_end_marks import FOLDER, StreamEndMarks
 from tests.spark.sink_rows import place
 
 
@@ -18,8 +18,8 @@ def test_a_damaged_mark_is_told_and_without_it_the_batch_goes_on(
     spark: SparkSession, tmp_path: Path, part: bytes
 ) -> None:
     here = place(3, notes=tmp_path)
-    assert EndPositions("alerts").mark_before_write(spark, here, lambda: {"0": 7}) is None
-    mark = EndPositions("alerts").mark_before_write(spark, here, lambda: {"0": 9})
+    assert StreamEndMarks("alerts").mark_before_write(spark, here, lambda: {"0": 7}) is None
+    mark = StreamEndMarks("alerts").mark_before_write(spark, here, lambda: {"0": 9})
     assert mark is not None
     assert mark.end == {"0": 7}
     (file,) = (tmp_path / FOLDER).glob("*.json")
@@ -28,6 +28,6 @@ def test_a_damaged_mark_is_told_and_without_it_the_batch_goes_on(
         SinkError,
         match=f"{file}, which records where stream alerts ended before the batch, cannot be read: .*Delete it",
     ):
-        EndPositions("alerts").mark_before_write(spark, here, lambda: {"0": 9})
+        StreamEndMarks("alerts").mark_before_write(spark, here, lambda: {"0": 9})
     file.unlink()
-    assert EndPositions("alerts").mark_before_write(spark, here, lambda: {"0": 9}) is None
+    assert StreamEndMarks("alerts").mark_before_write(spark, here, lambda: {"0": 9}) is None

@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 
 from millrace.etl.job import jvm_shutdown_hook
 from millrace.etl.job.running_query import RunningQuery
-from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.record.errors import (
     MOST_LINES,
     LossError,
     NoAnswerError,
     RestartQueryError,
     StartError,
-    describe,
+    describe_error,
 )
 from millrace.etl.record.ready_query import ReadyQuery
 from tests.spark.source_batches import Events
@@ -93,7 +93,7 @@ def test_a_trigger_that_a_stop_interrupts_is_no_failure(spark: SparkSession, sai
     query: Any = Interrupted(said)
     spec = ReadyQuery("idle", spark.range(0), lambda _b, _i: None, "nowhere", 0.1)
     running = RunningQuery(spec, supervisor._stopping, query=query)
-    assert supervisor._wait([running]) is fails
+    assert supervisor._wait_for_all_queries([running]) is fails
     assert [event["event"] for event in events.all()] == (["failed"] if fails else [])
 
 
@@ -115,7 +115,7 @@ def test_a_source_that_cannot_be_read_is_a_failure(spark: SparkSession, tmp_path
 def test_a_query_that_fails_is_started_again_alone(spark: SparkSession, tmp_path: Path) -> None:
     """Twice no, then yes; the other query continues meanwhile, and the batch that failed is the one that comes."""
     events, others, seen = Events(), [], []
-    supervisor = Supervisor(spark, events.reporter, retries=Retries(2, first_seconds=0.5))
+    supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(2, first_seconds=0.5))
 
     def fails_twice(_batch: DataFrame, batch_id: int) -> None:
         seen.append(batch_id)
@@ -150,7 +150,7 @@ def test_a_query_that_goes_on_failing_fails_the_job(spark: SparkSession, tmp_pat
         seen.append(batch_id)
         raise ZeroDivisionError("no good")
 
-    supervisor = Supervisor(spark, events.reporter, retries=Retries(1, first_seconds=0.1))
+    supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(1, first_seconds=0.1))
     assert supervisor.run([ticking(spark, "fails", tmp_path, fails)]) == 1
     assert seen == [0, 0]
     assert [e["event"] for e in events.all()] == ["started", "retrying", "failed"]
@@ -161,7 +161,7 @@ def test_a_retry_while_the_source_is_away_is_a_retry_too(spark: SparkSession, tm
     """Who is asked when a source is opened again may be away as well; the other query continues meanwhile."""
     events, seen, others = Events(), list[int](), list[int]()
     supervisor = Supervisor(
-        spark, events.reporter, retries=Retries(4, first_seconds=0.1, longest_seconds=0.1)
+        spark, events.reporter, retries=RetryLimits(4, first_seconds=0.1, longest_seconds=0.1)
     )
     answers: list[Exception | None] = [
         StartError("stream flights: no endpoint"),
@@ -198,7 +198,7 @@ def test_a_source_that_is_away_when_limits_change_is_asked_again_within_the_retr
     spark: SparkSession, tmp_path: Path, most: int
 ) -> None:
     events, seen = Events(), list[int]()
-    supervisor = Supervisor(spark, events.reporter, retries=Retries(most, first_seconds=0.1))
+    supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(most, first_seconds=0.1))
     answers = [StartError("stream flights: no endpoint")]
 
     def handle(_batch: DataFrame, batch_id: int) -> None:
@@ -230,16 +230,16 @@ def test_a_loss_is_not_retried(spark: SparkSession, tmp_path: Path) -> None:
     def loses(_batch: DataFrame, _id: int) -> None:
         raise LossError("stream flights, shard 1: positions 5 to 9 are gone")
 
-    supervisor = Supervisor(spark, events.reporter, retries=Retries(3, first_seconds=0.1))
+    supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(3, first_seconds=0.1))
     assert supervisor.run([ticking(spark, "loses", tmp_path, loses)]) == 1
     assert [e["event"] for e in events.all()] == ["started", "failed"]
     assert "positions 5 to 9 are gone" in events.last()["error"]
 
 
 def test_the_wait_doubles_up_to_its_bound() -> None:
-    retries = Retries(9, first_seconds=1, longest_seconds=6)
+    retries = RetryLimits(9, first_seconds=1, longest_seconds=6)
     for attempt, least in ((1, 1), (2, 2), (3, 4), (4, 6), (9, 6)):
-        assert least <= retries.delay_seconds(attempt) <= 1.2 * least
+        assert least <= retries.seconds_before_attempt(attempt) <= 1.2 * least
 
 
 def assert_readable(error: str) -> None:
@@ -276,9 +276,9 @@ def test_a_cause_of_python_is_kept_and_a_long_chain_loses_its_middle() -> None:
             error, error.__cause__ = ValueError(str(n)), error
         return error
 
-    assert describe(chain(3)) == "2\n1\n0"
-    assert describe(ValueError()) == "ValueError"
-    assert describe(chain(30)).splitlines() == ["29", "28", "27", "26", "25", "...", "3", "2", "1", "0"]
+    assert describe_error(chain(3)) == "2\n1\n0"
+    assert describe_error(ValueError()) == "ValueError"
+    assert describe_error(chain(30)).splitlines() == ["29", "28", "27", "26", "25", "...", "3", "2", "1", "0"]
 
 
 def test_a_requested_stop_lets_the_batch_end_and_is_no_failure(spark: SparkSession, tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
     (tmp_path / "empty").mkdir()
     idle = spark.readStream.format("text").load(str(tmp_path / "empty"))
     query = ReadyQuery("shared", idle, lambda _b, _i: None, str(tmp_path / "shared"), 0.1, check=check)
-    supervisor = Supervisor(spark, events.reporter, retries=Retries(3), check_seconds=0.3)
+    supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(3), check_seconds=0.3)
     assert supervisor.run([query]) == 1
     assert not answers
     told = [(e["event"], e["error"]) for e in events.all() if "error" in e]
@@ -323,11 +323,11 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
 @pytest.mark.faults
 def test_icebergs_pools_work_on_while_a_shutdown_waits_for_a_batch(spark: SparkSession) -> None:
     """Their hooks run beside ours, and would have them refuse what the batch still asks."""
-    jvm_shutdown_hook.keep_thread_pools(spark)
-    assert jvm_shutdown_hook.keep_thread_pools(spark) == 0
+    jvm_shutdown_hook.keep_iceberg_thread_pools_alive(spark)
+    assert jvm_shutdown_hook.keep_iceberg_thread_pools_alive(spark) == 0
     jvm: Any = spark._jvm
     pool = jvm.org.apache.iceberg.util.ThreadPools.newExitingWorkerPool("of-a-test", 1)
     try:
-        assert jvm_shutdown_hook.keep_thread_pools(spark) == 1
+        assert jvm_shutdown_hook.keep_iceberg_thread_pools_alive(spark) == 1
     finally:
         pool.shutdown()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.job.supervise import RetryLimits, Supervisor
 from tests.spark.job.test_supervise import ticking
 from tests.spark.source_batches import Events
 
@@ -25,7 +25,7 @@ class Lent:
     def acquire(self) -> None:
         pass
 
-    def lost(self) -> str | None:
+    def loss_reason(self) -> str | None:
         return self.why
 
     def release(self) -> None:
@@ -52,7 +52,7 @@ def test_a_lost_lease_cuts_a_batch_short_and_lets_no_other_begin(spark: SparkSes
     supervisor = Supervisor(
         spark,
         events.reporter,
-        retries=Retries(3),
+        retries=RetryLimits(3),
         lease=lease,
         kill=lambda: killed.append(1),
         end_seconds=300,

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.launch.engine_kinds import ENGINES
 from millrace.etl.launch.launch_document import parse_arguments, read_document
-from millrace.etl.launch.settings import DeriveSettings, parse
+from millrace.etl.launch.settings import DeriveSettings, parse_job_settings
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.source_batches import Events, frame, good, kafka_rows, lander
@@ -89,10 +89,10 @@ from millrace.infra.stacks.job_base import JobStack
 class Toys(DeployedEngine):
     stack = "toy_deployed:ToyStack"
 
-    def spark(self, job, plan, *, jars):
+    def engine_spark_settings(self, job, plan, *, jars):
         return {"spark.toys": str(plan.executors.value)}
 
-    def launch(self, job):
+    def engine_launch_keys(self, job):
         return {"shelf": job.worker}
 
 
@@ -163,7 +163,7 @@ def test_it_is_validated_planned_synthesised_and_run(
 
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'glue'"):
-        parse(document["settings"])
+        parse_job_settings(document["settings"])
     registered(monkeypatch, home)
     monkeypatch.setitem(ENGINES, "toy", "toy_runs:Toys")
     settings = read_document(
@@ -171,7 +171,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     )
     assert settings.runs_on.credentials({}) == {"toy": "yes"}
     (query,) = (each for each in settings.queries if isinstance(each, DeriveSettings))
-    table = Table.of("lake", query.source_table)
+    table = Table.from_name("lake", query.source_table)
     lander(spark, table, Events())(frame(spark, kafka_rows(0, 0, [good(n) for n in range(9)])), 0)
     ran(
         spark,
@@ -179,5 +179,5 @@ def test_it_is_validated_planned_synthesised_and_run(
         Events(),
     )
     assert query.sink.lake_table is not None
-    rows = spark.table(str(Table.of("lake", query.sink.lake_table))).collect()
+    rows = spark.table(str(Table.from_name("lake", query.sink.lake_table))).collect()
     assert sorted(row["flight"] for row in rows) == list(range(9))

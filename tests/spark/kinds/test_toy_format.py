@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.formats.decoding import routes
 from millrace.etl.launch.formats import Format
-from millrace.etl.launch.settings import LandSettings, parse
+from millrace.etl.launch.settings import LandSettings, parse_job_settings
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.source_batches import Events, frame, kafka_rows, lander
@@ -189,9 +189,9 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
 
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'json'"):
-        parse(settings)
+        parse_job_settings(settings)
     registered(monkeypatch, home, Format.KINDS, "toy_launch:ToyFormat")
-    (query,) = parse(settings).queries
+    (query,) = parse_job_settings(settings).queries
     assert isinstance(query, LandSettings)
     result = routes.decoder_of_route(
         spark,
@@ -202,7 +202,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
             redact=("user",),
         ),
     )
-    table, events = Table.of("lake", query.table), Events()
+    table, events = Table.from_name("lake", query.table), Events()
     write = dataclasses.replace(lander(spark, table, events, ddl="page STRING, user STRING"), decoder=result)
     write(frame(spark, kafka_rows(0, 0, payloads)), 0)
     assert events.accounts() == (6, 0, 6, 5, 1)

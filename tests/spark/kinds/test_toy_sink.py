@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.settings import DeriveSettings, parse
+from millrace.etl.launch.settings import DeriveSettings, parse_job_settings
 from millrace.etl.launch.sinks import SinkSettings
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
@@ -173,11 +173,11 @@ def test_it_is_validated_planned_synthesised_and_run(
 
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'iceberg'"):
-        parse(settings)
+        parse_job_settings(settings)
     registered(monkeypatch, home, SinkSettings.KINDS, "toy_launch:ToySettings")
-    job_settings = parse(settings)
+    job_settings = parse_job_settings(settings)
     (query,) = (each for each in job_settings.queries if isinstance(each, DeriveSettings))
-    table = Table.of("lake", query.source_table)
+    table = Table.from_name("lake", query.source_table)
     lander(spark, table, Events())(frame(spark, kafka_rows(0, 0, [good(n) for n in range(9)])), 0)
     alone = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "checkpoints"), queries=(query,))
     for _ in range(2):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.settings import parse
+from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.launch.sources import Source
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
@@ -217,9 +217,9 @@ def test_it_is_validated_planned_synthesised_and_run(
 
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'kinesis'"):
-        parse(settings)
+        parse_job_settings(settings)
     registered(monkeypatch, home, Source.KINDS, "toy_launch:ToySource")
-    job_settings = parse(settings)
+    job_settings = parse_job_settings(settings)
     (query,) = job_settings.queries
     first = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "checkpoints"))
     again = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "another"))
@@ -235,7 +235,7 @@ def test_it_is_validated_planned_synthesised_and_run(
         if name is not None:
             put(played, name, range(5, 9))
     assert read == [[5, 0, 5], [4, 0, 4], [13, 9, 4]]
-    rows = spark.table(str(Table.of("lake", query.table))).collect()
+    rows = spark.table(str(Table.from_name("lake", query.table))).collect()
     assert sorted((row["_shard"], int(row["page"])) for row in rows) == [
         *(("a", page) for page in range(3)),
         *(("b", page) for page in range(3, 5)),

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.decoding.routes import Route, Router
+from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
@@ -47,13 +47,13 @@ def in_stream(record: Record, table: str, number: int) -> Record:
     )
 
 
-def router_of(decoder: ChangeDecoder, schema: str) -> Router:
+def router_of(decoder: ChangeDecoder, schema: str) -> RoutingDecoder:
     """Routes of two tables, of which one hides a field."""
     hiding = RedactingDecoder(decoder, ("code",))
-    return Router(
+    return RoutingDecoder(
         (
-            Route("orders", "all", "all", decoder, f"{schema}.orders"),
-            Route("items", "all", "all", hiding, f"{schema}.items"),
+            DecodingRoute("orders", "all", "all", decoder, f"{schema}.orders"),
+            DecodingRoute("items", "all", "all", hiding, f"{schema}.items"),
         )
     )
 
@@ -72,7 +72,7 @@ def test_each_table_is_that_of_the_database(
     plain = lander(spark, table("unused"), Events(), ddl=DDL)
     settings = replace(plain.settings, table=str(landing))
     write = replace(plain, decoder=router, sink=IcebergSink(landing), settings=settings)
-    tables.create_or_evolve(spark, landing, land.table_schema(router.schema))
+    tables.create_or_evolve(spark, landing, land.landing_table_schema(router.schema))
     commits = [each.commits() for each in ledgers]
     for number in range(max(map(len, commits))):
         batch = [

@@ -17,17 +17,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.commits.batch_commits import BatchId, Commits
+from millrace.etl.commits.batch_commits import BatchId, TableCommits
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import DeriveSettings
 from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
-from millrace.etl.queries.derive import Deriver, EnrichThenTransform, earliest_landing_time, load_transform
+from millrace.etl.queries.derive import (
+    DeriveBatchWriter,
+    EnrichThenTransform,
+    earliest_landing_time,
+    load_transform,
+)
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.iceberg import IcebergSink
 from tests.spark.source_batches import EPOCH, Events, drained, first_time, frame, good, kafka_rows, lander
 
@@ -53,7 +58,7 @@ class Pipeline:
         self.checkpoint = checkpoint
         self.deriver = self.deriver_of()
 
-    def deriver_of(self) -> Deriver:
+    def deriver_of(self) -> DeriveBatchWriter:
         """What a process that begins now would write batches with."""
         settings = DeriveSettings(
             "derive-flights",
@@ -64,7 +69,7 @@ class Pipeline:
             0.1,
             None,
         )
-        return Deriver(
+        return DeriveBatchWriter(
             settings,
             self.landing,
             self.compose,
@@ -151,7 +156,7 @@ def test_killed_after_the_commit_the_batch_comes_again(
     committed = [
         r["committed_at"] for r in spark.table(f"{pipe.landing}.snapshots").orderBy("committed_at").collect()
     ]
-    history = Commits(pipe.sink).read_history(spark, BatchId("another", 0))
+    history = TableCommits(pipe.sink).read_history(spark, BatchId("another", 0))
     *bounded, everything = pipe.deriver_of()._look_ups(1, history)
     begins = [first_time(look_up).timestamp() - committed[0].timestamp() for look_up in bounded]
     assert begins == pytest.approx([-1, -3600], abs=0.002)
@@ -165,7 +170,7 @@ def test_a_replayed_dead_letter_is_derived_once(spark: SparkSession, table: Name
     pipe.derive()
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text(json.dumps({"id": "flights-topic/0/1", "payload": good(2).decode()}))
-    replayer = Replayer("land", pipe.landing, Events().reporter, "flights", pipe.land.decoder)
+    replayer = DeadLetterReplayer("land", pipe.landing, Events().reporter, "flights", pipe.land.decoder)
     for _ in range(2):
         assert replayer(spark, ReplayRequest("land", corrected=str(fixed))) == 0
         pipe.derive()

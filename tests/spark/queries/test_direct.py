@@ -17,15 +17,15 @@ from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.maintenance.table_maintenance import call
+from millrace.etl.maintenance.table_maintenance import call_procedure
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
-from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, replay_to_sinks
+from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, write_replayed_to_sinks
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import row_count
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan, through_rdd
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
@@ -53,7 +53,7 @@ class Pipeline:
         self.spark, self.checkpoint, self.events = spark, checkpoint, Events()
         self.sink, self.letters = table("sink"), table("letters")
         self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
-        tables.create_or_evolve(spark, self.letters, land.table_schema(self.decoder.schema))
+        tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform, "by_two")
         tables.create_or_evolve(spark, self.sink, self.compose.schema(spark, self.letters))
         self.director = self.restarted()
@@ -98,7 +98,7 @@ class Pipeline:
 
 def forget(pipe: Pipeline) -> None:
     """All states of the table but the present one."""
-    call(
+    call_procedure(
         pipe.spark,
         pipe.sink,
         "expire_snapshots",
@@ -271,8 +271,10 @@ def test_a_corrected_letter_goes_on_to_the_sink_once(pipe: Pipeline, tmp_path: P
     pipe.batch(0, 0, [good(1), BAD])
     corrected = tmp_path / "corrected.jsonl"
     corrected.write_text('{"id":"flights-topic/0/1","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":2}"}\n')
-    onward = partial(replay_to_sinks, pipe.director.routes)
-    replayer = Replayer("direct-flights", pipe.letters, pipe.events.reporter, "flights", pipe.decoder, onward)
+    onward = partial(write_replayed_to_sinks, pipe.director.routes)
+    replayer = DeadLetterReplayer(
+        "direct-flights", pipe.letters, pipe.events.reporter, "flights", pipe.decoder, onward
+    )
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("direct-flights", (), str(corrected))) == 0
     assert pipe.flights() == [1, 2]
@@ -285,11 +287,11 @@ def test_the_end_of_a_batch_is_read_once(spark: SparkSession, tmp_path: Path) ->
     for batch in range(3):
         (log / str(batch)).write_text(f'v1\n{{}}\n{{"t": {{"0": {batch}}}}}')
     checkpoint = Checkpoint(str(tmp_path))
-    assert checkpoint.batch_start(spark, 0) is None
-    assert checkpoint.batch_end(spark, 1) == {"t": {"0": 1}}
+    assert checkpoint.batch_start_offset(spark, 0) is None
+    assert checkpoint.batch_end_offset(spark, 1) == {"t": {"0": 1}}
     (log / "1").unlink()
-    assert checkpoint.batch_start(spark, 2) == {"t": {"0": 1}}
-    assert checkpoint.batch_end(spark, 2) == {"t": {"0": 2}}
-    assert checkpoint.batch_start(spark, 1) == {"t": {"0": 0}}
-    assert checkpoint.batch_start(spark, 2) is None
+    assert checkpoint.batch_start_offset(spark, 2) == {"t": {"0": 1}}
+    assert checkpoint.batch_end_offset(spark, 2) == {"t": {"0": 2}}
+    assert checkpoint.batch_start_offset(spark, 1) == {"t": {"0": 0}}
+    assert checkpoint.batch_start_offset(spark, 2) is None
     assert checkpoint == Checkpoint(str(tmp_path))

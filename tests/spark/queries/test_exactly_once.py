@@ -16,14 +16,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.commits.look_ups import LookUp
-from millrace.etl.maintenance.table_maintenance import call
+from millrace.etl.maintenance.table_maintenance import call_procedure
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import dead_letters
-from millrace.etl.sinks.base import LETTER, BatchPlace
+from millrace.etl.sinks.base import LETTER, BatchIdentity
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
-from millrace.etl.sources.batch_offsets import MOST_CONDITIONS, offset_bound
+from millrace.etl.sources.batch_offsets import MOST_CONDITIONS, is_in_offset_ranges
 from tests.spark.queries import test_derive, test_direct
 from tests.spark.source_batches import (
     ENVELOPE,
@@ -42,7 +42,7 @@ Names = Callable[[str], Table]
 
 
 def compact(spark: SparkSession, table: Table) -> None:
-    call(spark, table, "rewrite_data_files", options="map('rewrite-all', 'true')")
+    call_procedure(spark, table, "rewrite_data_files", options="map('rewrite-all', 'true')")
 
 
 # ---- an executor lost while the batch is written ----
@@ -174,13 +174,13 @@ def test_thousands_of_partitions_are_a_bound_of_a_few_conditions(spark: SparkSes
     lander(spark, landing, Events())(frame(spark, kafka_rows(4999, 7, [good(1)])), 0)
     for count in (2, MOST_CONDITIONS, 5000):
         ranges = {str(p): (10 * p, 10 * p + 5) for p in range(5000 - count, 5000)}
-        plan = str(offset_bound("flights", ranges)._jc.toString())
+        plan = str(is_in_offset_ranges("flights", ranges)._jc.toString())
         # As Iceberg's scan describes itself, and as that of Spark 4.1 does.
         result = plan.count("_position >=") + plan.count(">=(_position")
         assert result == min(count, MOST_CONDITIONS)
-        assert spark.table(str(landing)).where(offset_bound("flights", ranges)).count() == 0
+        assert spark.table(str(landing)).where(is_in_offset_ranges("flights", ranges)).count() == 0
         held = ranges | {"4999": (0, 8)}
-        assert spark.table(str(landing)).where(offset_bound("flights", held)).count() == 1
+        assert spark.table(str(landing)).where(is_in_offset_ranges("flights", held)).count() == 1
 
 
 @pytest.mark.slow
@@ -247,25 +247,25 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
         ]
         return spark.createDataFrame(rows, LETTER)
 
-    def process() -> dead_letters.DeadLetters:
-        made = dead_letters.DeadLetters(kept, "derive-flights")
+    def process() -> dead_letters.DeadLetterTable:
+        made = dead_letters.DeadLetterTable(kept, "derive-flights")
         made.prepare(spark)
         return made
 
     keep = process()
     for number in (0, 1, 1):
-        keep.of(BatchPlace("run", number))(refused(number))
+        keep.of(BatchIdentity("run", number))(refused(number))
     assert looked == [(False, 0), (False, 0), (False, 1)]
     looked.clear()
     # Another process of the same run, then a run after a reset: of what was landed since nothing is there.
-    process().of(BatchPlace("run", 2))(refused(2))
+    process().of(BatchIdentity("run", 2))(refused(2))
     keep = process()
-    keep.of(BatchPlace("reset", 0))(refused(3))
+    keep.of(BatchIdentity("reset", 0))(refused(3))
     assert looked == [(False, 0), (False, 0)]
     looked.clear()
     # A result does not say when it landed.
     keep = process()
     for run in ("again", "again"):
-        keep.of(BatchPlace(run, 0))(refused(-4))
+        keep.of(BatchIdentity(run, 0))(refused(-4))
     assert looked[:2] == [(False, 0), (True, 0)]
     assert spark.table(str(kept)).count() == 5

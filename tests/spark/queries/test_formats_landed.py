@@ -23,7 +23,7 @@ from millrace.etl.launch.formats import AvroFormat, CsvFormat, JsonFormat, Proto
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from tests import protobuf_sample
 from tests.http_servers import Handler, served
 from tests.spark.formats.test_formats import AVSC, OLDER, PLAIN, decode
@@ -42,7 +42,7 @@ FLIGHT = b"\x02\x04AA\x02\x02\0\0"
 
 def decoders(spark: SparkSession) -> dict[str, tuple[Decoder, bytes, bytes]]:
     """Of a text and of a binary format, each with a payload that is good and one that is not."""
-    of_avro = avro.decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
+    of_avro = avro.make_avro_decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
     of_csv = CsvDecoder(parse_schema(spark, DDL, "test.ddl"), CsvFormat(",", '"', ""))
     return {
         "csv": (of_csv, b"AA,1", b"{email=kim7731,1,2"),
@@ -73,7 +73,7 @@ def test_landed_and_replayed(spark: SparkSession, table: Names, tmp_path: Path) 
     corrected = tmp_path / "corrected.jsonl"
     line = {"id": "flights-topic/0/1", "payload_base64": base64.b64encode(good).decode()}
     corrected.write_text(json.dumps(line))
-    replay = Replayer("land", landing, events.reporter, "flights", decoder)
+    replay = DeadLetterReplayer("land", landing, events.reporter, "flights", decoder)
     assert replay(spark, ReplayRequest("land", (), str(corrected))) == 0
     assert (events.last()["good"], events.last()["landed"]) == (1, 1)
     [row] = spark.table(str(landing)).where("_id = 'flights-topic/0/1#replay'").collect()
@@ -105,7 +105,7 @@ def registry() -> Iterator[str]:
 
 def from_registry(spark: SparkSession, url: str, subject: str) -> avro.AvroDecoder:
     settings = AvroFormat("confluent", None, url, subject)
-    return avro.decoder(spark, settings, json.dumps(AVSC), "flight.avsc")
+    return avro.make_avro_decoder(spark, settings, json.dumps(AVSC), "flight.avsc")
 
 
 def test_a_registry_is_read_when_the_query_starts(spark: SparkSession, registry: str) -> None:

@@ -17,7 +17,7 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.delivery.row_versions import changed
+from millrace.etl.sinks.delivery.row_versions import new_and_newly_ended_versions
 from millrace.etl.sinks.iceberg_history import IcebergHistorySink
 from tests.spark.change_ledger import DDL, Ledger
 from tests.spark.queries import test_keyed_and_windowed_results
@@ -71,7 +71,7 @@ def test_the_rows_of_any_time_are_those_of_the_database(
     landing, out = table("landing"), table("history")
     decoder = decoder_of(spark, DDL, connector)
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
-    tables.create_or_evolve(spark, landing, land.table_schema(decoder.schema))
+    tables.create_or_evolve(spark, landing, land.landing_table_schema(decoder.schema))
     named = {
         "latest_by": [key],
         "history": True,
@@ -132,7 +132,7 @@ def test_random_versions_in_any_batches_show_the_last_of_those_whose_time_had_co
         )
         every = any(each[0].startswith(" ") for each in batch)
         values = {each[0]: each for each in batch}
-        for row in changed(new, stored, every=every).collect():
+        for row in new_and_newly_ended_versions(new, stored, every=every).collect():
             known = values.get(row["_id"]) or tuple(table[row["_id"]])
             table[row["_id"]] = Row(*NAMES)(known[0], row["_order"], *known[2:5], row["_valid_to"])
     assert len(table) == len(given)

@@ -9,9 +9,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.etl.checkpoints.batch_ends import with_allowed_batch_ends
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.initial_snapshot import TableStream, table_streams, with_batch_ends
-from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.checkpoints.initial_snapshot import TableStream, table_streams
+from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.queries import derive
 from millrace.etl.record.errors import StartError
@@ -113,13 +114,13 @@ def test_no_deleted_file_is_read_and_none_of_the_others_left_out(
     begin(pipe)
     assert read(pipe, 4) == (list(range(10)), 1)
     # Where somebody else has forgotten that state there is none, which is told.
-    table_maintenance.call(
+    table_maintenance.call_procedure(
         spark, pipe.landing, "expire_snapshots", older_than="TIMESTAMP '2099-01-01 00:00:00'", retain_last="1"
     )
     pipe.checkpoint = tmp_path / "another"
     with pytest.raises(StartError, match=f"query derive-flights: table {pipe.landing}: .*rewrite_manifests"):
         begin(pipe)
-    table_maintenance.call(spark, pipe.landing, "rewrite_manifests")
+    table_maintenance.call_procedure(spark, pipe.landing, "rewrite_manifests")
     land(pipe, 5, 1)
     begin(pipe)
     assert read(pipe) == ([0, *range(2, 12)], 0)
@@ -210,8 +211,8 @@ def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
 
     rows = derive.read_landing_table(spark, pipe.landing)
     bare = ReadyQuery("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0)
-    query = with_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
-    assert Supervisor(spark, events.reporter, retries=Retries(1, first_seconds=0.0)).run([query]) == 1
+    query = with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
+    assert Supervisor(spark, events.reporter, retries=RetryLimits(1, first_seconds=0.0)).run([query]) == 1
     assert [event["event"] for event in events.all()] == ["started", "retrying", "failed"]
     assert not spark.streams.active
 

@@ -23,10 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.job import build_queries
-from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record import batch_accounts
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
@@ -70,8 +70,10 @@ def played(
 ) -> list[dict[str, Any]]:
     """Run a derive query until it has read all, or until it dies between the commit of a batch and the checkpoint."""
     said = io.StringIO()
-    report = Reporter("order", said)
-    job = settings.parse(job_documents.settings("order", [what], str(home / "checkpoints"), None))
+    report = EventReporter("order", said)
+    job = settings.parse_job_settings(
+        job_documents.settings("order", [what], str(home / "checkpoints"), None)
+    )
     built = build_queries.build_queries(JobRun(spark, job, {}, report))
 
     def killed(batch: DataFrame, number: int) -> None:
@@ -80,7 +82,7 @@ def played(
             raise RuntimeError("killed")
 
     queries = (replace(built[0], handle=killed),)
-    supervisor = Supervisor(spark, report, retries=Retries(0, 1.0))
+    supervisor = Supervisor(spark, report, retries=RetryLimits(0, 1.0))
     over = threading.Event()
 
     def end() -> None:
@@ -222,7 +224,7 @@ def test_without_a_mechanism_of_order_it_would_be_noticed(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
     if without == "comparison":
-        monkeypatch.setattr(iceberg_keyed, "replaces", lambda *_: "true")
+        monkeypatch.setattr(iceberg_keyed, "not_older_condition", lambda *_: "true")
     elif without == "lane":
         monkeypatch.setattr(F, "xxhash64", lambda *_: F.lit(1))
     else:

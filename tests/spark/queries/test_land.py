@@ -13,13 +13,13 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.look_ups import LookUp, OutsideBoundError, older_than
+from millrace.etl.commits.look_ups import LookUp, OutsideBoundError, is_older_than
 from millrace.etl.queries import land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
-from millrace.etl.sources.batch_offsets import BatchOffsets, in_few_tasks
+from millrace.etl.sources.batch_offsets import BatchOffsets, read_in_few_tasks
 from millrace.etl.sources.kinesis import missed_records_guard as kinesis_guard
 from tests.spark.source_batches import (
     DDL,
@@ -91,8 +91,8 @@ def test_tasks_of_few_records_take_several_partitions(
 ) -> None:
     offsets = BatchOffsets(*({f"flights/{p}": at for p in range(partitions)} for at in (7, 7 + each)))
     batch = spark.range(0, 1, 1, partitions)
-    assert in_few_tasks(batch, offsets).rdd.getNumPartitions() == tasks
-    assert in_few_tasks(batch, None).rdd.getNumPartitions() == partitions
+    assert read_in_few_tasks(batch, offsets).rdd.getNumPartitions() == tasks
+    assert read_in_few_tasks(batch, None).rdd.getNumPartitions() == partitions
 
 
 def test_a_batch_of_a_record_of_each_partition_is_one_file(
@@ -294,7 +294,7 @@ def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, t
     ancient = kinesis_rows(range(400, 405), EPOCH)
     for number in (3, 4):
         (guard,) = write.guards.streams
-        assert isinstance(guard, kinesis_guard.KinesisGuard)
+        assert isinstance(guard, kinesis_guard.KinesisLossGuard)
         guard.oldest, guard.steps = now, ()
         write(frame(spark, ancient), number)
     assert [each.outside is None for each in sink.attempts] == [False, True] * 2
@@ -313,7 +313,7 @@ def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -
             {"_hash": F.lit(0).cast("bigint"), "_landed_at": F.current_timestamp()}
         )
     )
-    early = LookUp(outside=older_than("_arrived_at", EPOCH + timedelta(milliseconds=5)))
+    early = LookUp(outside=is_older_than("_arrived_at", EPOCH + timedelta(milliseconds=5)))
     with pytest.raises(OutsideBoundError):
         IcebergSink(landing).append(rows, early)
     assert added_records(spark, landing) == []
@@ -353,7 +353,7 @@ def test_a_table_of_another_shape_is_refused(spark: SparkSession, table: Names) 
         [], DDL.replace("delay DOUBLE", "gate STRING").replace("flight INT", "flight STRING")
     )
     with pytest.raises(StartError) as refused:
-        tables.create_or_evolve(spark, landing, land.table_schema(other.schema))
+        tables.create_or_evolve(spark, landing, land.landing_table_schema(other.schema))
     message = str(refused.value)
     assert "has flight as int, not string" in message
     assert "has column delay, which the schema lacks" in message
@@ -370,4 +370,4 @@ def test_tables_do_not_shuffle_and_do_not_pile_up_metadata(spark: SparkSession, 
 @pytest.mark.parametrize("name", ["flights", "a.b.c", "a.b; DROP TABLE x", "a.`b`", ".b"])
 def test_a_table_name_is_plain(name: str) -> None:
     with pytest.raises(StartError, match="write the name as database"):
-        Table.of("lake", name)
+        Table.from_name("lake", name)

@@ -27,9 +27,11 @@ FORMATS: dict[str, tuple[Callable[[SparkSession], Decoder], str]] = {
     "json": (lambda spark: JsonDecoder(parse_schema(spark, DDL, "test.ddl")), "carrier"),
     "csv": (lambda spark: CsvDecoder(parse_schema(spark, DDL, "test.ddl"), COMMA), "carrier"),
     "text": (lambda spark: TextDecoder(parse_schema(spark, "line STRING", "test.ddl")), "line"),
-    "avro": (lambda spark: avro.decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc"), "carrier"),
+    "avro": (lambda spark: avro.make_avro_decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc"), "carrier"),
     "protobuf": (
-        lambda _: protobuf.decoder(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc"),
+        lambda _: protobuf.make_protobuf_decoder(
+            protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc"
+        ),
         "title",
     ),
 }

@@ -25,19 +25,26 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import build_queries
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.launch.sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform, Transform
-from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, replay_to_sinks
+from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, write_replayed_to_sinks
 from millrace.etl.record import tables
-from millrace.etl.record.batch_accounts import Accounts
+from millrace.etl.record.batch_accounts import BatchAccounts
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import AccountsError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
-from millrace.etl.sinks.base import BatchPlace, Refuse, Reread, Sink, WriteCounts, dead_letters_of
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
+from millrace.etl.sinks.base import (
+    BatchIdentity,
+    Refuse,
+    Reread,
+    Sink,
+    WriteCounts,
+    dead_letters_of_refused_rows,
+)
 from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink
@@ -111,7 +118,7 @@ def settings(
         "latest_by": [],
         **others,
     }
-    return parse(job_documents.settings("flights", [derive], str(checkpoints), None))
+    return parse_job_settings(job_documents.settings("flights", [derive], str(checkpoints), None))
 
 
 def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], events: Events) -> None:
@@ -239,7 +246,7 @@ class Direct:
         self.decoder: Decoder = (
             RedactingDecoder(DecompressingDecoder(plain, 1024), redact) if redact else plain
         )
-        tables.create_or_evolve(spark, self.letters, land.table_schema(self.decoder.schema))
+        tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform or unfit, "unfit")
         sink.prepare(spark, self.compose.schema(spark, self.letters))
         checkpoint.mkdir()
@@ -278,8 +285,8 @@ def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_the
     assert (bytes(letter["_bytes"]), letter["_stage"], letter["_shard"]) == (good(4), "sink", "0")
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"id":"flights-topic/0/4","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":14}"}\n')
-    onward = partial(replay_to_sinks, (DirectRoute(None, "flights", direct.compose, sink),))
-    replayer = Replayer(
+    onward = partial(write_replayed_to_sinks, (DirectRoute(None, "flights", direct.compose, sink),))
+    replayer = DeadLetterReplayer(
         "direct", direct.letters, direct.events.reporter, ("flights",), direct.decoder, onward
     )
     assert replayer(spark, ReplayRequest("direct", (), str(fixed))) == 0
@@ -359,11 +366,11 @@ class _RefusesAll:
     def write(
         self,
         rows: DataFrame,
-        place: BatchPlace | None,
+        place: BatchIdentity | None,
         refuse: Refuse,
         reread: Reread | None = None,
     ) -> WriteCounts:
-        letters = dead_letters_of(rows, F.lit("no"))
+        letters = dead_letters_of_refused_rows(rows, F.lit("no"))
         count = letters.count()
         refuse(letters)
         return WriteCounts(count, 0, count)
@@ -371,9 +378,9 @@ class _RefusesAll:
 
 def test_accounts_balance_or_say_so() -> None:
     # As the sinks of each kind of query tell them, which the advisor, dashboards and metrics read.
-    assert Accounts(5, 4, 2, refused=1).fields() == {
+    assert BatchAccounts(5, 4, 2, refused=1).fields() == {
         "read": 5, "duplicates": 1, "filtered": 1, "written": 2, "refused": 1,
     }  # fmt: skip
     for impossible in ((5, 0, 0, 6, 0), (5, 4, 4, None, 1), (5, 4, -1), (5, 4, 1, -1), (5, 4, 1, None, -1)):
         with pytest.raises(AccountsError, match="do not add up"):
-            Accounts(*impossible)
+            BatchAccounts(*impossible)

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.commits.batch_commits import source_digest
 from millrace.etl.job import build_queries
-from millrace.etl.launch.settings import parse
+from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.queries import query_parts
 from millrace.etl.queries.direct import DirectBatchWriter
-from millrace.etl.queries.land import Lander
+from millrace.etl.queries.land import LandBatchWriter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
@@ -33,7 +33,9 @@ def source(name: str, topic: str, connection: str, **reading: Any) -> dict[str, 
 def job(folder: Path, *queries: dict[str, Any]) -> Any:
     servers = {"cluster": None, "authentication": "none"}
     connections = {name: servers | {"bootstrap_servers": "127.0.0.1:1"} for name in ("main", "other")}
-    return parse(job_documents.settings("shop", queries, str(folder), None) | {"connections": connections})
+    return parse_job_settings(
+        job_documents.settings("shop", queries, str(folder), None) | {"connections": connections}
+    )
 
 
 def innermost(handle: Any) -> Any:
@@ -115,7 +117,7 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
         JobRun(spark, job(tmp_path, land, direct), {}, Events().reporter)
     )
     lander, director = (innermost(query.handle) for query in (first, second))
-    assert isinstance(lander, Lander)
+    assert isinstance(lander, LandBatchWriter)
     assert isinstance(lander.guards, LegGuards)
     assert isinstance(director, DirectBatchWriter)
     # Commits name what is read, by which a second owner of a table is known.

@@ -13,24 +13,24 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.checkpoints.checkpoint import Checkpoint, parse_offset
+from millrace.etl.checkpoints.checkpoint import Checkpoint, source_offset
 from millrace.etl.commits.look_ups import LookUp
-from millrace.etl.formats.decoding.routes import Route, Router, rows_of_route
+from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder, rows_of_route
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import LandSettings, RouteSettings
-from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources
+from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources_into_legs
 from millrace.etl.queries import derive, land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import LossError, StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
-from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
 from millrace.etl.sources.leg_guards import LegGuards
 from tests.spark.source_batches import EPOCH, Events, frame, log_made
 
@@ -49,25 +49,25 @@ def decoders(spark: SparkSession) -> dict[str, JsonDecoder]:
 
 
 @pytest.fixture(scope="module")
-def router(decoders: dict[str, JsonDecoder]) -> Router:
-    return Router(
+def router(decoders: dict[str, JsonDecoder]) -> RoutingDecoder:
+    return RoutingDecoder(
         (
-            Route("flights", "flights", "air.flights", decoders["f"]),
-            Route("clicks", "web", "web.clicks", decoders["c"]),
-            Route("shop", "shop", "acme-shop", decoders["c"]),
+            DecodingRoute("flights", "flights", "air.flights", decoders["f"]),
+            DecodingRoute("clicks", "web", "web.clicks", decoders["c"]),
+            DecodingRoute("shop", "shop", "acme-shop", decoders["c"]),
         )
     )
 
 
 @pytest.fixture(scope="module")
-def light(spark: SparkSession, decoders: dict[str, JsonDecoder]) -> Router:
+def light(spark: SparkSession, decoders: dict[str, JsonDecoder]) -> RoutingDecoder:
     """The same routes, two of them of another format that costs next to nothing."""
     text = TextDecoder(parse_schema(spark, "page STRING", "text"))
-    return Router(
+    return RoutingDecoder(
         (
-            Route("flights", "flights", "air.flights", decoders["f"]),
-            Route("clicks", "web", "web.clicks", text),
-            Route("shop", "shop", "acme-shop", text),
+            DecodingRoute("flights", "flights", "air.flights", decoders["f"]),
+            DecodingRoute("clicks", "web", "web.clicks", text),
+            DecodingRoute("shop", "shop", "acme-shop", text),
         )
     )
 
@@ -126,7 +126,7 @@ ROUTES = {
 )
 @given(batch=st.lists(st.tuples(origins, payloads), min_size=60, max_size=200))
 def test_no_record_crashes_or_is_dropped(
-    spark: SparkSession, router: Router, decoders: dict[str, JsonDecoder], batch: list[Any]
+    spark: SparkSession, router: RoutingDecoder, decoders: dict[str, JsonDecoder], batch: list[Any]
 ) -> None:
     rows = [record(s, o, n, payload) for n, ((s, o), payload) in enumerate(batch)]
     out = {r["_id"]: r for r in router.decode(frame(spark, rows)).collect()}
@@ -157,22 +157,22 @@ def test_no_record_crashes_or_is_dropped(
 
 def test_legs_are_put_together_in_an_order_of_their_own() -> None:
     other = KafkaSource("bags", "bags", "other", "earliest", 100, 3600)
-    result = group_sources([SHOP, WEB, other, CLICKS, FLIGHTS])
+    result = group_sources_into_legs([SHOP, WEB, other, CLICKS, FLIGHTS])
     assert result == ((FLIGHTS, CLICKS), (WEB,), (other,), (SHOP,))
-    assert group_sources([FLIGHTS, CLICKS, other, WEB, SHOP]) == result
+    assert group_sources_into_legs([FLIGHTS, CLICKS, other, WEB, SHOP]) == result
 
 
 class Landing:
     """A routed query on topics of one leg, a pattern, and a stream; batches as Spark's offset log tells them."""
 
-    def __init__(self, spark: SparkSession, table: Names, folder: Path, router: Router) -> None:
+    def __init__(self, spark: SparkSession, table: Names, folder: Path, router: RoutingDecoder) -> None:
         self.spark, self.folder, self.events, self.router = spark, folder, Events(), router
         self.table = table("routed")
         log_made(folder)
-        tables.create_or_evolve(spark, self.table, land.table_schema(router.schema))
+        tables.create_or_evolve(spark, self.table, land.landing_table_schema(router.schema))
         self.write = self.restarted()
 
-    def restarted(self) -> land.Lander:
+    def restarted(self) -> land.LandBatchWriter:
         routes = [
             ("flights", "air.flights", FLIGHTS),
             ("clicks", "web.clicks", WEB),
@@ -187,9 +187,11 @@ class Landing:
             None,
         )
         places = [Checkpoint(str(self.folder), place) for place in range(3)]
-        guard = KinesisGuard(SHOP, places[2], self.table)
+        guard = KinesisLossGuard(SHOP, places[2], self.table)
         legs = LegGuards((ReplayedLeg((FLIGHTS,), places[0]), ReplayedLeg((WEB,), places[1])), (guard,))
-        return land.Lander(query, self.router, IcebergSink(self.table), places[0], self.events.reporter, legs)
+        return land.LandBatchWriter(
+            query, self.router, IcebergSink(self.table), places[0], self.events.reporter, legs
+        )
 
     def log(self, batch: int, flights: int, web: dict[str, int], shop: int | None) -> None:
         """Ends of the topics' ranges; of the stream, the record after which the batch begins."""
@@ -213,7 +215,7 @@ class Landing:
 
 
 @pytest.fixture
-def landing(spark: SparkSession, table: Names, tmp_path: Path, light: Router) -> Landing:
+def landing(spark: SparkSession, table: Names, tmp_path: Path, light: RoutingDecoder) -> Landing:
     return Landing(spark, table, tmp_path, light)
 
 
@@ -285,16 +287,18 @@ def test_a_topic_of_any_age_does_not_widen_the_bound_of_a_stream(landing: Landin
 
 
 def test_a_letter_without_a_route_goes_through_when_there_is_one(
-    spark: SparkSession, table: Names, tmp_path: Path, router: Router
+    spark: SparkSession, table: Names, tmp_path: Path, router: RoutingDecoder
 ) -> None:
     clicks = router.routes[1]
-    landing = Landing(spark, table, tmp_path, Router((clicks,)))
+    landing = Landing(spark, table, tmp_path, RoutingDecoder((clicks,)))
     landing.log(0, 0, {"web.new": 2}, None)
     rows = [record("web", "web.new", 0, click(0)), record("web", "web.new", 1, b"\xff")]
     landing.write(frame(landing.spark, rows), 0)
     assert landing.accounts() == (2, 0, 2, 0, 2)
-    wider = Router((Route("clicks", "web", "web.new", clicks.decoder),))
-    replay = Replayer("land", landing.table, landing.events.reporter, ("flights", "web", "shop"), wider)
+    wider = RoutingDecoder((DecodingRoute("clicks", "web", "web.new", clicks.decoder),))
+    replay = DeadLetterReplayer(
+        "land", landing.table, landing.events.reporter, ("flights", "web", "shop"), wider
+    )
     assert replay(landing.spark, ReplayRequest("land")) == 0
     assert {k: landing.events.last()[k] for k in ("letters", "good", "bad")} == {
         "letters": 2,
@@ -307,4 +311,4 @@ def test_a_letter_without_a_route_goes_through_when_there_is_one(
 
 def test_each_source_has_its_line_in_the_offset_log() -> None:
     log = 'v1\n{}\n{"a":{"0":1}}\n-\n{"b":{"0":2}}'
-    assert [parse_offset(log, place) for place in range(3)] == [{"a": {"0": 1}}, None, {"b": {"0": 2}}]
+    assert [source_offset(log, place) for place in range(3)] == [{"a": {"0": 1}}, None, {"b": {"0": 2}}]

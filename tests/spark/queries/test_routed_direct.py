@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
-from millrace.etl.formats.decoding.routes import Route, Router
+from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.launch_document import ReplayRequest
@@ -21,17 +21,22 @@ from millrace.etl.launch.sinks import ParquetSinkSettings
 from millrace.etl.launch.sources import KafkaReading, KafkaSource
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
-from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, in_landing_shape, replay_to_sinks
+from millrace.etl.queries.direct import (
+    DirectBatchWriter,
+    DirectRoute,
+    refused_rows_as_landing_rows,
+    write_replayed_to_sinks,
+)
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.replay_dead_letters import Replayer
-from millrace.etl.sinks.base import dead_letters_of
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
+from millrace.etl.sinks.base import dead_letters_of_refused_rows
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.batch_offsets import BatchOffsets
-from millrace.etl.sources.leg_guards import offsets_of
+from millrace.etl.sources.leg_guards import batch_offsets_of_legs
 from tests.spark.queries.test_direct import NoLookUp
 from tests.spark.source_batches import EPOCH, Events, frame
 
@@ -68,10 +73,13 @@ class Pipeline:
         self.checkpoint = folder / "checkpoint"
         self.gates, self.letters, self.files = table("gates"), table("letters"), folder / "files"
         text = TextDecoder(parse_schema(spark, "text STRING", "text.ddl"))
-        self.router = Router(
-            (Route("gates", "gates", "gates", text), Route("clicks", "web", "web.clicks", text))
+        self.router = RoutingDecoder(
+            (
+                DecodingRoute("gates", "gates", "gates", text),
+                DecodingRoute("clicks", "web", "web.clicks", text),
+            )
         )
-        tables.create_or_evolve(spark, self.letters, land.table_schema(self.router.schema))
+        tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.router.schema))
         self.compose = EnrichThenTransform((), loud, "loud")
         schema = self.compose.schema(spark, self.letters, "gates")
         tables.create_or_evolve(spark, self.gates, schema)
@@ -210,7 +218,7 @@ def test_offsets_are_those_of_all_legs(pipe: Pipeline) -> None:
     folder.mkdir()
     for number, gates in enumerate(("-", '{"gates":{"0":3}}')):
         (folder / str(number)).write_text(f"v1\n{{}}\n{gates}\n{web(number + 4, number)}")
-    first, second = (offsets_of(pipe.spark, pipe.director.replayed, number) for number in range(2))
+    first, second = (batch_offsets_of_legs(pipe.spark, pipe.director.replayed, number) for number in range(2))
     assert second is not None
     assert first == BatchOffsets({}, {"web/web.clicks/0": 4, "web/web.new/0": 0})
     assert second.end == {"gates/0": 3, "web/web.clicks/0": 5, "web/web.new/0": 1}
@@ -223,8 +231,10 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"id":"gates/0/0","payload":"a"}\n{"id":"web.clicks/0/0","payload":"b"}\n')
     pipe.start(clicks=IcebergSink(pipe.gates))
-    onward = partial(replay_to_sinks, pipe.director.routes)
-    replayer = Replayer("boards", pipe.letters, pipe.events.reporter, ("gates", "web"), pipe.router, onward)
+    onward = partial(write_replayed_to_sinks, pipe.director.routes)
+    replayer = DeadLetterReplayer(
+        "boards", pipe.letters, pipe.events.reporter, ("gates", "web"), pipe.router, onward
+    )
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("boards", (), str(fixed))) == 0
     assert pipe.said() == (["A", "B"], [])
@@ -232,15 +242,15 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
 
 def test_of_a_refused_record_the_letter_holds_what_its_own_route_leaves_of_it(pipe: Pipeline) -> None:
     text = pipe.router.routes[0].decoder
-    hiding = Route("clicks", "web", "web.clicks", RedactingDecoder(text, ("text",), readable=False))
-    router = Router((pipe.router.routes[0], hiding))
+    hiding = DecodingRoute("clicks", "web", "web.clicks", RedactingDecoder(text, ("text",), readable=False))
+    router = RoutingDecoder((pipe.router.routes[0], hiding))
     rows = pipe.spark.createDataFrame(
         [("gates/0/0", "gates"), ("web.clicks/0/1", "web")], "_id STRING, _source STRING"
     )
-    refused = dead_letters_of(
+    refused = dead_letters_of_refused_rows(
         rows.withColumns({c: F.lit(EPOCH) for c in ("_arrived_at", "_landed_at")}), F.lit("no")
     )
     # A topic of the same name, of another cluster, has a record of the same identity.
     batch = [gate(0), click(1), record("web", "gates", 0, b"theirs")]
-    landed = in_landing_shape(frame(pipe.spark, batch), refused, router).orderBy("_id").collect()
+    landed = refused_rows_as_landing_rows(frame(pipe.spark, batch), refused, router).orderBy("_id").collect()
     assert [(r["_bytes"], r["_error"]) for r in landed] == [(b"gate 0", "no"), (None, f"no{WITHHELD}")]

@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.job import build_queries
-from millrace.etl.job.supervise import Retries, Supervisor
-from millrace.etl.launch.settings import parse
+from millrace.etl.job.supervise import RetryLimits, Supervisor
+from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.queries import derive, land
 from millrace.etl.record import schema_evolution, tables
 from millrace.etl.record.batch_accounts import call_in_background
@@ -46,7 +46,7 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
     grown = DDL.replace("flight INT", "flight BIGINT") + ", gate STRING"
     events = Events()
     tables.create_or_evolve(
-        spark, pipe.landing, land.table_schema(struct(spark, grown)), report=events.reporter
+        spark, pipe.landing, land.landing_table_schema(struct(spark, grown)), report=events.reporter
     )
     assert events.last()["changes"] == ["ALTER COLUMN `flight` TYPE bigint", "ADD COLUMN `gate` string"]
     payload = b'{"carrier": "UA", "flight": 5000000000, "gate": "B7"}'
@@ -76,8 +76,8 @@ def test_a_running_query_is_built_again_when_its_landing_table_grows(
         "transform": None, "trigger_seconds": 0.0, "route": None, "latest_by": [], "state": None,
         "dead_letters": None, "sink": {"kind": "iceberg", "table": f"tests.{sink.name}"},
     }  # fmt: skip
-    job = parse(job_documents.settings("flights", [query], str(tmp_path), None))
-    supervisor = Supervisor(spark, events.reporter, retries=Retries(2, first_seconds=0.1))
+    job = parse_job_settings(job_documents.settings("flights", [query], str(tmp_path), None))
+    supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(2, first_seconds=0.1))
     queries = build_queries.build_queries(JobRun(spark, job, {}, events.reporter))
     running = call_in_background(lambda: supervisor.run(queries))
     try:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from millrace.etl.commits.look_ups import LookUp
 from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Supervisor
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.metrics.arrival_times import ArrivalTimes
 from millrace.etl.record.envelope import CARRIED
@@ -122,7 +122,7 @@ class Pipeline:
             "latest_by": [],
             "dead_letters": None,
         }
-        return parse(job_documents.settings("flights", [query], str(self.folder), None))
+        return parse_job_settings(job_documents.settings("flights", [query], str(self.folder), None))
 
     def query(self) -> ReadyQuery:
         [query] = build_queries.build_queries(JobRun(self.spark, self.settings(), {}, self.events.reporter))
@@ -155,7 +155,11 @@ def test_a_later_result_replaces_an_earlier_one(aggregate: Pipeline) -> None:
     aggregate.land(frame(aggregate.spark, kafka_rows(0, 51, [good(n) for n in range(51, 130)])), 1)
     aggregate.derive()
     assert aggregate.rows() == aggregate.at_once()
-    arrivals = [ArrivalTimes.of(p["observedMetrics"]) for p in aggregate.progress if p["numInputRows"]]
+    arrivals = [
+        ArrivalTimes.from_observed_metrics(p["observedMetrics"])
+        for p in aggregate.progress
+        if p["numInputRows"]
+    ]
     assert [a.rows for a in arrivals if a] == [79], "the ages of a result's records are lost"
     assert sum(r["flights"] for r in aggregate.rows()) == 129
     written = [e["written"] for e in aggregate.events.all() if e["event"] == "batch" and e["written"]]

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from millrace.etl.launch.launch_document import BackfillRequest
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
@@ -41,7 +41,9 @@ def job(
         "decompress_up_to": None, "redact": [], "rules": [], "table": f"{table.database}.{table.name}", "trigger_seconds": 1.0,
         "repartition": None,
     }  # fmt: skip
-    return parse(job_documents.settings("flights", [query], "/nowhere", source.pop("servers", "x:1")))
+    return parse_job_settings(
+        job_documents.settings("flights", [query], "/nowhere", source.pop("servers", "x:1"))
+    )
 
 
 def topic(servers: str) -> dict[str, Any]:
@@ -57,7 +59,7 @@ def filled(
     """read, written, bad, duplicates of a refill."""
     events = Events()
     run = JobRun(spark, settings, binds or {}, events.reporter)
-    assert backfill_landing.landing_backfiller(run, request)(spark, request) == 0
+    assert backfill_landing.make_landing_backfiller(run, request)(spark, request) == 0
     told = events.last()
     assert told["event"] == "backfilled"
     return tuple(told[name] for name in ("read", "written", "bad", "duplicates"))
@@ -192,16 +194,16 @@ def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names
     settings = job(landing, topic("x:1"), tmp_path / "schema.ddl")
     nobody = BackfillRequest("flights-weather", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="the job has no land query of this name; it has: land-flights"):
-        backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), nobody)
+        backfill_landing.make_landing_backfiller(JobRun(spark, settings, {}, Events().reporter), nobody)
     asked = BackfillRequest("land-flights", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="start the job, which creates it"):
-        backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)
+        backfill_landing.make_landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)
     lander(spark, landing, Events())
     with pytest.raises(StartError, match="--from file:///nowhere"):
-        backfill_landing.landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)(
+        backfill_landing.make_landing_backfiller(JobRun(spark, settings, {}, Events().reporter), asked)(
             spark, asked
         )
     avro = {"kind": "avro", "framing": "none", "writers": None, "registry": None, "subject": None}
     packed = job(landing, topic("x:1"), tmp_path / "schema.ddl", avro)
     with pytest.raises(StartError, match="avro has no lines"):
-        backfill_landing.landing_backfiller(JobRun(spark, packed, {}, Events().reporter), asked)
+        backfill_landing.make_landing_backfiller(JobRun(spark, packed, {}, Events().reporter), asked)

@@ -16,14 +16,14 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.maintenance.table_maintenance import Retention, call, sql_timestamp
+from millrace.etl.maintenance.table_maintenance import Retention, call_procedure, sql_timestamp
 from millrace.etl.record import tables
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.repair import erase
-from millrace.etl.repair.erase_condition import Condition, ConditionError
+from millrace.etl.repair.erase_condition import ErasureCondition, ErasureConditionError
 from millrace.etl.repair.erase_history import expire_before_mark, mark_erasure, newest_mark
-from millrace.etl.repair.erase_targets import Target
-from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.repair.erase_targets import ErasureTarget
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.base import LETTER
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.erasure_shop import DDL, WHERE, ZOE, Shop, of_zoe, order
@@ -116,7 +116,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     assert bytes(letter["_bytes"]) == NEIGHBOUR
     # An empty row is no dead letter: none is replayed, and retention, which takes the letter, leaves it.
     decoder = JsonDecoder(parse_schema(spark, DDL, "t.ddl"))
-    Replayer("land-orders", shop.landing, shop.events.reporter, "flights", decoder)(
+    DeadLetterReplayer("land-orders", shop.landing, shop.events.reporter, "flights", decoder)(
         spark, ReplayRequest("land-orders")
     )
     assert shop.events.last()["letters"] == 1
@@ -188,7 +188,7 @@ def test_a_mark_that_was_forgotten_is_waited_for_no_more(
     assert [f"{shop.sink}: " in each for each in waiting] == [False, True]
     shop.land([order(n, "amy@example.org") for n in range(11, 12)])
     shop.derive()
-    call(
+    call_procedure(
         spark, shop.landing, "expire_snapshots", older_than=sql_timestamp(datetime.now(UTC)), retain_last="1"
     )
     assert newest_mark(spark, shop.landing, "e1") is None
@@ -218,12 +218,12 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
     both = spark.sparkContext.parallelize([("amy@example.org",), (ZOE,)], 2)
     spark.createDataFrame(both, "customer STRING").writeTo(str(plain)).using("iceberg").create()
     assert spark.table(f"{plain}.files").count() == 2
-    condition = Condition(spark, WHERE)
+    condition = ErasureCondition(spark, WHERE)
     kinds = ((results, "rows"), (refused, "refused"), (plain, "rows"))
-    for target in (Target(each, kind, (), kept=True) for each, kind in kinds):
-        assert target.matches(spark, condition).matching_rows == 1
+    for target in (ErasureTarget(each, kind, (), kept=True) for each, kind in kinds):
+        assert target.count_matches(spark, condition).matching_rows == 1
         target.erase(spark, condition, "e1")
-        assert target.matches(spark, condition).matching_rows == 0
+        assert target.count_matches(spark, condition).matching_rows == 0
         assert of_zoe(warehouse / "tests" / target.table.name)
         assert expire_before_mark(spark, target.table, mark_erasure(spark, target.table, "e1")) > 0
         assert of_zoe(warehouse / "tests" / target.table.name) == []
@@ -240,8 +240,8 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
     ],
 )
 def test_what_is_no_condition(spark: SparkSession, where: str, said: str) -> None:
-    with pytest.raises(ConditionError, match=said):
-        Condition(spark, where).check()
+    with pytest.raises(ErasureConditionError, match=said):
+        ErasureCondition(spark, where).check()
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_what_is_no_condition(spark: SparkSession, where: str, said: str) -> Non
 )
 def test_what_is_wrong_with_a_condition_on_a_table(spark: SparkSession, where: str, said: str | None) -> None:
     schema = spark.createDataFrame([], "customer STRING, amount INT").schema
-    result = Condition(spark, where).problem(schema)
+    result = ErasureCondition(spark, where).problem(schema)
     assert result is None if said is None else re.search(said, result or ""), result
 
 
@@ -322,7 +322,7 @@ def test_a_wrong_condition_is_told_for_all_tables_and_nothing_begins(
     ],
 )
 def test_text_of_a_value_in_bytes(spark: SparkSession, where: str, payload: str, *, holds: bool) -> None:
-    text = Condition(spark, where).text("b", words=True)
+    text = ErasureCondition(spark, where).byte_search_sql("b", words=True)
     assert text is not None
     assert "\\" not in text
     rows = spark.createDataFrame([(bytearray(payload.encode()),)], "b BINARY")
@@ -330,10 +330,10 @@ def test_text_of_a_value_in_bytes(spark: SparkSession, where: str, payload: str,
 
 
 def test_text_of_what_is_no_equality_and_of_binary_formats(spark: SparkSession) -> None:
-    assert Condition(spark, "amount > 5 OR name LIKE 'a%'").text("b", words=True) is None
+    assert ErasureCondition(spark, "amount > 5 OR name LIKE 'a%'").byte_search_sql("b", words=True) is None
     # One character, and true, are in every payload.
-    assert Condition(spark, "amount = 5 OR paid = true").text("b", words=True) is None
-    inside = Condition(spark, "name = 'zoe'").text("b", words=False)
+    assert ErasureCondition(spark, "amount = 5 OR paid = true").byte_search_sql("b", words=True) is None
+    inside = ErasureCondition(spark, "name = 'zoe'").byte_search_sql("b", words=False)
     assert spark.createDataFrame([(bytearray(b"\x06zoeH"),)], "b BINARY").where(inside or "").count() == 1
 
 
@@ -349,7 +349,7 @@ def test_the_job_looks_for_requests_from_its_first_half_minute_on(
         def __call__(self, spark: SparkSession) -> None:
             asked.set()
 
-    chores = maintenance_schedule.Maintenance(
+    chores = maintenance_schedule.MaintenanceThread(
         spark, [Noted(shop.job, Events().reporter, timedelta(milliseconds=10))], Events().reporter
     )
     chores.start()

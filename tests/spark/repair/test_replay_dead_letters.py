@@ -19,13 +19,13 @@ from pyspark.sql import Row, SparkSession
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record import hadoop_files
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import one_off_commands
-from millrace.etl.repair.replay_dead_letters import Replayer, read_corrected
+from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer, read_corrected_payloads
 from millrace.sandbox.programs import jars
 from tests.faults import job_documents
 from tests.spark.source_batches import DDL, Events, frame, good, kafka_rows, lander
@@ -49,7 +49,7 @@ class Landed:
         self, *ids: str, corrected: Path | None = None, source: str | tuple[str, ...] = "flights"
     ) -> int:
         decoder = JsonDecoder(parse_schema(self.spark, DDL, "test.ddl"))
-        replayer = Replayer("land-flights", self.table, self.events.reporter, source, decoder)
+        replayer = DeadLetterReplayer("land-flights", self.table, self.events.reporter, source, decoder)
         return replayer(self.spark, ReplayRequest("land-flights", ids, str(corrected) if corrected else None))
 
     def figures(self) -> tuple[int, ...]:
@@ -165,7 +165,7 @@ def test_a_schema_that_now_takes_them_makes_letters_good(spark: SparkSession, ta
     spark.sql(f"ALTER TABLE {landed.table} DROP COLUMN flight")
     spark.sql(f"ALTER TABLE {landed.table} ADD COLUMN flight STRING")
     decoder = JsonDecoder(parse_schema(spark, WIDER, "wider.ddl"))
-    replayer = Replayer("land-flights", landed.table, landed.events.reporter, "flights", decoder)
+    replayer = DeadLetterReplayer("land-flights", landed.table, landed.events.reporter, "flights", decoder)
     for figures in ((4, 2, 2, 0, 2), (4, 0, 2, 2, 0)):
         assert replayer(spark, ReplayRequest("land-flights")) == 0
         assert landed.figures() == figures
@@ -233,7 +233,7 @@ def test_an_empty_table_and_one_without_letters(spark: SparkSession, table: Name
     assert clean.figures() == (0, 0, 0, 0, 0)
     landing = table("empty")
     write = lander(spark, landing, clean.events)
-    replayer = Replayer("q", landing, clean.events.reporter, "flights", write.decoder)
+    replayer = DeadLetterReplayer("q", landing, clean.events.reporter, "flights", write.decoder)
     assert replayer(spark, ReplayRequest("q")) == 0
     assert replayer(spark, ReplayRequest("q", ("x",))) == 1
     assert clean.events.last()["unknown_ids"] == ["x"]
@@ -298,15 +298,15 @@ def test_corrected_payloads_that_cannot_be_read_are_refused(
     file = tmp_path / "corrected.jsonl"
     file.write_text(text)
     with pytest.raises(StartError, match=f"^--corrected {re.escape(str(file))}: .*{re.escape(message)}"):
-        read_corrected(spark, str(file))
+        read_corrected_payloads(spark, str(file))
 
 
 def test_a_file_that_is_missing_or_not_text_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(StartError, match=f"^--corrected: no such file: {tmp_path}/none"):
-        read_corrected(spark, str(tmp_path / "none"))
+        read_corrected_payloads(spark, str(tmp_path / "none"))
     (tmp_path / "latin").write_bytes(b'{"id":"a","payload":"\xe9"}')
     with pytest.raises(StartError, match="latin is not UTF-8 text \\(byte 21"):
-        read_corrected(spark, str(tmp_path / "latin"))
+        read_corrected_payloads(spark, str(tmp_path / "latin"))
     assert hadoop_files.read_bytes(spark, str(tmp_path / "latin"))[21] == 0xE9
 
 
@@ -322,7 +322,7 @@ def job(table: Table, schema: Path) -> dict[str, Any]:
 
 def settings_of(table: Table, schema: Path) -> JobSettings:
     schema.write_text(DDL)
-    return parse(job(table, schema))
+    return parse_job_settings(job(table, schema))
 
 
 def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_path: Path) -> None:
@@ -332,16 +332,16 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
         StartError,
         match="--replay other: the job has no query with dead letters of this name; it has: land-flights",
     ):
-        one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "other")
+        one_off_commands.make_replayer(JobRun(spark, settings, {}, events.reporter), "other")
     with pytest.raises(StartError, match=f"--replay land-flights: table {landing} does not exist"):
-        one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
+        one_off_commands.make_replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
     lander(spark, landing, events)
-    assert one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights").source == (
-        "flights",
-    )
+    assert one_off_commands.make_replayer(
+        JobRun(spark, settings, {}, events.reporter), "land-flights"
+    ).source == ("flights",)
     (tmp_path / "test.ddl").write_text(DDL + ", gate STRING")
     with pytest.raises(StartError, match="lacks gate string"):
-        one_off_commands.replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
+        one_off_commands.make_replayer(JobRun(spark, settings, {}, events.reporter), "land-flights")
 
 
 @pytest.mark.slow

@@ -14,14 +14,14 @@ from pyspark.sql import functions as F
 
 from millrace.etl.job import build_queries
 from millrace.etl.launch.launch_document import ReplayRequest
-from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import one_off_commands
-from millrace.etl.sinks.base import dead_letters_of
-from millrace.etl.sinks.dead_letters import DeadLetters
+from millrace.etl.sinks.base import dead_letters_of_refused_rows
+from millrace.etl.sinks.dead_letters import DeadLetterTable
 from tests.faults import job_documents
 from tests.faults.moto_server import make_table, moto
 from tests.spark.sink_rows import place
@@ -86,11 +86,11 @@ class Refusing:
             "sink": {"kind": "dynamodb", "table": self.letters.name, "region": REGION},
             "state": state if self.state else None, "dead_letters": f"tests.{self.letters.name}", **changed,
         }  # fmt: skip
-        return parse(job_documents.settings("flights", [query], str(self.folder), None))
+        return parse_job_settings(job_documents.settings("flights", [query], str(self.folder), None))
 
     def replay(self, *ids: str, corrected: Path | None = None, **changed: Any) -> tuple[int, ...]:
         """Exit status, then letters, good, filtered, bad, already, landed."""
-        replayer = one_off_commands.replayer(
+        replayer = one_off_commands.make_replayer(
             JobRun(self.spark, self.job(**changed), self.binds, self.events.reporter), "noted"
         )
         status = replayer(self.spark, ReplayRequest("noted", ids, str(corrected) if corrected else None))
@@ -184,11 +184,11 @@ def test_rows_that_no_record_identifies_are_letters_once_however_often_their_bat
     spark: SparkSession, table: Names
 ) -> None:
     """A result has no source; a transform may lose an identity. The time of the write is another one each time."""
-    letters = DeadLetters(table("letters"), "totals")
+    letters = DeadLetterTable(table("letters"), "totals")
     letters.prepare(spark)
     for hour in (1, 2):
         held = [("k", None, 1), ("k", None, 2), (None, "flights", 1), (None, "flights", 2)]
         rows = spark.createDataFrame(held, "_id STRING, _source STRING, n INT")
         rows = rows.withColumn("_written_at", F.expr(f"TIMESTAMP'2026-01-01 0{hour}:00:00'"))
-        letters.of(place(0))(dead_letters_of(rows, F.lit("refused")))
+        letters.refused_row_handler(place(0))(dead_letters_of_refused_rows(rows, F.lit("refused")))
     assert spark.table(str(letters.table)).count() == 4

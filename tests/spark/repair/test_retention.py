@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.job.maintenance_schedule import Maintenance
+from millrace.etl.job.maintenance_schedule import MaintenanceThread
 from millrace.etl.maintenance.table_maintenance import Retention
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
@@ -68,7 +68,7 @@ def test_it_runs_beside_the_queries_and_a_failure_ends_nothing(spark: SparkSessi
     spark.sql(f"CREATE TABLE {other} (flight INT) USING iceberg")
     nowhere = Retention(other, timedelta(days=1), events.reporter)
     there = Last(landing, timedelta(days=1), events.reporter)
-    chores = Maintenance(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
+    chores = MaintenanceThread(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
     chores.start()
     assert ran.wait(60)
     chores.stop()
@@ -79,5 +79,5 @@ def test_it_runs_beside_the_queries_and_a_failure_ends_nothing(spark: SparkSessi
 
 def test_nothing_runs_where_letters_are_kept(spark: SparkSession) -> None:
     before = threading.active_count()
-    Maintenance(spark, (), Events().reporter).start()
+    MaintenanceThread(spark, (), Events().reporter).start()
     assert threading.active_count() == before

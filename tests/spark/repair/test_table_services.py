@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.job.maintenance_schedule import Maintenance
+from millrace.etl.job.maintenance_schedule import MaintenanceThread
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval
 from millrace.etl.record import tables
@@ -140,7 +140,7 @@ def test_all_three_beside_a_stream_that_lands_and_one_that_derives(
             done.set()
 
     again = timedelta(milliseconds=1)
-    chores = Maintenance(
+    chores = MaintenanceThread(
         spark,
         (
             Compaction(pipe.landing, 64 * 1024**2, kept.reporter, again),

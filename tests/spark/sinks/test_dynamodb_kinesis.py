@@ -19,9 +19,9 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services import aws_clients
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.dynamodb_items import ItemForm
+from millrace.etl.sinks.delivery.dynamodb_items import RowToItem
 from millrace.etl.sinks.delivery.kinesis_tail import StreamTail
-from millrace.etl.sinks.delivery.python_task_writes import Record
+from millrace.etl.sinks.delivery.python_task_writes import RowToSend
 from millrace.etl.sinks.dynamodb import DynamoDbSink, ItemWriter, ResultWriter
 from millrace.etl.sinks.kinesis import KinesisSink, RecordWriter
 from tests import kinesalite
@@ -291,7 +291,8 @@ def test_a_request_whose_answer_is_lost_puts_nothing_twice(kinesis: Kinesalite) 
         writer = RecordWriter(tail.client(), Backoff("the stream", first=0.01), tail, 10_000, once=True)
         for n in range(1200):
             assert (
-                list(writer.add(Record(f"t/0/{n}", "t", None, None, None, json.dumps(identified(n))))) == []
+                list(writer.add(RowToSend(f"t/0/{n}", "t", None, None, None, json.dumps(identified(n)))))
+                == []
             )
         assert list(writer.finish()) == []
         writer.close()
@@ -373,11 +374,11 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: ty
         "DynamoDB table busy", first=1.0, longest=8.0, patience=60.0,
         sleep=waits.append, clock=lambda: sum(waits),
     )  # fmt: skip
-    form = ItemForm.of(StructType().add("_id", "string"))
-    record = Record('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
+    form = RowToItem.for_columns(StructType().add("_id", "string"))
+    record = RowToSend('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
     with faulty_proxy.before(dynamodb) as faults:
         faults.share = 1.0
-        client = aws_clients.client("dynamodb", REGION, faults.endpoint)
+        client = aws_clients.make_client("dynamodb", REGION, faults.endpoint)
         writer = kind(client, backoff, "busy", form)
         assert list(writer.add(record)) == []
         with pytest.raises(SinkError, match=r"DynamoDB table busy: nothing could be written for .*slow down"):

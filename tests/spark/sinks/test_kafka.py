@@ -38,7 +38,7 @@ def messages(broker: Kafka, topic: str) -> list[dict[str, Any]]:
             "headers": {name: value.decode() for name, value in message.headers()},
             "value": None if message.value() is None else json.loads(message.value()),
         }
-        for message in sink_contents.messages(broker.bootstrap, topic)
+        for message in sink_contents.to_messages(broker.bootstrap, topic)
     ]
 
 
@@ -146,7 +146,7 @@ def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, brok
     for _ in range(3):
         producer.produce("shared", value="theirs")
     producer.flush()
-    assert tail.end(spark) == {"0": 3}
+    assert tail.next_offsets(spark) == {"0": 3}
     admin = broker.admin()  # its futures die with it
     admin.create_partitions([NewPartitions("shared", 2)])["shared"].result()
     headers = {"millrace-id": b"t/0/1", "millrace-source": b"t", "millrace-batch": b"run/1"}
@@ -154,15 +154,15 @@ def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, brok
     producer.produce("shared", value="ours", headers=headers, partition=1)
     producer.produce("shared", value="theirs", headers={"other": b"run/1"}, partition=0)
     producer.flush()
-    held = tail.held_identities(spark, {"0": 3}, "run/1")
+    held = tail.identities_in_topic(spark, {"0": 3}, "run/1")
     assert held is not None
     assert [tuple(r) for r in held.collect()] == [("t/0/1", "t")]
     held.unpersist()
-    assert tail.held_identities(spark, {"0": 3}, "run/2") is None
-    assert tail.held_identities(spark, {"0": 4, "1": 1}, "run/1") is None  # nothing came since
+    assert tail.identities_in_topic(spark, {"0": 3}, "run/2") is None
+    assert tail.identities_in_topic(spark, {"0": 4, "1": 1}, "run/1") is None  # nothing came since
     for future in admin.delete_records([TopicPartition("shared", 1, 1)]).values():
         future.result()
-    assert tail.held_identities(spark, {"0": 3, "1": 0}, "run/1") is None
+    assert tail.identities_in_topic(spark, {"0": 3, "1": 0}, "run/1") is None
 
 
 def test_a_message_too_large_is_a_letter(spark: SparkSession, broker: Kafka) -> None:

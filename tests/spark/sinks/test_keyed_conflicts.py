@@ -51,7 +51,7 @@ def go_on(job: Keyed) -> list[str]:
 
 def test_a_compaction_beside_a_batch(spark: SparkSession, commits: Commits, keyed: Keyed) -> None:
     """Both rewrite the same files: the second commit is refused, which is told, and its work is repeated."""
-    events, out = Events(), Table.of(CATALOG, keyed._table("out"))
+    events, out = Events(), Table.from_name(CATALOG, keyed._table("out"))
     repeated: list[str] = []
     commits.meets, commits.operation = lambda: repeated.extend(go_on(keyed)), b'"replace"'
     with pytest.raises(REFUSED, match="1 rewrite commits failed"):
@@ -68,7 +68,7 @@ def test_a_compaction_beside_a_batch(spark: SparkSession, commits: Commits, keye
 
 def test_an_erasure_beside_a_batch(spark: SparkSession, commits: Commits, keyed: Keyed) -> None:
     """The second commit is refused and repeated; no older row comes back, and what nobody erased stays."""
-    erasure = Erasure(settings.parse(keyed._job()), Events().reporter)
+    erasure = Erasure(settings.parse_job_settings(keyed._job()), Events().reporter)
     folder = keyed.checkpoints / "_millrace" / "erase"
     folder.mkdir(parents=True)
 

@@ -14,8 +14,8 @@ from millrace.etl.launch.sinks import OpenSearchSinkSettings
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.python_task_writes import Record
-from millrace.etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink
+from millrace.etl.sinks.delivery.python_task_writes import RowToSend
+from millrace.etl.sinks.opensearch import DocumentWriter, OpenSearchSink, SignedHttpClient
 from tests.http_servers import Handler, served
 from tests.opensearch import MOST_BYTES, OpenSearch
 from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
@@ -42,7 +42,9 @@ class Index:
     def bulk(self, *lines: object) -> list[tuple[int, str]]:
         """Send lines as they are; status and result of each."""
         body = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
-        status, answer = Http(self.domain.endpoint, "us-east-1").send("POST", f"/{self.name}/_bulk", body)
+        status, answer = SignedHttpClient(self.domain.endpoint, "us-east-1").send(
+            "POST", f"/{self.name}/_bulk", body
+        )
         assert status == 200, answer
         items = (next(iter(item.values())) for item in json.loads(answer)["items"])
         return [(item["status"], item.get("result", "")) for item in items]
@@ -55,12 +57,12 @@ def index(domain: OpenSearch) -> Index:
 
 def writer(endpoint: str, index: str, patience: float = 0.2) -> DocumentWriter:
     backoff = Backoff(f"OpenSearch index {index}", first=0.01, patience=patience)
-    return DocumentWriter(Http(endpoint, "us-east-1"), backoff, index, None)
+    return DocumentWriter(SignedHttpClient(endpoint, "us-east-1"), backoff, index, None)
 
 
-def record(number: int, flight: int | None = None, text: str = "") -> Record:
+def record(number: int, flight: int | None = None, text: str = "") -> RowToSend:
     document = f'{{"_id":"t/0/{number}","flight":{number if flight is None else flight},"text":"{text}"}}'
-    return Record(f"t/0/{number}", "flights", None, None, None, document)
+    return RowToSend(f"t/0/{number}", "flights", None, None, None, document)
 
 
 @pytest.mark.faults

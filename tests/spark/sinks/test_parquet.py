@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.launch.sinks import ParquetSinkSettings
 from millrace.etl.record.errors import SinkError, StartError
-from millrace.etl.sinks.base import BatchPlace, WriteCounts
+from millrace.etl.sinks.base import BatchIdentity, WriteCounts
 from millrace.etl.sinks.delivery import folder_manifest
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from tests.spark.sink_rows import NOON, breaking, none_refused, place, row, rows
@@ -106,7 +106,7 @@ def test_one_number_with_other_offsets_is_an_error(spark: SparkSession, tmp_path
     one, batch = sink(tmp_path), rows(spark, [row(1)])
     one.prepare(spark, batch.schema)
     one.write(batch, place(0), none_refused)
-    other = BatchPlace("run-1", 0, "{}", '{"0":9}')
+    other = BatchIdentity("run-1", 0, "{}", '{"0":9}')
     with pytest.raises(
         SinkError,
         match=re.escape('batch 0 of checkpoint run-1 is committed with offsets {"0":0} to {"0":1}'),

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.decoding.routes import Route, Router
+from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.sinks import JdbcSinkSettings, OpenSearchSinkSettings
@@ -59,10 +59,13 @@ def test_what_a_service_says_of_a_row_it_refuses_has_nothing_of_redacted_fields(
     plain = JsonDecoder(parse_schema(spark, DDL, "t.ddl"))
     decoder = RedactingDecoder(plain, redacted) if redacted else plain
     letters, events, index = table("letters"), Events(), f"people-{len(redacted)}"
-    router = Router(
-        (Route("gates", "gates", "gates", decoder), Route("clicks", "web", "web.clicks", decoder))
+    router = RoutingDecoder(
+        (
+            DecodingRoute("gates", "gates", "gates", decoder),
+            DecodingRoute("clicks", "web", "web.clicks", decoder),
+        )
     )
-    tables.create_or_evolve(spark, letters, land.table_schema(router.schema))
+    tables.create_or_evolve(spark, letters, land.landing_table_schema(router.schema))
     compose = EnrichThenTransform((), everything, "everything")
     domain.create(index, 1, flight="short", email="short")
     checkpoint = tmp_path / "checkpoint"

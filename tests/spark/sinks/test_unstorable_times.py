@@ -22,8 +22,14 @@ from millrace.etl.launch.sinks import (
 from millrace.etl.record import tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.base import JSON_OPTIONS, Sink, check_map_keys, reason_time_not_storable, text_of
-from millrace.etl.sinks.delivery.python_task_writes import Record, Refused, send
+from millrace.etl.sinks.base import (
+    JSON_OPTIONS,
+    Sink,
+    reason_time_not_storable,
+    refuse_unwritable_map_keys,
+    row_as_json,
+)
+from millrace.etl.sinks.delivery.python_task_writes import Refused, RowToSend, send_batch
 from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink
@@ -99,7 +105,7 @@ def test_so_are_they_before_a_message_is_sent(spark: SparkSession, column: str) 
         KafkaSinkSettings("topic", "main", None, 1_000_000),
         Connection(None, "x:1", "none"),
     )
-    result = sink.messages(odd(spark, TAKEN | REFUSED, column)).select("_id", "_refused").collect()
+    result = sink.to_messages(odd(spark, TAKEN | REFUSED, column)).select("_id", "_refused").collect()
     assert {row["_id"] for row in result if row["_refused"]} == {f"flights-topic/0/{n}" for n in REFUSED}
 
 
@@ -108,7 +114,7 @@ class Taken:
 
     written = unordered = 0
 
-    def add(self, record: Record) -> list[Refused]:
+    def add(self, record: RowToSend) -> list[Refused]:
         assert int(record.id.rpartition("/")[2]) in TAKEN
         self.written += 1
         return []
@@ -122,7 +128,7 @@ class Taken:
 
 def test_and_before_a_writer_has_them(spark: SparkSession) -> None:
     refused = RefusedRows()
-    done = send(odd(spark, TAKEN | REFUSED, "at"), F.lit(None), Taken, refused)
+    done = send_batch(odd(spark, TAKEN | REFUSED, "at"), F.lit(None), Taken, refused)
     assert (done.offered, done.written, done.refused) == (9, 4, 5)
     assert len(refused.reasons()) == 5
 
@@ -130,7 +136,7 @@ def test_and_before_a_writer_has_them(spark: SparkSession) -> None:
 def test_a_refused_row_is_read_back_from_its_letter(spark: SparkSession) -> None:
     batch = odd(spark, TAKEN | REFUSED, "at")
     shape = batch.select("flight", "at").schema
-    read = batch.select(F.from_json(text_of(batch), shape, dict(JSON_OPTIONS)).alias("row"))
+    read = batch.select(F.from_json(row_as_json(batch), shape, dict(JSON_OPTIONS)).alias("row"))
     result = read.selectExpr("row.flight", "string(date(row.at))").collect()
     assert dict(map(tuple, result)) == TAKEN | REFUSED
 
@@ -155,10 +161,10 @@ def test_files_hold_every_time_as_it_is(spark: SparkSession, tmp_path: Path) -> 
 
 def test_a_time_without_zone_keeps_its_microseconds(spark: SparkSession) -> None:
     batch = spark.sql("SELECT TIMESTAMP_NTZ'2026-01-01 00:00:00.123456' AS at")
-    assert json.loads(batch.select(text_of(batch)).first()[0]) == {"at": "2026-01-01T00:00:00.123456"}  # type: ignore[index]
-    read = batch.select(F.from_json(text_of(batch), batch.schema, dict(JSON_OPTIONS)).alias("row")).select(
-        "row.at"
-    )
+    assert json.loads(batch.select(row_as_json(batch)).first()[0]) == {"at": "2026-01-01T00:00:00.123456"}  # type: ignore[index]
+    read = batch.select(
+        F.from_json(row_as_json(batch), batch.schema, dict(JSON_OPTIONS)).alias("row")
+    ).select("row.at")
     assert read.collect() == batch.collect()
 
 
@@ -168,8 +174,8 @@ def test_a_map_whose_keys_are_no_names_is_refused_at_the_start(spark: SparkSessi
     with pytest.raises(
         StartError, match=r"topic t: a map has keys of type .* cast them to STRING in the transform"
     ):
-        check_map_keys(rows.schema, "topic t")
-    check_map_keys(rows.drop("by").schema, "topic t")
+        refuse_unwritable_map_keys(rows.schema, "topic t")
+    refuse_unwritable_map_keys(rows.drop("by").schema, "topic t")
 
 
 def test_rows_without_a_time_are_not_asked(spark: SparkSession) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from millrace.etl.launch.sources import KafkaSource, KinesisSource
-from millrace.etl.queries.land import Lander
+from millrace.etl.queries.land import LandBatchWriter
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
 from tests.faults import bad_records
@@ -49,7 +49,7 @@ KINDS = ["kafka", pytest.param("kinesis", marks=pytest.mark.slow)]
 
 def landing_of(
     spark: SparkSession, table: Table, events: Events, source: KafkaSource | KinesisSource
-) -> Lander:
+) -> LandBatchWriter:
     return lander(spark, table, events, source=source, ddl=bad_records.DDL)
 
 

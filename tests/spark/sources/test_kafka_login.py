@@ -15,11 +15,11 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from millrace.etl.job import build_queries
-from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import Connection, SecretLogin
 from millrace.etl.launch.sinks import KafkaSinkSettings
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.sinks.base import WriteCounts
@@ -73,7 +73,7 @@ def secrets() -> Iterator[Secrets]:
 
 def bound(secrets: Secrets, servers: str, kind: Any, arn: str) -> Connection:
     connection = Connection(None, servers, SecretLogin(kind, arn))
-    return kafka.bind("main", connection, {"secretsmanager.endpoint": secrets.endpoint})
+    return kafka.apply_bind_options("main", connection, {"secretsmanager.endpoint": secrets.endpoint})
 
 
 def refused(spark: SparkSession, connection: Connection) -> str:
@@ -191,7 +191,7 @@ def test_brokers_that_are_named_otherwise_than_in_their_certificate_are_told(
     "text", ["${file:/etc/passwd:x}", "a\\u0041\tb", " leading", "a\r\nb", "#!=:", "ä€𝄞"]
 )
 def test_kafka_reads_every_text_as_it_was(text: str, spark: SparkSession, tmp_path: Path) -> None:
-    options = login._with_file_contents(
+    options = login._options_referring_to_shipped_file(
         {"kafka.ssl.keystore.key": text, "kafka.sasl.jaas.config": f"x{text}"}
     )
     jvm: Any = spark._jvm
@@ -251,11 +251,11 @@ def test_a_query_follows_a_password_that_is_changed(
     job = job_documents.settings("shop", queries, str(tmp_path / "checkpoints"), None, retries=2)
     job |= {"connections": {"main": main}}
     said = Lines()
-    report = Reporter("rotated", said)
+    report = EventReporter("rotated", said)
     built = build_queries.build_queries(
-        JobRun(spark, settings.parse(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
+        JobRun(spark, settings.parse_job_settings(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
     )
-    supervisor = Supervisor(spark, report, retries=Retries(2, 0.5))
+    supervisor = Supervisor(spark, report, retries=RetryLimits(2, 0.5))
     ended: list[int] = []
     running = threading.Thread(target=lambda: ended.append(supervisor.run(built)))
     running.start()

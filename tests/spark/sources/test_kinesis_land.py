@@ -22,7 +22,7 @@ from millrace.etl.record.errors import LossError, RestartQueryError
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
-from millrace.etl.sources.kinesis.missed_records_guard import FURTHER, KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import FURTHER, KinesisLossGuard
 from tests.faults.sent_records import aggregate as packed
 from tests.spark.queries.test_exactly_once import LosesShuffles
 from tests.spark.source_batches import (
@@ -77,7 +77,7 @@ def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSes
     landing, events = table("landing"), Events()
     write = lander(spark, landing, events, source=KINESIS)
     (guard,) = write.guards.streams
-    assert isinstance(guard, KinesisGuard)
+    assert isinstance(guard, KinesisLossGuard)
     guard.splits_aggregates = True
     write(frame(spark, kinesis_rows(range(5), batch_accounts.now())), 0)
     with pytest.raises(
@@ -95,7 +95,7 @@ def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
     landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     (guard,) = write.guards.streams
-    assert isinstance(guard, KinesisGuard)
+    assert isinstance(guard, KinesisLossGuard)
     guard.splits_aggregates = True
     log_positions(tmp_path, 0, {"shardId-0": None})
     write(frame(spark, kinesis_rows([1], now)), 0)
@@ -297,7 +297,7 @@ def test_limits_are_worked_out_again_when_the_shards_change(
 ) -> None:
     write = lander(spark, table("landing"), Events(), source=KINESIS, checkpoint=tmp_path)
     (guard,), asked = write.guards.streams, []
-    assert isinstance(guard, KinesisGuard)
+    assert isinstance(guard, KinesisLossGuard)
     guard.shards, guard.count_shards = 1, lambda: asked.append(1) or 2
     log_positions(tmp_path, 0, {"shardId-0": None})
     log_positions(tmp_path, 1, {"shardId-0": None})
@@ -430,7 +430,7 @@ def test_the_look_up_for_many_positions_is_the_same_code_in_each_batch(
     """By the set that it looks into: an array would be gone through for each row."""
     landing = table("landing")
     (guard,) = lander(spark, landing, Events(), source=KINESIS).guards.streams
-    assert isinstance(guard, KinesisGuard)
+    assert isinstance(guard, KinesisLossGuard)
     for count in (1, 1000):
         positions = {f"shardId-{n}": str(n) for n in range(count)}
         held = guard.count_held_positions(positions)

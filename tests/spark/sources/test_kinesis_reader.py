@@ -19,7 +19,7 @@ from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.engine import KINESIS_IN_PYTHON
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.sources.kinesis import stream as reading
-from millrace.etl.sources.kinesis.closed_shards import Positions
+from millrace.etl.sources.kinesis.closed_shards import ShardPositions
 from millrace.sandbox.programs.toolchain import spark_line
 from tests import kinesalite
 from tests.faults.sent_records import aggregate
@@ -168,7 +168,7 @@ def test_each_record_is_in_one_batch_over_a_split_and_a_restart(stream: Callable
     assert max(len(times[0]) for times in read.batches.values()) <= 4 * 200
     assert min(len(times[0]) for times in read.batches.values()) > 0
     log = [path for path in (read.checkpoint / "offsets").iterdir() if path.name.isdecimal()]
-    assert all(Positions.of(_offset(path)).known for path in log)
+    assert all(ShardPositions.from_offset(_offset(path)).known for path in log)
 
 
 def _offset(path: Path) -> Any:

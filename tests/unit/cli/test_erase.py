@@ -208,5 +208,5 @@ def test_the_core_reads_what_is_asked() -> None:
     assert erasing.FOLDER == core.FOLDER
     assert [f.name for f in fields(erasing.Request)] == [f.name for f in fields(core.EraseRequest)]
     request = erasing.Request("e", WHERE, apply=True, by="me", asked_at="now", left_out=("a",))
-    read = typed_json.read(core.EraseRequest, json.loads(json.dumps(request.__dict__)), "request")
+    read = typed_json.read_typed(core.EraseRequest, json.loads(json.dumps(request.__dict__)), "request")
     assert read.__dict__ == request.__dict__

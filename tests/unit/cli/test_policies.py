@@ -27,7 +27,7 @@ from millrace.etl.launch import typed_json
 from millrace.infra.environment_stacks import build_stacks
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.infra.permission_scope import PermissionScope
-from millrace.infra.permissions.commands import ROLES, grants, policies
+from millrace.infra.permissions.commands import ROLES, grants_of_command, policy_documents_of_role
 from millrace.infra.permissions.split_policies import MANAGED
 from millrace.lifecycle.account import catalog_columns
 from millrace.lifecycle.audits import kafka as audit_kafka
@@ -85,7 +85,8 @@ def scope() -> PermissionScope:
     environment = load("prod", root=ROOT)
     names = Names(environment, environment.account or "")
     settings = [
-        typed_json.write(job_settings(environment, job, names)) for job in plan(environment).jobs.values()
+        typed_json.to_json_value(job_settings(environment, job, names))
+        for job in plan(environment).jobs.values()
     ]
     return PermissionScope(
         names, sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
@@ -267,7 +268,7 @@ def test_what_a_command_asks_is_allowed(
 ) -> None:
     asked = ran(command)
     assert asked
-    statements = grants(scope, command)
+    statements = grants_of_command(scope, command)
     refused = sorted(
         (each for each in asked if {g.effect for g in statements if each.allowed(g)} != {"Allow"}), key=str
     )
@@ -281,14 +282,16 @@ def test_nobody_but_a_deployer_writes_what_a_rollback_deploys(scope: PermissionS
         parameter = names.arn("ssm", f"parameter{names.versions_parameter(job)}")
         for each in (Asked("s3:PutObject", f"{place}/1.json"), Asked("ssm:PutParameter", parameter)):
             for role, effect in (("deployer", "Allow"), ("operator", "Deny")):
-                told = [g for command in ROLES[role] for g in grants(scope, command) if each.allowed(g)]
+                told = [
+                    g for command in ROLES[role] for g in grants_of_command(scope, command) if each.allowed(g)
+                ]
                 assert {g.effect for g in told} == {effect}, (role, each)
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_nobody_chooses_what_a_run_is_started_with(scope: PermissionScope, role: str) -> None:
     """Who starts a run of a job's engine, or passes its role, chooses its code: everything that the role may is theirs."""
-    said = json.dumps(policies(scope, role))
+    said = json.dumps(policy_documents_of_role(scope, role))
     for action in ("StartJobRun", "PassRole", "UpdateJob", "CreateJob"):
         assert action not in said
     # A role of another environment, whose name begins with the same letters, is none of theirs.
@@ -304,7 +307,7 @@ def test_no_action_is_allowed_that_no_command_asks_for(
     scope: PermissionScope, ran: Callable[[str], set[Asked]], role: str
 ) -> None:
     asked = {each for command in ROLES[role] for each in ran(command)}
-    statements = [grant for command in ROLES[role] for grant in grants(scope, command)]
+    statements = [grant for command in ROLES[role] for grant in grants_of_command(scope, command)]
     idle = {
         (grant.sid, action)
         for grant in statements
@@ -335,16 +338,16 @@ def test_the_roles_of_the_bootstrap_are_those_of_the_assembly(scope: PermissionS
         for each in (*assets.get("files", {}).values(), *assets.get("dockerImages", {}).values()):
             wanted |= {destination["assumeRoleArn"] for destination in each["destinations"].values()}
     resolved = {each.replace("${AWS::Partition}", names.partition) for each in wanted}
-    (grant,) = (each for each in grants(scope, "deploy") if each.sid == "ActAsBootstrapRoles")
+    (grant,) = (each for each in grants_of_command(scope, "deploy") if each.sid == "ActAsBootstrapRoles")
     assert set(grant.resources) == resolved
-    (grant,) = (each for each in grants(scope, "deploy") if each.sid == "CompareStacks")
+    (grant,) = (each for each in grants_of_command(scope, "deploy") if each.sid == "CompareStacks")
     stacks = {file.name.removesuffix(".template.json") for file in assembly.glob("*.template.json")}
     assert all(any(fnmatch(f"{stack}/id", r.split("/", 1)[1]) for r in grant.resources) for stack in stacks)
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_policies_are_such_as_iam_takes(scope: PermissionScope, role: str) -> None:
-    for policy in policies(scope, role):
+    for policy in policy_documents_of_role(scope, role):
         assert len(json.dumps(policy, separators=(",", ":"))) <= MANAGED
         sids = [each["Sid"] for each in policy["Statement"]]
         assert len(sids) == len(set(sids))

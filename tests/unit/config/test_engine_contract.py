@@ -30,7 +30,7 @@ def test_an_engine_is_whole(kind: str) -> None:
     assert engine.model_fields["engine"].annotation.__args__ == (kind,)
     assert engine.model_fields["version"].default in engine.spark_versions
     assert 0 < service_limits()[engine.heap_share] < 1
-    assert issubclass(resolve_name(deployed.engine_of(kind).stack), JobStack)
+    assert issubclass(resolve_name(deployed.deployed_engine(kind).stack), JobStack)
 
 
 @pytest.mark.parametrize("kind", KINDS)

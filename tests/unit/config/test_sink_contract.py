@@ -60,8 +60,8 @@ def test_the_core_reads_what_the_configuration_writes(
     asked = KINDS[kind].model_validate_json(json.dumps(examples(kind, required=required)), strict=True)
     context = SinkContext(Names(environment, "111122223333"), batch_bytes=1e9)
     read = asked.settings(context)
-    written = json.loads(json.dumps(typed_json.write(read)))
-    assert typed_json.read(SinkSettings, written, "sink") == read
+    written = json.loads(json.dumps(typed_json.to_json_value(read)))
+    assert typed_json.read_typed(SinkSettings, written, "sink") == read
     assert read.target.startswith(f"{kind} ")
     assert (read.lake_table is not None) == asked.in_catalog
     # What `millrace erase` does not reach it tells a person to do.
@@ -73,9 +73,9 @@ def test_the_core_reads_what_the_configuration_writes(
         with pytest.raises(
             typed_json.SettingsError, match=f"missing keys {key}|sink.kind: None is not one of"
         ):
-            typed_json.read(SinkSettings, {k: v for k, v in written.items() if k != key}, "sink")
+            typed_json.read_typed(SinkSettings, {k: v for k, v in written.items() if k != key}, "sink")
     with pytest.raises(typed_json.SettingsError, match="unknown keys colour"):
-        typed_json.read(SinkSettings, {**written, "colour": "red"}, "sink")
+        typed_json.read_typed(SinkSettings, {**written, "colour": "red"}, "sink")
     for grant in asked.grants(context):
         assert bool(grant.wildcards) == (grant.why is not None), grant
 
@@ -83,5 +83,5 @@ def test_the_core_reads_what_the_configuration_writes(
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_is_planned_for_each_sink_whose_rows_pass_through_python(kind: str) -> None:
     """Those whose module hands rows to Python tasks; Spark's own writers need no more than the heap."""
-    module = typed_json.module_of(SinkSettings.KINDS[kind])
+    module = typed_json.import_module_of(SinkSettings.KINDS[kind])
     assert KINDS[kind].in_python == ("python_task_writes.send(" in inspect.getsource(module))

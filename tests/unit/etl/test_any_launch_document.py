@@ -32,7 +32,10 @@ def documents() -> list[dict[str, Any]]:
     """Those of an environment's jobs, and one with a route."""
     environment = load("dev")
     planned, names = plan(environment), Names(environment, "111122223333")
-    result = [typed_json.write(job_settings(environment, planned.jobs[name], names)) for name in planned.jobs]
+    result = [
+        typed_json.to_json_value(job_settings(environment, planned.jobs[name], names))
+        for name in planned.jobs
+    ]
     return [
         {"version": 1, "region": "eu-central-1", "name": "acme-dev", "settings": each}
         for each in [*result, SETTINGS | {"queries": [with_route(LAND), ROUTED]}]

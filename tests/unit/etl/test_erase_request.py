@@ -34,7 +34,7 @@ class Rows:
         metadata = SimpleNamespace(currentSnapshot=lambda: snapshot, location=lambda: "s3://lake/db/orders")
         self.table = SimpleNamespace(metadata=lambda _: metadata)
 
-    def matches(self, _spark: Any, _condition: Any) -> Any:
+    def count_matches(self, _spark: Any, _condition: Any) -> Any:
         left = self.matching - self.erased
         return SimpleNamespace(rows=left, letters=0, total=100, files=1, matching_rows=left)
 
@@ -54,7 +54,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(erase.hadoop_files, "read_text", read)
     monkeypatch.setattr(erase.hadoop_files, "write_text", lambda _, url, text: held.update({url: text}))
     monkeypatch.setattr(erase.hadoop_files, "delete", lambda _, url: held.pop(url))
-    monkeypatch.setattr(erase, "Condition", lambda _, where: where)
+    monkeypatch.setattr(erase, "ErasureCondition", lambda _, where: where)
     monkeypatch.setattr(erase, "mark_erasure", lambda *_: 8)
     monkeypatch.setattr(erase.Erasure, "_parent_folder", lambda *_: "s3://lake/db")
     return held

@@ -12,9 +12,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.etl.launch.sources import KinesisSource
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import LossError, NoAnswerError, StartError
-from millrace.etl.sources.identity_check import Identity, StreamIdentities
+from millrace.etl.sources.identity_check import LegIdentity, StreamIdentities
 from millrace.etl.sources.kinesis import stream
 
 FLIGHTS = {"cluster": "c1", "topic flights": "t1"}
@@ -34,9 +34,9 @@ class Place:
         self, *, begun: bool, topic: str | None = "flights", name: str = "flights"
     ) -> StreamIdentities:
         streams = {name: ("iceberg lake.flights", topic)}
-        report = Reporter("job", self._said)
+        report = EventReporter("job", self._said)
         return StreamIdentities(
-            "land", (Identity("main", self.ask, streams),), self.load, self.save, "RESET", report, begun
+            "land", (LegIdentity("main", self.ask, streams),), self.load, self.save, "RESET", report, begun
         )
 
     def ask(self) -> dict[str, str]:
@@ -132,7 +132,7 @@ def test_a_connection_of_another_name_to_another_cluster_is_another_source_of_th
     place = begun_with()
     place.answer = lambda: {**FLIGHTS, "cluster": "c2"}
     origins = place.origins(begun=False)
-    origins.legs = (Identity("other", place.ask, {"flights": ("iceberg lake.flights", "flights")}),)
+    origins.legs = (LegIdentity("other", place.ask, {"flights": ("iceberg lake.flights", "flights")}),)
     with pytest.raises(StartError, match="stream flights: cluster was deleted and created again"):
         origins.check_at_start()
 
@@ -225,9 +225,9 @@ def test_a_role_that_may_not_ask_knows_nothing_and_any_other_refusal_is_no_answe
 
 def test_a_source_that_cannot_be_made_again_while_it_is_read_is_asked_at_the_start_alone() -> None:
     place, other = Place(), Place()
-    legs = (Identity("main", place.ask, {}), Identity("other", other.ask, {}, while_running=False))
+    legs = (LegIdentity("main", place.ask, {}), LegIdentity("other", other.ask, {}, while_running=False))
     origins = StreamIdentities(
-        "land", legs, place.load, place.save, "RESET", Reporter("job", io.StringIO()), False
+        "land", legs, place.load, place.save, "RESET", EventReporter("job", io.StringIO()), False
     )
     origins.check_before_first_batch()
     origins()

@@ -75,7 +75,7 @@ def options(project: Path, where: str, ours: str) -> dict[str, str]:
     assert not isinstance(query, DeriveSettings)
     [source] = query.sources
     assert isinstance(source, KafkaSource)
-    return topic_stream.options(source, job.connections["main"], partitions=query.repartition)
+    return topic_stream.stream_options(source, job.connections["main"], partitions=query.repartition)
 
 
 @pytest.fixture

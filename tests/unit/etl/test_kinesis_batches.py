@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from hypothesis import strategies as st
 
 from millrace.etl.record.errors import LossError
-from millrace.etl.sources.kinesis.closed_shards import Positions, Shard
+from millrace.etl.sources.kinesis.closed_shards import Shard, ShardPositions
 from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis.stream_batches import (
     BatchPlanner,
     Limits,
@@ -215,7 +215,7 @@ def test_every_record_is_in_one_batch_and_a_replay_is_the_same(
     for start, end, _ in batches:
         assert all(each.records <= 7 for each in ranges(start, end))
         # The core's guard sees the connectors' shape.
-        assert Positions.of(end).known
+        assert ShardPositions.from_offset(end).known
     # Children come after all of their parents.
     order = [asked.shard for start, end, _ in batches for asked in ranges(start, end)]
     last = {shard: n for n, shard in enumerate(order)}

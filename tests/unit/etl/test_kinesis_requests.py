@@ -21,13 +21,13 @@ from millrace.etl.sources.kinesis import closed_shards
 from millrace.etl.sources.kinesis import stream as kinesis
 from millrace.etl.sources.kinesis.closed_shards import (
     AGGREGATE,
-    Positions,
     Shard,
+    ShardPositions,
     ShardRest,
     split_aggregate,
     unread_shard_rests,
 )
-from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
 from millrace.lifecycle.audits import kinesis as audit_kinesis
 from tests import protobuf as pb
 from tests.faults.sent_records import aggregate
@@ -35,7 +35,7 @@ from tests.faults.sent_records import aggregate
 SOURCE = KinesisSource("flights", "flights", "us-east-1", "earliest", 100, 1.0, 86_400)
 
 
-def positions(**shards: str | None) -> Positions:
+def positions(**shards: str | None) -> ShardPositions:
     """Shards by letter: a number (read so far), ``END``, or None (from its beginning)."""
     kinds = {None: "TRIM_HORIZON", "END": "SHARD_END"}
     entry = {
@@ -45,15 +45,17 @@ def positions(**shards: str | None) -> Positions:
         }
         for shard, at in shards.items()
     }
-    return Positions.of({"metadata": {"streamName": "flights", "batchId": "1"}, **entry})
+    return ShardPositions.from_offset({"metadata": {"streamName": "flights", "batchId": "1"}, **entry})
 
 
 def test_an_entry_of_the_offset_log() -> None:
     result = positions(a="12", b="END", c=None)
     assert (result.shards, result.read, result.ended) == (frozenset("abc"), {"a": "12"}, frozenset("b"))
-    assert Positions.of(None) == Positions(frozenset(), {}, frozenset())
+    assert ShardPositions.from_offset(None) == ShardPositions(frozenset(), {}, frozenset())
     for shapeless in ({}, {"metadata": {}}, {"shard": {"position": 7}}, [], "x", {"shard": "7"}):
-        assert Positions.of(shapeless) == Positions(frozenset(), {}, frozenset(), known=False)
+        assert ShardPositions.from_offset(shapeless) == ShardPositions(
+            frozenset(), {}, frozenset(), known=False
+        )
     assert positions(a="12", b="7", c="1").shards_advanced_since(positions(a="12", b="6")) == {
         "b": "7",
         "c": "1",
@@ -112,7 +114,7 @@ def shards(*specs: str) -> list[Shard]:
     ],
 )  # fmt: skip
 def test_tails_that_a_connector_passes_over(
-    stream: list[Shard], before: Positions, here: Positions, wanted: list[ShardRest]
+    stream: list[Shard], before: ShardPositions, here: ShardPositions, wanted: list[ShardRest]
 ) -> None:
     assert unread_shard_rests(stream, before, here) == wanted
 
@@ -132,11 +134,11 @@ def put(client: Any, *payloads: bytes) -> list[str]:
 
 
 def test_a_batch_is_shared_out_among_the_shards_that_are_open(client: Any) -> None:
-    assert kinesis.open_shards(SOURCE, None, client=client) == 1
+    assert kinesis.count_open_shards(SOURCE, None, client=client) == 1
     client.split_shard(
         StreamName="flights", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127)
     )
-    assert kinesis.open_shards(SOURCE, None, client=client) == 2  # and a closed one
+    assert kinesis.count_open_shards(SOURCE, None, client=client) == 2  # and a closed one
     limited = dataclasses.replace(SOURCE, records_per_batch=1000)
     assert [kinesis.with_limits_per_shard(limited, n).records_per_shard for n in (1, 3, 2000)] == [
         1000,
@@ -149,7 +151,7 @@ def test_a_batch_is_shared_out_among_the_shards_that_are_open(client: Any) -> No
 def test_a_stream_that_is_not_there_is_told_in_one_message(client: Any) -> None:
     other = dataclasses.replace(SOURCE, stream="flight")
     with pytest.raises(StartError, match=r"stream flight: .*Stream flight under account \d+ not found"):
-        kinesis.open_shards(other, None, client=client)
+        kinesis.count_open_shards(other, None, client=client)
 
 
 def test_the_horizon_of_shards(client: Any) -> None:
@@ -192,11 +194,11 @@ def test_a_stream_that_does_not_say_how_many_shards_it_has_ends_no_job(
 ) -> None:
     """In a batch that is no error of the start, which would not be tried again."""
     there: Any = None
-    guard = KinesisGuard(SOURCE, there, there, shards=1)
+    guard = KinesisLossGuard(SOURCE, there, there, shards=1)
     entries = {0: positions(a="1"), 1: positions(a="2", b=None)}
-    monkeypatch.setattr(guard, "_begin_of", lambda _spark, batch: entries[batch])
+    monkeypatch.setattr(guard, "_start_positions", lambda _spark, batch: entries[batch])
     other = dataclasses.replace(SOURCE, stream="flight")
-    guard.count_shards = lambda: kinesis.open_shards(other, None, client=client)
+    guard.count_shards = lambda: kinesis.count_open_shards(other, None, client=client)
     with pytest.raises(NoAnswerError, match=r"stream flight: .*not found"):
         guard.check_before_batch(there, 1)
 

@@ -16,8 +16,8 @@ from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.kinesis import closed_shards, shard_ends
-from millrace.etl.sources.kinesis.closed_shards import Positions, Shard
-from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
+from millrace.etl.sources.kinesis.closed_shards import Shard, ShardPositions
+from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
 SOURCE = KinesisSource("clicks", "clicks", "us-east-1", "earliest", 1000, 1.0, 86_400)
@@ -90,15 +90,15 @@ def test_a_closed_shard_whose_records_have_expired_has_no_end() -> None:
 
 
 def test_a_position_of_the_log_is_an_end_that_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    guard = KinesisGuard(SOURCE, Checkpoint("nowhere"), Table("lake", "db", "landed"))
-    here = Positions(frozenset({"s1", "s2", "s3"}), {"s1": "100", "s2": "9"}, frozenset({"s3"}))
-    monkeypatch.setattr(KinesisGuard, "_begin_of", lambda *_: here)
+    guard = KinesisLossGuard(SOURCE, Checkpoint("nowhere"), Table("lake", "db", "landed"))
+    here = ShardPositions(frozenset({"s1", "s2", "s3"}), {"s1": "100", "s2": "9"}, frozenset({"s3"}))
+    monkeypatch.setattr(KinesisLossGuard, "_start_positions", lambda *_: here)
     ends = {"s1": ("99", NOW), "s2": ("9", NOW), "s3": ("5", NOW)}
     assert guard.has_read(None, 4, ends)  # type: ignore[arg-type]  # without a look into the table
 
 
 def test_a_start_that_each_run_would_choose_anew_is_refused() -> None:
     latest = KinesisSource("clicks", "clicks", "us-east-1", "latest", 1000, 1.0, 86_400)
-    guard = KinesisGuard(latest, Checkpoint("nowhere"), Table("lake", "db", "landed"))
+    guard = KinesisLossGuard(latest, Checkpoint("nowhere"), Table("lake", "db", "landed"))
     with pytest.raises(StartError, match="start at `earliest` or a time, not at `latest`"):
-        shard_ends.determine_end(None, latest, None, guard, closed=True)  # type: ignore[arg-type]
+        shard_ends.run_end_check(None, latest, None, guard, closed=True)  # type: ignore[arg-type]

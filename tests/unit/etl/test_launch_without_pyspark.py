@@ -23,7 +23,7 @@ from millrace.sizing import plan
 environment = load("prod")
 for job in plan(environment).jobs.values():
     written = job_settings(environment, job, Names(environment, environment.account or "111122223333"))
-    assert settings.parse(typed_json.write(written)) == written
+    assert settings.parse_job_settings(typed_json.to_json_value(written)) == written
 others = {name.split(".")[2] for name in sys.modules if name.startswith("millrace.etl.")}
 print(sorted(others))
 """

@@ -32,15 +32,15 @@ import os, sys, time
 from millrace.etl.job import lease
 if len(sys.argv) > 3:
     lease.RENEW_SECONDS = float(sys.argv[3])
-held = lease.lease_of(sys.argv[1], sys.argv[2], (os.getpid(),), lambda holder: print("waiting", flush=True))
+held = lease.lease_of_checkpoints(sys.argv[1], sys.argv[2], (os.getpid(),), lambda holder: print("waiting", flush=True))
 try:
     held.acquire()
 except lease.StartError as error:
     sys.exit(f"refused: {error}")
 print("held", flush=True)
-while held.lost() is None:
+while held.loss_reason() is None:
     time.sleep(0.02)
-print("lost", held.lost(), flush=True)
+print("lost", held.loss_reason(), flush=True)
 """
 
 
@@ -77,7 +77,7 @@ def place(s3: Any, request: pytest.FixtureRequest) -> str:
 
 
 def own(place: str, run: str = "run", told: list[Any] | None = None) -> lease.Lease:
-    result = lease.lease_of(place, run, (os.getpid(),), (told if told is not None else []).append)
+    result = lease.lease_of_checkpoints(place, run, (os.getpid(),), (told if told is not None else []).append)
     assert result is not None
     return result
 
@@ -117,7 +117,7 @@ def test_a_second_run_is_refused_again_and_again_while_the_first_lives(
         for _ in range(5):
             with pytest.raises(StartError, match=r"is held by run first .*millrace stop JOB --env ENV"):
                 own(place, "second").acquire()
-        assert first.lost() is None
+        assert first.loss_reason() is None
     finally:
         first.release()
 
@@ -154,7 +154,7 @@ def test_a_lease_that_was_given_back_is_taken_at_once(s3: Any, place: str) -> No
         assert (record(s3, place)["generation"], record(s3, place)["released"]) == (number, False)
         one.release()
         assert record(s3, place)["released"] is True
-        assert one.lost() == "it was given back"
+        assert one.loss_reason() == "it was given back"
     assert told == []
 
 
@@ -216,7 +216,7 @@ def test_a_holder_that_stood_still_stops_when_another_has_taken_over(
     first.send_signal(signal.SIGCONT)
     said = first.communicate(timeout=60)[0]
     assert said == "lost another run has taken it\n"
-    assert one.lost() is None
+    assert one.loss_reason() is None
     one.release()
     assert record(s3, place)["run"] == "second"
 
@@ -228,10 +228,10 @@ def test_a_lease_that_cannot_be_renewed_is_given_up_before_another_may_take_it(
     one.acquire()
     one._client.meta.events.register("before-send.s3", lambda **_: _unavailable())
     begun = time.monotonic()
-    while one.lost() is None:
+    while one.loss_reason() is None:
         assert time.monotonic() - begun < 30
         time.sleep(0.02)
-    assert "it could not be renewed for" in str(one.lost())
+    assert "it could not be renewed for" in str(one.loss_reason())
     one.release()
     assert record(s3, place)["released"] is False
 
@@ -244,7 +244,7 @@ def test_it_is_given_up_by_the_margin_before_another_may_take_it(
     renewed = one._renewed
     for seconds, held in ((24.9, True), (25.1, False)):
         monkeypatch.setattr(lease, "_monotonic_seconds", lambda seconds=seconds: renewed + seconds)
-        assert (one.lost() is None) is held
+        assert (one.loss_reason() is None) is held
     assert lease.LIVE_SECONDS - lease.MARGIN_SECONDS == 25
 
 
@@ -274,7 +274,7 @@ def test_a_file_system_that_cannot_exclude_is_refused() -> None:
 
 def test_a_folder_of_this_machine_has_none(tmp_path: Path) -> None:
     for place in (str(tmp_path), tmp_path.as_uri()):
-        assert lease.lease_of(place, "run", (), lambda _: None) is None
+        assert lease.lease_of_checkpoints(place, "run", (), lambda _: None) is None
 
 
 @pytest.mark.parametrize("cut", [0, 40])

@@ -24,7 +24,7 @@ class Lent:
     def acquire(self) -> None:
         pass
 
-    def lost(self) -> str | None:
+    def loss_reason(self) -> str | None:
         return self.why
 
     def release(self) -> None:
@@ -68,7 +68,7 @@ def test_a_jvm_that_stands_still_is_killed_and_python_with_it() -> None:
     code = (
         "import subprocess, threading; from millrace.etl.job import lease_fence as fence; fence.TOLD_SECONDS = fence.HALT_SECONDS = 0.1\n"
         "jvm = subprocess.Popen(['sleep', '600'])\n"
-        "fence.kill_jvm(threading.Event().wait, jvm.pid)"
+        "fence.kill_jvm_and_this_process(threading.Event().wait, jvm.pid)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
     assert b"ImportError" not in ended.stderr

@@ -22,7 +22,7 @@ from millrace.etl.record.errors import AccountsError, NoAnswerError, SinkError, 
 from millrace.etl.repair import one_off_commands
 
 ARGUMENTS = ["--launch-document", "s3://artifacts/shop.json"]
-READ = main._read_text
+READ = main._read_launch_document
 
 
 class Session:
@@ -41,7 +41,7 @@ class Lease:
     def acquire(self) -> None:
         self.acquired = True
 
-    def lost(self) -> str | None:
+    def loss_reason(self) -> str | None:
         return None
 
     def release(self) -> None:
@@ -53,7 +53,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session()
     job = SimpleNamespace(job="shop", queries=(), batch_retries=0, run_every_seconds=None)
     monkeypatch.setattr(main.log_redaction, "redacting_session", lambda: made)
-    monkeypatch.setattr(main, "_read_text", lambda *_: "{}")
+    monkeypatch.setattr(main, "_read_launch_document", lambda *_: "{}")
     monkeypatch.setattr(launch_document, "read_document", lambda *_: job)
     return made
 
@@ -73,7 +73,7 @@ def test_a_replay_into_a_sink_that_is_away_is_told_as_a_failure(
     def replay(*_: Any) -> int:
         raise error
 
-    monkeypatch.setattr(one_off_commands, "replayer", replay if while_built else lambda *_: replay)
+    monkeypatch.setattr(one_off_commands, "make_replayer", replay if while_built else lambda *_: replay)
     assert main.main([*ARGUMENTS, "--replay", "orders"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["event"], told["query"], told["error"]) == ("failed", "orders", str(error))
@@ -87,7 +87,7 @@ def test_a_replay_that_must_not_start_ends_with_status_2(
     def replayer(*_: Any) -> None:
         raise StartError("--replay orders: the job has no such query")
 
-    monkeypatch.setattr(one_off_commands, "replayer", replayer)
+    monkeypatch.setattr(one_off_commands, "make_replayer", replayer)
     assert main.main([*ARGUMENTS, "--replay", "orders"]) == 2
     assert capsys.readouterr().err == "error: --replay orders: the job has no such query\n"
     assert session.stopped
@@ -100,13 +100,13 @@ def started(session: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any,
 
     def begin(build: Any, supervise: Any) -> Lease:
         nothing: Any = SimpleNamespace(close=lambda: None, start=lambda: None, stop=lambda: None)
-        monkeypatch.setattr(main, "Console", lambda _: io.StringIO())
+        monkeypatch.setattr(main, "NonBlockingConsole", lambda _: io.StringIO())
         monkeypatch.setattr(main, "SparkMetrics", lambda _: SimpleNamespace(write=None))
         monkeypatch.setattr(main, "open_monitor", lambda *_: nothing)
         monkeypatch.setattr(main, "_open_lease", lambda *_: lease)
         monkeypatch.setattr(main, "build_queries", build)
         monkeypatch.setattr(main.maintenance_schedule, "maintenance_tasks", lambda *_: ())
-        monkeypatch.setattr(main, "Maintenance", lambda *_: nothing)
+        monkeypatch.setattr(main, "MaintenanceThread", lambda *_: nothing)
         monkeypatch.setattr(main.signal, "signal", lambda *_: None)
         supervisor = SimpleNamespace(run=supervise, stop=lambda: None)
         monkeypatch.setattr(main, "Supervisor", lambda *_, **__: supervisor)
@@ -186,7 +186,7 @@ def test_a_document_or_an_archive_that_was_exchanged_starts_nothing(
     stored = {url: document.encode(), archive: b"code"}
     if forged is not None:
         stored[url if forged == "document" else archive] += b" "
-    monkeypatch.setattr(main, "_read_text", READ)
+    monkeypatch.setattr(main, "_read_launch_document", READ)
     monkeypatch.setattr(main.hadoop_files, "read_text", lambda _, each: stored[each].decode())
     monkeypatch.setattr(main.hadoop_files, "read_bytes", lambda _, each: stored[each])
     lease = started(lambda *_: (), lambda _queries: 0)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from millrace.etl.job import maintenance_schedule
-from millrace.etl.job.maintenance_schedule import Maintenance
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.job.maintenance_schedule import MaintenanceThread
+from millrace.etl.record.batch_accounts import EventReporter
 
 
 @dataclass
@@ -60,7 +60,9 @@ def test_each_chore_is_done_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> N
         Chore("fails", timedelta(hours=1), clock),
     )
     told = io.StringIO()
-    schedule = Maintenance(None, [often, seldom], Reporter("job", told), first=timedelta(minutes=20))  # type: ignore[arg-type]
+    schedule = MaintenanceThread(
+        None, [often, seldom], EventReporter("job", told), first=timedelta(minutes=20)
+    )  # type: ignore[arg-type]
     schedule._stop = clock  # type: ignore[assignment]
     schedule._run()
     assert often.done_at == [900.0, 1860.0, 2820.0]  # a quarter of an hour after the end of the one before
@@ -83,7 +85,7 @@ def test_bounded_runs_do_a_chore_in_the_run_that_is_nearest_to_its_interval(
     for number, seconds in enumerate(late):
         clock.now = 5_000.0 + 600 * number + seconds
         # A run has no state but the file.
-        schedule = Maintenance(None, [hourly, always], Reporter("job", io.StringIO()))  # type: ignore[arg-type]
+        schedule = MaintenanceThread(None, [hourly, always], EventReporter("job", io.StringIO()))  # type: ignore[arg-type]
         schedule.run_due("url", timedelta(minutes=10), threading.Event())
     assert [round(at / 600) for at in hourly.done_at] == [0, 6, 12]
     assert len(always.done_at) == len(late)

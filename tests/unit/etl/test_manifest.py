@@ -57,7 +57,7 @@ def made(
     schema: bytes = b"a int",
     operators: tuple[str, ...] | None = None,
 ) -> Manifest:
-    job = settings.parse({**SETTINGS, "engine": engine, "queries": [with_route(query)]})
+    job = settings.parse_job_settings({**SETTINGS, "engine": engine, "queries": [with_route(query)]})
     conf = {manifest.PARTITIONS: partitions}.get
     result = manifest.make_manifest(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
     return dataclasses.replace(result, operators=operators)

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.captured import CapturedException
 
 from millrace.etl.metrics.background_writer import BackgroundWriter
-from millrace.etl.metrics.monitor import Monitor
+from millrace.etl.metrics.monitor import MetricsMonitor
 from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample
 from tests.unit.etl.test_metrics_progress import LANDED, idle, kafka, progress
 
@@ -49,19 +49,19 @@ class Query:
         self.triggers, self.failed = list(triggers), failed
         self.looked = threading.Event()
 
-    def progress(self) -> list[dict[str, Any]]:
+    def take_new_progress(self) -> list[dict[str, Any]]:
         told, self.triggers = self.triggers, []
         self.looked.set()
         return told
 
-    def failed_tasks(self) -> int:
+    def take_failed_tasks(self) -> int:
         failed, self.failed = self.failed, 0
         return failed
 
 
 def test_accounts_and_progress_of_a_batch_become_one_sample() -> None:
     told = Told()
-    monitor = Monitor(
+    monitor = MetricsMonitor(
         [BackgroundWriter("told", told.write)],
         origins={"land": BacklogSource(counted=True)},
         poll_seconds=SOON,
@@ -78,7 +78,7 @@ def test_accounts_and_progress_of_a_batch_become_one_sample() -> None:
 def test_a_query_that_begins_says_so_and_one_that_is_started_again_does_not() -> None:
     """So that CloudWatch has a datum of it, after which its silence is one."""
     told = Told()
-    monitor = Monitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
+    monitor = MetricsMonitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
     for query in ("land", "derive", "land"):
         monitor.watch(query, Query())
     assert monitor.close()
@@ -87,7 +87,7 @@ def test_a_query_that_begins_says_so_and_one_that_is_started_again_does_not() ->
 
 def test_a_query_without_a_known_origin_is_measured_too() -> None:
     told = Told()
-    monitor = Monitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
+    monitor = MetricsMonitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
     monitor.watch("other", Query(idle(), progress(batchId=8), idle(batchId=9)))
     assert monitor.close()
     assert told.of("Triggers") == [1, 1, 1]
@@ -96,7 +96,7 @@ def test_a_query_without_a_known_origin_is_measured_too() -> None:
 
 def test_failed_tasks_belong_to_the_last_of_the_batches_since_the_last_look() -> None:
     told = Told()
-    monitor = Monitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
+    monitor = MetricsMonitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
     monitor.watch("land", Query(progress(batchId=1), progress(batchId=2), failed=3))
     assert monitor.close()
     assert told.of("RetriedTasks") == [0, 3]
@@ -104,7 +104,7 @@ def test_failed_tasks_belong_to_the_last_of_the_batches_since_the_last_look() ->
 
 def test_a_failure_is_counted() -> None:
     told = Told()
-    monitor = Monitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
+    monitor = MetricsMonitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
     monitor.on_event({"event": "retrying", "query": "land", "attempt": 1})
     monitor.on_event({"event": "failed", "query": "land", "error": "no good"})
     monitor.on_event({"event": "started", "query": "land"})
@@ -117,7 +117,7 @@ def test_an_output_that_hangs_is_told_of_by_the_others() -> None:
     hanging, fine = Told(), Told()
     hanging.release.clear()
     pipes = [BackgroundWriter("hanging", hanging.write, room=5), BackgroundWriter("fine", fine.write)]
-    monitor = Monitor(pipes, poll_seconds=SOON, close_seconds=0.5)
+    monitor = MetricsMonitor(pipes, poll_seconds=SOON, close_seconds=0.5)
     query = Query(*(progress(batchId=n) for n in range(50)))
     monitor.watch("land", query)
     deadline = time.monotonic() + 10
@@ -133,7 +133,7 @@ def test_an_output_that_hangs_is_told_of_by_the_others() -> None:
 
 def test_a_progress_that_cannot_be_read_costs_itself_alone() -> None:
     told = Told()
-    monitor = Monitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
+    monitor = MetricsMonitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
     strange = progress(batchId=1)
     del strange["durationMs"]
     monitor.watch("land", Query(strange, progress(batchId=2)))
@@ -144,11 +144,11 @@ def test_a_progress_that_cannot_be_read_costs_itself_alone() -> None:
 
 def test_the_end_of_the_jvm_ends_the_looking_and_nothing_else() -> None:
     class Gone(Query):
-        def progress(self) -> list[dict[str, Any]]:
+        def take_new_progress(self) -> list[dict[str, Any]]:
             raise Py4JError("the JVM is away")
 
     told = Told()
-    monitor = Monitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
+    monitor = MetricsMonitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
     monitor.watch("land", Gone())
     assert monitor.close()
     assert told.of("Starts") == [1]
@@ -162,14 +162,14 @@ def test_one_refusal_of_java_is_not_the_end() -> None:
     class Refuses(Query):
         refused = False
 
-        def progress(self) -> list[dict[str, Any]]:
+        def take_new_progress(self) -> list[dict[str, Any]]:
             if not self.refused:
                 self.refused = True
                 raise Refusal
-            return super().progress()
+            return super().take_new_progress()
 
     told = Told()
-    monitor = Monitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
+    monitor = MetricsMonitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
     query = Refuses(progress(batchId=3))
     monitor.watch("land", query)
     assert query.looked.wait(10)
@@ -180,7 +180,7 @@ def test_one_refusal_of_java_is_not_the_end() -> None:
 
 def test_accounts_that_spark_never_tells_of_are_forgotten() -> None:
     told = Told()
-    monitor = Monitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
+    monitor = MetricsMonitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
     for n in range(1000):
         monitor.on_event(LANDED | {"batch": n})
     query = Query()
@@ -196,7 +196,7 @@ def test_accounts_that_spark_never_tells_of_are_forgotten() -> None:
 
 def test_a_query_that_was_started_anew_goes_on_where_it_was() -> None:
     told = Told()
-    monitor = Monitor(
+    monitor = MetricsMonitor(
         [BackgroundWriter("told", told.write)],
         origins={"land": BacklogSource(counted=True)},
         poll_seconds=SOON,
@@ -212,7 +212,7 @@ def test_a_query_that_was_started_anew_goes_on_where_it_was() -> None:
 def test_a_run_that_has_ended_is_asked_once_more_and_forgotten() -> None:
     """A query that is started again for months must not keep what Spark knows of all its runs."""
     told = Told()
-    monitor = Monitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
+    monitor = MetricsMonitor([BackgroundWriter("told", told.write)], poll_seconds=SOON)
     runs = [Query(progress(batchId=n)) for n in range(5)]
     for run in runs:
         monitor.watch("land", run)

@@ -18,21 +18,21 @@ import pytest
 from botocore.serialize import create_serializer
 from moto import mock_aws
 
-from millrace.etl.launch.settings import parse
+from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.metrics import cloudwatch
 from millrace.etl.metrics.background_writer import ROOM, BackgroundWriter
-from millrace.etl.metrics.jsonlines import JsonLines
+from millrace.etl.metrics.jsonlines import JsonLinesFile
 from millrace.etl.metrics.metric_names import METRICS
-from millrace.etl.metrics.outputs import Console, open_monitor
-from millrace.etl.metrics.percentile_sketch import Sketch
+from millrace.etl.metrics.outputs import NonBlockingConsole, open_monitor
+from millrace.etl.metrics.percentile_sketch import PercentileSketch
 from millrace.etl.metrics.trigger_metrics import MetricSample
-from millrace.etl.record.batch_accounts import Reporter
+from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from tests.unit.etl.test_launch import SETTINGS
 
 JOB = "flights-prod-flights"
-AGES = Sketch(tuple((float(n), 1.0) for n in range(1000)), 999.0)
+AGES = PercentileSketch(tuple((float(n), 1.0) for n in range(1000)), 999.0)
 
 
 def sample(
@@ -41,7 +41,7 @@ def sample(
     return MetricSample(at, query, values, batch)
 
 
-def aged(ages: Sketch = AGES, **values: float) -> MetricSample:
+def aged(ages: PercentileSketch = AGES, **values: float) -> MetricSample:
     return MetricSample(1000.0, "land", values, 1, ages)
 
 
@@ -94,8 +94,8 @@ def test_batches_of_a_query_and_a_minute_share_a_datum() -> None:
 
 def test_ages_keep_their_weights_and_the_oldest() -> None:
     """CloudWatch works percentiles out of values and how often each came; a batch's points stand for shares of it."""
-    first = Sketch(((1.0, 0.5), (2.0, 9.5)), 2.5)
-    (datum,) = named(data(aged(first), aged(Sketch(((2.0, 30.0), (7.0, 10.0)), 9.25))), "RecordAge")
+    first = PercentileSketch(((1.0, 0.5), (2.0, 9.5)), 2.5)
+    (datum,) = named(data(aged(first), aged(PercentileSketch(((2.0, 30.0), (7.0, 10.0)), 9.25))), "RecordAge")
     assert dict(zip(datum["Values"], datum["Counts"], strict=True)) == {
         1.0: 0.5,
         2.0: 39.5,
@@ -107,7 +107,7 @@ def test_ages_keep_their_weights_and_the_oldest() -> None:
 
 def test_ages_of_many_batches_are_several_data() -> None:
     result = named(
-        data(aged(), aged(Sketch(tuple((n + 0.5, 1.0) for n in range(1000)), 1000.5))), "RecordAge"
+        data(aged(), aged(PercentileSketch(tuple((n + 0.5, 1.0) for n in range(1000)), 1000.5))), "RecordAge"
     )
     assert max(len(datum["Values"]) for datum in result) == cloudwatch.MOST_VALUES
     ages = [age for datum in result for age in values(datum)]
@@ -144,7 +144,7 @@ def test_no_call_is_too_large_and_no_value_is_lost() -> None:
 
 def test_the_file_has_a_line_for_each_sample(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    JsonLines(path, JOB).write([aged(InputRows=5), sample(None, batch=None, Starts=1)])
+    JsonLinesFile(path, JOB).write([aged(InputRows=5), sample(None, batch=None, Starts=1)])
     first, second = map(json.loads, path.read_text().splitlines())
     assert first["RecordAge"] == pytest.approx(
         {"p50": 499.5, "p95": 949.5, "p99": 989.5, "max": 999.0}, abs=1
@@ -156,7 +156,7 @@ def test_the_file_has_a_line_for_each_sample(tmp_path: Path) -> None:
 
 def test_a_full_file_gives_way_and_nothing_grows_without_bound(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    output = JsonLines(path, JOB, most_bytes=1000, kept=2)
+    output = JsonLinesFile(path, JOB, most_bytes=1000, kept=2)
     for n in range(100):
         output.write([sample(batch=n, InputRows=n)])
     files = sorted(tmp_path.iterdir())
@@ -174,8 +174,8 @@ def test_standard_output_that_nobody_reads_holds_nobody_up() -> None:
     """A pipe takes 64 KiB and then makes its writer wait: that is what a log collector that hangs does."""
     reading, writing = os.pipe()
     stream, reader = os.fdopen(writing, "w"), os.fdopen(reading, "rb")
-    console = Console(stream)
-    report = Reporter("flights", console)
+    console = NonBlockingConsole(stream)
+    report = EventReporter("flights", console)
     started = time.monotonic()
     for n in range(3000):
         report.emit("batch", query="land", batch=n, filler="x" * 100)
@@ -199,9 +199,9 @@ def test_standard_output_that_nobody_reads_holds_nobody_up() -> None:
 def opened(binds: dict[str, str], tmp_path: Path, region: str | None = None) -> list[dict[str, Any]]:
     """Open a job's outputs, close them, and give what it printed."""
     with (tmp_path / "stdout").open("w") as stream:
-        console = Console(stream)
+        console = NonBlockingConsole(stream)
         spark: Any = None
-        run = JobRun(spark, parse(SETTINGS), binds, Reporter("flights", console))
+        run = JobRun(spark, parse_job_settings(SETTINGS), binds, EventReporter("flights", console))
         monitor = open_monitor(JOB, run, console, region)
         assert monitor.close()
     return [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
@@ -228,7 +228,7 @@ def test_a_cloudwatch_that_cannot_be_reached_is_said_once_and_counted(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which remembers credentials
     told = StringIO()
-    output = cloudwatch.CloudWatch(JOB, "eu-west-1", Reporter("flights", told))
+    output = cloudwatch.CloudWatchSender(JOB, "eu-west-1", EventReporter("flights", told))
     for n in range(2):
         with pytest.raises(OSError, match="Unable to locate credentials"):
             output.write([sample(batch=n, InputRows=n)])

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.etl.metrics.arrival_times import RANKS, SHARES, ArrivalTimes
-from millrace.etl.metrics.percentile_sketch import Sketch, of_points
+from millrace.etl.metrics.percentile_sketch import PercentileSketch, sketch_of_points
 
 
-def of(values: list[float]) -> Sketch:
-    return Sketch(tuple(sorted((v, 1.0) for v in values)), max(values))
+def of(values: list[float]) -> PercentileSketch:
+    return PercentileSketch(tuple(sorted((v, 1.0) for v in values)), max(values))
 
 
 def rank_of(value: float, values: np.ndarray) -> tuple[float, float]:
@@ -37,7 +37,7 @@ def test_capped_leaves_nothing_above() -> None:
 
 def test_points_and_shares_belong_together() -> None:
     with pytest.raises(ValueError, match="argument 2"):
-        of_points([1.0], [0.5, 0.5], 10, 1.0)
+        sketch_of_points([1.0], [0.5, 0.5], 10, 1.0)
 
 
 def test_points_stand_for_all_records_and_are_finest_where_the_oldest_are() -> None:
@@ -57,9 +57,9 @@ def test_ages_of_arrivals() -> None:
             "points": [int(p) for p in np.quantile(arrived, RANKS, method="inverted_cdf")],
         }
     }
-    arrivals = ArrivalTimes.of(observed)
+    arrivals = ArrivalTimes.from_observed_metrics(observed)
     assert arrivals is not None
-    ages = arrivals.ages(committed=1_110.0)
+    ages = arrivals.age_sketch(committed=1_110.0)
     exact = 1_110.0 - arrived / 1000
     assert sum(weight for _, weight in ages.points) == pytest.approx(100_000)
     assert ages.quantile(1) == pytest.approx(exact.max())
@@ -69,10 +69,10 @@ def test_ages_of_arrivals() -> None:
 
 def test_a_clock_that_is_ahead_makes_no_record_younger_than_nothing() -> None:
     arrivals = ArrivalTimes(3, 5_000, 9_000, tuple([9_000] * len(RANKS)))
-    assert arrivals.ages(committed=4.0).quantile(1) == 0.0
+    assert arrivals.age_sketch(committed=4.0).quantile(1) == 0.0
 
 
 def test_nothing_observed_is_no_arrivals() -> None:
     nothing = {"rows": 0, "oldest": None, "youngest": None, "points": None}
-    assert ArrivalTimes.of({}) is None
-    assert ArrivalTimes.of({"millrace_arrivals": nothing}) is None
+    assert ArrivalTimes.from_observed_metrics({}) is None
+    assert ArrivalTimes.from_observed_metrics({"millrace_arrivals": nothing}) is None

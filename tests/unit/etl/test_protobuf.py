@@ -12,15 +12,15 @@ from pyspark.sql.types import StringType, StructType
 
 from millrace.etl.formats import protobuf, protobuf_descriptors
 from millrace.etl.formats.decoding import arrow
-from millrace.etl.formats.protobuf import SchemaError
+from millrace.etl.formats.protobuf import DescriptorMismatchError
 from millrace.etl.formats.protobuf_wire import WireError
 from millrace.etl.record.errors import StartError
 from tests import protobuf as pb
 from tests import protobuf_sample
 
-ORDER = protobuf_descriptors.read(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc")
+ORDER = protobuf_descriptors.find_message(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc")
 read = pb.reader(ORDER)
-read_old = pb.reader(protobuf_descriptors.read(protobuf_sample.DESCRIPTOR, "old.Old", "order.desc"))
+read_old = pb.reader(protobuf_descriptors.find_message(protobuf_sample.DESCRIPTOR, "old.Old", "order.desc"))
 
 
 def test_columns_are_those_of_the_message() -> None:
@@ -69,14 +69,14 @@ BAD = {
     "the end of no group": (b"\x0c", WireError, "wire type 4"),
     "a group without its end": (b"\x9b\x06", WireError, "truncated inside a group"),
     "a text that is not UTF-8": (b"\x12\x01\xff", WireError, "not UTF-8"),
-    "text in place of a number": (pb.block(1, "x"), SchemaError, "wrong type: id"),
-    "a number in place of text": (pb.number(2, 1), SchemaError, "wrong type: title"),
-    "a number in place of a message": (pb.number(8, 1), SchemaError, "wrong type: customer"),
+    "text in place of a number": (pb.block(1, "x"), DescriptorMismatchError, "wrong type: id"),
+    "a number in place of text": (pb.number(2, 1), DescriptorMismatchError, "wrong type: title"),
+    "a number in place of a message": (pb.number(8, 1), DescriptorMismatchError, "wrong type: customer"),
     "garbage in a message": (pb.block(8, b"\xff"), WireError, "truncated inside"),
     "a packed number cut off": (pb.block(9, b"\x80"), WireError, "truncated inside"),
     "the year 10000": (
         pb.block(12, pb.number(1, 253_402_300_800)),
-        SchemaError,
+        DescriptorMismatchError,
         "outside the years 1 to 9999",
     ),
 }
@@ -91,12 +91,14 @@ def test_what_is_no_such_message_has_one_reason(name: str) -> None:
 
 def test_a_required_field_must_be_there() -> None:
     assert read_old(pb.number(1, 3)) == {"n": 3, "text": None}
-    with pytest.raises(SchemaError, match="no value for a required field: n"):
+    with pytest.raises(DescriptorMismatchError, match="no value for a required field: n"):
         read_old(pb.block(2, "x"))
 
 
 def test_an_entry_of_a_map_has_a_key_and_a_value_whatever_is_left_out() -> None:
-    read_shelf = pb.reader(protobuf_descriptors.read(protobuf_sample.DESCRIPTOR, "old.Shelf", "order.desc"))
+    read_shelf = pb.reader(
+        protobuf_descriptors.find_message(protobuf_sample.DESCRIPTOR, "old.Shelf", "order.desc")
+    )
     full = pb.number(1, 4) + pb.block(2, pb.block(1, "nails"))
     entries = [full, pb.block(2, pb.block(1, "nuts")), pb.number(1, 5)]
     assert read_shelf(b"".join(pb.block(1, each) for each in entries)) == {
@@ -120,7 +122,7 @@ def test_a_message_in_very_many_parts_is_put_together() -> None:
 def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
     try:
         values = read(payload)
-    except (WireError, SchemaError):
+    except (WireError, DescriptorMismatchError):
         return
     assert values.keys() == protobuf_sample.VALUES.keys()
 
@@ -146,19 +148,19 @@ REFUSED = {
 def test_a_descriptor_that_does_not_fit_is_refused(name: str) -> None:
     data, message, text = REFUSED[name]
     with pytest.raises(StartError, match=f"^order.desc: .*{text}"):
-        protobuf_descriptors.read(data, message, "order.desc")
+        protobuf_descriptors.find_message(data, message, "order.desc")
 
 
-LINES = protobuf_descriptors.read(protobuf_sample.DESCRIPTOR, "old.Shelf", "order.desc")
+LINES = protobuf_descriptors.find_message(protobuf_sample.DESCRIPTOR, "old.Shelf", "order.desc")
 """A message that holds others, of which an empty one takes two bytes."""
 
 
 def test_a_payload_comes_to_so_many_values_at_most() -> None:
     wide = pb.block(9, b"\x02" * 1_000_000)
     for message, payload in ((LINES, b"\x0a\x00" * 300_000), (ORDER, wide)):
-        one = protobuf.decode_function(message)
+        one = protobuf.make_payload_decoder(message)
         assert one(payload)[1:] == ("decode", "more than 1,000,000 values")
-        assert one.values <= protobuf.MOST_VALUES + 1_000_000
+        assert one.value_count <= protobuf.MOST_VALUES + 1_000_000
         assert one(b"")[1:] == (None, None), "the next one starts from the beginning"
     packed = one(pb.block(9, b"\x02" * 900_000))
     assert packed[0] is not None
@@ -172,7 +174,7 @@ def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -
     answer = StructType().add("record", ORDER.struct).add("stage", StringType()).add("error", StringType())
     # One without a row, as Spark may send it.
     parts = list(
-        arrow._arrow_column_function(partial(protobuf.decode_function, ORDER), answer)(
+        arrow._arrow_column_function(partial(protobuf.make_payload_decoder, ORDER), answer)(
             [batch, batch.slice(0, 0)]
         )
     )

@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.etl.sinks.delivery.record_order import order_kept_text, replaces_text
+from millrace.etl.sinks.delivery.record_order import is_not_older, kept_order
 
 Sent = tuple[str, int, int]
 """Lane, position, arrival."""
@@ -50,10 +50,10 @@ def test_the_order_is_that_of_its_tuple_in_every_triple(history: list[Sent]) -> 
     order = tuples(history)
     texts = {each: text(lane, position, order[each][0]) for each in history for lane, position, _ in [each]}
     for one, two, three in permutations(history[:5], 3):
-        assert replaces_text(texts[one], texts[two]) == (order[one] >= order[two])
-        if replaces_text(texts[one], texts[two]) and replaces_text(texts[two], texts[three]):
-            assert replaces_text(texts[one], texts[three])
-        assert replaces_text(texts[one], texts[two]) or replaces_text(texts[two], texts[one])
+        assert is_not_older(texts[one], texts[two]) == (order[one] >= order[two])
+        if is_not_older(texts[one], texts[two]) and is_not_older(texts[two], texts[three]):
+            assert is_not_older(texts[one], texts[three])
+        assert is_not_older(texts[one], texts[two]) or is_not_older(texts[two], texts[one])
 
 
 @given(histories())
@@ -61,8 +61,8 @@ def test_a_row_ends_with_the_last_record_however_the_history_is_cut(history: lis
     row = ""
     for lane, position, time in history:  # each lane in its order, as a query lands it
         new = text(lane, position, time)
-        if not row or replaces_text(new, row):
-            row = order_kept_text(new, row) if row else new
+        if not row or is_not_older(new, row):
+            row = kept_order(new, row) if row else new
     order = tuples(history)
     last = max(history, key=order.__getitem__)
     assert row == text(last[0], last[1], order[last][0])
@@ -71,4 +71,4 @@ def test_a_row_ends_with_the_last_record_however_the_history_is_cut(history: lis
 @given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 9), st.integers(0, 9))
 def test_a_named_column_decides_first(one: int, two: int, position: int, other: int) -> None:
     texts = [text("a", p, 5, f"{n:02}") for n, p in ((one, position), (two, other))]
-    assert replaces_text(*texts) == ((one, position) >= (two, other))
+    assert is_not_older(*texts) == ((one, position) >= (two, other))

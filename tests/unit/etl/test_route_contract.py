@@ -10,10 +10,16 @@ import pytest
 from millrace.cli.run.notebook import build_notebook
 from millrace.config import Environment, Names, load
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
+from millrace.etl.launch.settings import (
+    DeriveSettings,
+    DirectSettings,
+    JobSettings,
+    LandSettings,
+    parse_job_settings,
+)
 from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.infra.permissions.job_permissions import JobPermissions, Keys
+from millrace.infra.permissions.job_permissions import EncryptionKeyArns, JobPermissions
 from millrace.infra.permissions.source_permissions import source_grants
 from millrace.sizing import Plan, plan
 from millrace.sizing.model import JobPlan
@@ -56,7 +62,7 @@ def read(environment: Environment, planned: Plan, names: Names) -> JobSettings:
 
 def read_back(settings: JobSettings) -> JobSettings:
     """Settings as the core reads what is written of them: they are the same."""
-    read = parse(json.loads(json.dumps(typed_json.write(settings))))
+    read = parse_job_settings(json.loads(json.dumps(typed_json.to_json_value(settings))))
     assert read == settings
     return read
 
@@ -128,7 +134,7 @@ def test_direct_routes_survive_the_core_with_their_sinks_and_permissions(tmp_pat
     assert read.upkeep is not None
     kept = [table.table for table in read.upkeep.tables]
     assert kept == ["terminal_terminal.gates", "terminal_terminal.boards_letters"]
-    keys = Keys(
+    keys = EncryptionKeyArns(
         "arn:aws:kms:us-east-1:111122223333:key/data", "arn:aws:kms:us-east-1:111122223333:key/logs", None
     )
     grants = {grant.sid: grant for grant in JobPermissions(names, planned, keys, "assets", "logs").grants()}

@@ -37,7 +37,7 @@ def read(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> Any:
         asked.append(place)
         return Service(*answers)
 
-    monkeypatch.setattr(aws_clients, "client", client)
+    monkeypatch.setattr(aws_clients, "make_client", client)
     try:
         return secret.read_secret(ARN, None, ("username", "password"))
     finally:

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, RouteSettings, parse
+from millrace.etl.launch.settings import (
+    DeriveSettings,
+    DirectSettings,
+    LandSettings,
+    RouteSettings,
+    parse_job_settings,
+)
 from millrace.etl.launch.typed_json import SettingsError
 from tests.faults import job_documents
 from tests.launch_documents import with_route
@@ -53,10 +59,10 @@ def routed(kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("kind", "settings"), [("land", LandSettings), ("direct", DirectSettings)])
 def test_a_query_with_routes_and_one_without_are_of_one_class(made: Any, kind: str, settings: type) -> None:
     written = document(made(kind))
-    read = parse(written)
+    read = parse_job_settings(written)
     [query] = read.queries
     assert type(query) is settings
-    assert typed_json.write(read) == written
+    assert typed_json.to_json_value(read) == written
     assert not isinstance(query, DeriveSettings)
     wanted = [(None, None)] if made is flat else [("a", "topic-a"), ("b", "topic-b")]
     assert [(route.name, route.origin) for route in query.routes] == wanted
@@ -72,11 +78,11 @@ def test_a_query_is_read_strictly(kind: str) -> None:
     for key in route:
         without = {name: value for name, value in route.items() if name != key}
         with pytest.raises(SettingsError, match=rf"settings\.queries\[0\]\.routes\[0\].*missing keys {key}"):
-            parse(document({**whole, "routes": [without]}))
+            parse_job_settings(document({**whole, "routes": [without]}))
     for wrong in (flat(kind), {**whole, "colour": "red"}, {**whole, "kind": "lands"}):
         written = {**document(), "queries": [wrong]}
         with pytest.raises(SettingsError, match=r"settings\.queries\[0\]"):
-            parse(written)
+            parse_job_settings(written)
     unnamed = routed(kind)
     unnamed["routes"][0]["name"] = None
     for wrong in (unnamed, {**routed(kind), "kind": kind}):
@@ -84,4 +90,4 @@ def test_a_query_is_read_strictly(kind: str) -> None:
             SettingsError,
             match=r"settings\.queries\[0\].routes: land and direct queries need routes without names",
         ):
-            parse(document(wrong))
+            parse_job_settings(document(wrong))

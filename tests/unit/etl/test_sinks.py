@@ -13,11 +13,16 @@ from pyspark.sql.types import ArrayType, DoubleType, MapType, StringType, Struct
 
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
-from millrace.etl.sinks.base import BATCHES, BatchPlace
-from millrace.etl.sinks.delivery.dynamodb_items import TEXT_BYTES, ItemForm, UnsupportedRowError, attribute
+from millrace.etl.sinks.base import BATCHES, BatchIdentity
+from millrace.etl.sinks.delivery.dynamodb_items import (
+    TEXT_BYTES,
+    RowToItem,
+    UnsupportedRowError,
+    to_dynamodb_value,
+)
 from millrace.etl.sinks.delivery.postgres_merge import LONGEST_NAME, TableShape
-from millrace.etl.sinks.delivery.python_task_writes import Record, Refused, _send_partition
-from millrace.etl.sinks.opensearch import bulk_action_line, document
+from millrace.etl.sinks.delivery.python_task_writes import Refused, RowToSend, _send_partition
+from millrace.etl.sinks.opensearch import bulk_action_line, row_as_document
 
 
 class Clock:
@@ -62,7 +67,7 @@ def test_what_is_written_between_waits_gives_new_patience() -> None:
     assert max(clock.waits) <= 1.0
 
 
-ITEM = ItemForm(
+ITEM = RowToItem(
     frozenset({"raw"}),
     {"delay": DoubleType(), "legs": MapType(StringType(), ArrayType(DoubleType()))},
     keyed=True,
@@ -106,18 +111,18 @@ JSON = st.recursive(
 def test_any_row_is_an_item_or_a_letter(fields: dict[str, Any]) -> None:
     text = json.dumps({**fields, "_id": "k"})
     try:
-        made, size = ItemForm(frozenset(), {}, keyed=True).item(text)
+        made, size = RowToItem(frozenset(), {}, keyed=True).item(text)
     except UnsupportedRowError:
         return
     assert size == len(text.encode())
     assert "_id" in made
-    assert attribute(None) is None
+    assert to_dynamodb_value(None) is None
 
 
 @given(st.dictionaries(st.text(min_size=1), JSON, max_size=5))
 def test_no_document_has_a_reserved_name_and_none_loses_a_field(fields: dict[str, Any]) -> None:
     fields.pop("millrace", None)
-    made = json.loads(document(json.dumps({**fields, "_id": "t/0/1"}, separators=(",", ":"))))
+    made = json.loads(row_as_document(json.dumps({**fields, "_id": "t/0/1"}, separators=(",", ":"))))
     ours = made.pop("millrace")
     assert not [name for name in made if name.startswith("_")]
     assert {**made, **{f"_{name}": value for name, value in ours.items()}} == {**fields, "_id": "t/0/1"}
@@ -127,7 +132,7 @@ def test_a_document_has_numbers_as_the_row_has_them() -> None:
     digits = "12345678901234567890.123456789012345678"
     row = f'{{"price":{digits},"seats":[{{"fare":0.10}},1e400],"_id":"t/0/1","_fee":1.50}}'
     want = f'{{"price":{digits},"seats":[{{"fare":0.10}},1e400],"millrace":{{"id":"t/0/1","fee":1.50}}}}'
-    assert document(row).decode() == want
+    assert row_as_document(row).decode() == want
 
 
 def test_actions_leave_records_and_replace_results() -> None:
@@ -138,17 +143,17 @@ def test_actions_leave_records_and_replace_results() -> None:
 
 
 def test_numbers_keep_their_digits() -> None:
-    assert attribute(Decimal("0.10")) == {"N": "0.10"}
-    assert attribute(Decimal(0)) == {"N": "0"}
+    assert to_dynamodb_value(Decimal("0.10")) == {"N": "0.10"}
+    assert to_dynamodb_value(Decimal(0)) == {"N": "0"}
 
 
 def test_columns_that_a_database_has_no_place_for_stop_the_start() -> None:
     for name in ("x" * (LONGEST_NAME + 1), "x$", 'a"b'):
         with pytest.raises(StartError, match=r"names are longer than 63 bytes, or contain \$ or a quote: "):
-            TableShape.of("shop.t", StructType().add(name, "string").add("_id", "string"))
+            TableShape.from_columns("shop.t", StructType().add(name, "string").add("_id", "string"))
     with pytest.raises(StartError, match="PostgreSQL has no column type for void"):
-        TableShape.of("shop.t", StructType().add("x", "void").add("_id", "string"))
-    shape = TableShape.of("shop.t", StructType().add("a'b", "decimal(9,2)").add("_id", "string"))
+        TableShape.from_columns("shop.t", StructType().add("x", "void").add("_id", "string"))
+    shape = TableShape.from_columns("shop.t", StructType().add("a'b", "decimal(9,2)").add("_id", "string"))
     assert shape.columns == {"a'b": "numeric(9,2)", "_id": "text"}
     assert shape.staging == '"shop"."t_millrace"'
     assert shape.replaces
@@ -160,7 +165,7 @@ class Connected:
     written = unordered = 0
     closed = False
 
-    def add(self, record: Record) -> list[Refused]:
+    def add(self, record: RowToSend) -> list[Refused]:
         if record.id == "3":
             raise OSError("gone")
         return [(record, "no")] if record.id == "2" else []
@@ -175,7 +180,7 @@ class Connected:
 @pytest.mark.parametrize("count", [2, 3])
 def test_connections_are_closed_whatever_happens(count: int) -> None:
     writer = Connected()
-    rows = [(*Record(str(n + 1), None, None, None, None, "{}"), None) for n in range(count)]
+    rows = [(*RowToSend(str(n + 1), None, None, None, None, "{}"), None) for n in range(count)]
     delivered = _send_partition(lambda: writer, rows)
     if count == 3:
         with pytest.raises(OSError, match="gone"):
@@ -196,12 +201,12 @@ def test_an_empty_partition_connects_to_nobody() -> None:
 def test_a_version_grows_from_batch_to_batch_and_from_checkpoint_to_checkpoint() -> None:
     in_2126 = 4_922_899_200
     places = [
-        BatchPlace("a", 0, created=in_2126),
-        BatchPlace("a", 7, created=in_2126),
+        BatchIdentity("a", 0, created=in_2126),
+        BatchIdentity("a", 7, created=in_2126),
         # Reset a second later; the first one had a batch in each second of 34 years.
-        BatchPlace("a", BATCHES - 1, created=in_2126),
-        BatchPlace("b", 0, created=in_2126 + 1),
+        BatchIdentity("a", BATCHES - 1, created=in_2126),
+        BatchIdentity("b", 0, created=in_2126 + 1),
     ]
     versions = [place.version for place in places]
     assert versions == sorted(set(versions))
-    assert BatchPlace("a", BATCHES - 1, created=2**33 - 1).version == 2**63 - 1  # in 2242
+    assert BatchIdentity("a", BATCHES - 1, created=2**33 - 1).version == 2**63 - 1  # in 2242

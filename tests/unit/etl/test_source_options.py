@@ -13,13 +13,13 @@ import pytest
 from botocore.exceptions import ClientError, NoRegionError
 from moto import mock_aws
 
-from millrace.etl.checkpoints.checkpoint import parse_offset
+from millrace.etl.checkpoints.checkpoint import source_offset
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource
 from millrace.etl.queries.open_sources import sources_digest
-from millrace.etl.record.batch_accounts import Accounts, Reporter
+from millrace.etl.record.batch_accounts import BatchAccounts, EventReporter
 from millrace.etl.record.errors import AccountsError, StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.sinks.base import open_sink
@@ -167,20 +167,20 @@ def test_the_connector_knows_every_option_of_ours() -> None:
 
 
 def test_kafka_options() -> None:
-    bound = kafka.bind("main", MSK, {"kafka.main.bootstrap": "b:9098"})
-    options = topic_stream.options(TOPIC, bound, partitions=16)
+    bound = kafka.apply_bind_options("main", MSK, {"kafka.main.bootstrap": "b:9098"})
+    options = topic_stream.stream_options(TOPIC, bound, partitions=16)
     assert options["kafka.bootstrap.servers"] == "b:9098"
     assert options["startingOffsets"] == "latest"
     assert (options["failOnDataLoss"], options["includeHeaders"]) == ("true", "true")
     assert (options["maxOffsetsPerTrigger"], options["minPartitions"]) == ("1000", "16")
     assert options["kafka.sasl.mechanism"] == "AWS_MSK_IAM"
-    plain = topic_stream.options(
-        TOPIC, kafka.bind("main", bound, {"kafka.main.authentication": "none"}), partitions=None
+    plain = topic_stream.stream_options(
+        TOPIC, kafka.apply_bind_options("main", bound, {"kafka.main.authentication": "none"}), partitions=None
     )
     assert not any("sasl" in name or "security" in name for name in plain)
     assert "minPartitions" not in plain
     with pytest.raises(StartError, match="authentication=magic: must be one of none, tls, iam"):
-        kafka.bind("main", MSK, {"kafka.main.authentication": "magic"})
+        kafka.apply_bind_options("main", MSK, {"kafka.main.authentication": "magic"})
 
 
 class FakeMsk:
@@ -229,7 +229,7 @@ def test_a_connection_whose_brokers_were_looked_up_asks_no_more() -> None:
     assert connection == dataclasses.replace(MSK, bootstrap_servers="b:9098")
     spark: Any = None
     job: Any = SimpleNamespace(connections={"msk": MSK})
-    run = JobRun(spark, job, {}, Reporter("flights"))
+    run = JobRun(spark, job, {}, EventReporter("flights"))
     settings = KafkaSinkSettings("alerts", "msk", None, 1000)
     msk = FakeMsk()
     with pytest.MonkeyPatch.context() as patch:
@@ -260,30 +260,30 @@ def test_what_keeps_from_asking_kinesis_is_told_in_one_message(monkeypatch: pyte
     with pytest.raises(StartError, match=r"stream acme-flights: .*AccessDenied.*DescribeStreamSummary"):
         kinesis.with_consumer_arn(source, Denied())
     monkeypatch.setattr(boto3, "client", lambda *_, **__: Denied())
-    for ask in (lambda: kinesis.open_shards(source, None), lambda: kinesis.with_consumer_arn(source)):
+    for ask in (lambda: kinesis.count_open_shards(source, None), lambda: kinesis.with_consumer_arn(source)):
         with pytest.raises(StartError, match=r"stream acme-flights: .*AccessDenied.*AssumeRole"):
             ask()
     monkeypatch.setattr(boto3, "client", nowhere)
     with pytest.raises(StartError, match="stream acme-flights: You must specify a region"):
-        kinesis.open_shards(STREAM, None)
+        kinesis.count_open_shards(STREAM, None)
 
 
 def test_offset_log() -> None:
-    assert parse_offset('v1\n{"batchWatermarkMs":0}\n{"t":{"0":5}}') == {"t": {"0": 5}}
-    assert parse_offset("v1\n{}\n-") is None
+    assert source_offset('v1\n{"batchWatermarkMs":0}\n{"t":{"0":5}}') == {"t": {"0": 5}}
+    assert source_offset("v1\n{}\n-") is None
     with pytest.raises(ValueError, match="not an entry"):
-        parse_offset("")
+        source_offset("")
 
 
 def test_accounts_balance_or_are_refused() -> None:
-    assert Accounts.of_landing(read=5, landed=3, bad=1).land_figures() == {
+    assert BatchAccounts.of_landing(read=5, landed=3, bad=1).land_figures() == {
         "read": 5,
         "duplicates": 2,
         "landed": 3,
         "good": 2,
         "bad": 1,
     }
-    assert Accounts(read=9, offered=6, written=4).fields() == {
+    assert BatchAccounts(read=9, offered=6, written=4).fields() == {
         "read": 9,
         "duplicates": 2,
         "filtered": 3,
@@ -291,6 +291,6 @@ def test_accounts_balance_or_are_refused() -> None:
     }
     for impossible in ((1, 2, 0), (5, 3, 4), (5, 3, -1)):
         with pytest.raises(AccountsError):
-            Accounts.of_landing(*impossible)
+            BatchAccounts.of_landing(*impossible)
     with pytest.raises(AccountsError):
-        Accounts(read=1, offered=1, written=2)
+        BatchAccounts(read=1, offered=1, written=2)

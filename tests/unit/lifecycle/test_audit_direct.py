@@ -17,7 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.cli.repair import audit as command
 from millrace.config import load
 from millrace.config.queries import RouteQuery
-from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources
+from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources_into_legs
 from millrace.lifecycle.audits.direct_query_records import (
     OFFSETS,
     QUERY,
@@ -149,7 +149,7 @@ def test_a_streams_line_in_the_offset_log_is_where_the_core_puts_it(tmp_path: Pa
         reading = KafkaReading(pattern=True) if stream.pattern else None
         topic = stream.pattern or name
         sources.append(KafkaSource(name, topic, stream.cluster, "earliest", 1, 1, reading))
-    legs = group_sources(sources)
+    legs = group_sources_into_legs(sources)
     places = {each.name: place for place, leg in enumerate(legs) for each in leg}
     assert {name: leg_of(environment, query, name) for name in environment.streams} == places
     assert places == {"refunds": 0, "orders": 1, "gifts": 1, "web": 2, "baskets": 3, "clicks": 4}

@@ -32,7 +32,9 @@ from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 
 def test_both_sides_mean_the_same_places(shop: Shop) -> None:
     assert (checkpoints.FOLDER, checkpoints.LIVE_SECONDS) == (core.FOLDER, core.LIVE_SECONDS)
-    held = core.lease_of(shop.names.checkpoints("clicks"), "glue-run-7", (os.getpid(),), lambda _: None)
+    held = core.lease_of_checkpoints(
+        shop.names.checkpoints("clicks"), "glue-run-7", (os.getpid(),), lambda _: None
+    )
     held.acquire()
     try:
         assert (shop.of.holder() or "").startswith("run glue-run-7 on ")
@@ -44,7 +46,9 @@ def test_both_sides_mean_the_same_places(shop: Shop) -> None:
     finally:
         held.release()
     assert shop.of.holder() is None
-    again = core.lease_of(shop.names.checkpoints("clicks"), "glue-run-8", (os.getpid(),), lambda _: None)
+    again = core.lease_of_checkpoints(
+        shop.names.checkpoints("clicks"), "glue-run-8", (os.getpid(),), lambda _: None
+    )
     with shop.of.holding_lease("millrace checkpoint reset"):
         assert shop.of.holder() == f"run millrace checkpoint reset on {os.uname().nodename}"
     again.acquire()
@@ -124,7 +128,9 @@ def test_a_reset_with_duplicates_is_done_when_they_are_accepted(shop: Shop) -> N
 
 def test_a_running_job_is_left_alone(shop: Shop) -> None:
     shop.begin()
-    held = core.lease_of(shop.names.checkpoints("clicks"), "run-1", (os.getpid(),), lambda _: None)
+    held = core.lease_of_checkpoints(
+        shop.names.checkpoints("clicks"), "run-1", (os.getpid(),), lambda _: None
+    )
     held.acquire()
     before = shop.names_of()
     for arguments in (("reset", "clicks", "land", "--yes"), ("move", "clicks", "land", "x")):
@@ -168,7 +174,7 @@ def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> N
         MANIFEST,
         spark="4.1.1",
         legs=(manifest.ManifestSource("iceberg", "shop_shop.landed"),),
-        state=manifest.State("at", (), ("session",), None, None, None),
+        state=manifest.QueryState("at", (), ("session",), None, None, None),
     )
     shop.put("clicks/_millrace/land.manifest.json", kept.text())
     refused = shop.run("move", "clicks", "land", "other/firsts")
@@ -254,7 +260,7 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
         **newer,
         "settings": {**newer["settings"], "queries": [with_route({**DERIVE, "name": "land"})]},
     }
-    job = settings.parse(derived["settings"])
+    job = settings.parse_job_settings(derived["settings"])
     old = manifest.make_manifest(
         job, job.queries[0], spark="3.5.6", conf=lambda _: None, schema_text=lambda _: None
     )

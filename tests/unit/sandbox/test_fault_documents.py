@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from millrace.config import load
-from millrace.etl.launch.settings import parse
+from millrace.etl.launch.settings import parse_job_settings
 from tests.faults import crashed_job, job_documents, kill_during_sink_writes
 from tests.faults.crashed_job import KINDS
 from tests.faults.kafka_stage import KafkaStage
@@ -36,20 +36,22 @@ def test_jobs_of_one_or_two_queries(kind: str) -> None:
     queries = job_documents.queries(
         kind, job_documents.topic("events", 5), Path("/schema.ddl"), lambda what: f"faults.{what}"
     )
-    assert len(parse(job_documents.settings("job", queries, "/checkpoints", "127.0.0.1:1")).queries) in (1, 2)
+    assert len(
+        parse_job_settings(job_documents.settings("job", queries, "/checkpoints", "127.0.0.1:1")).queries
+    ) in (1, 2)
 
 
 @pytest.mark.parametrize("kind", [Stage, KafkaStage, RoutedStage, SplitStage])
 def test_stages_of_rounds(kind: type[Stage], tmp_path: Path) -> None:
     stage: Any = kind(Server(), tmp_path / "round", "events", random.Random(1), bootstrap="127.0.0.1:1")  # type: ignore[arg-type]
     stage.lists = [[0, 1], [2, 3]]
-    assert parse(stage._job_settings(Path("/schema.ddl"))).queries
+    assert parse_job_settings(stage._job_settings(Path("/schema.ddl"))).queries
     stage.catalog.close()
 
 
 def test_every_sink() -> None:
     asked = kill_during_sink_writes.direct_sinks(DATABASE.url, SECRET, Server.endpoint)
-    settings = parse(kill_during_sink_writes.direct_job(asked, "127.0.0.1:1"))
+    settings = parse_job_settings(kill_during_sink_writes.direct_job(asked, "127.0.0.1:1"))
     assert {query.name for query in settings.queries} == set(asked)
 
 
@@ -81,5 +83,5 @@ def test_crash_points(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         crashed_job.Crashed, "_stream", lambda _: (None, job_documents.stream("events", "us-east-1"))
     )
     job = crashed_job.Crashed(servers, KINDS[name], "crashed", tmp_path)
-    settings = parse(job.settings)
+    settings = parse_job_settings(job.settings)
     assert KINDS[name].query in {query.name for query in settings.queries}

@@ -75,10 +75,14 @@ def _compare_with_tables(environment: Environment, jobs: Sequence[str]) -> Rehea
     place = running_sandbox.running_place(environment)
     if place is None:
         aws = connect_account(environment)
-        settings = [typed_json.write(job_settings(environment, sized.jobs[job], aws.names)) for job in jobs]
+        settings = [
+            typed_json.to_json_value(job_settings(environment, sized.jobs[job], aws.names)) for job in jobs
+        ]
         deployed = catalog_columns.columns(aws.client("glue"), _table_names(settings))
     else:
-        settings = [typed_json.write(job_settings(environment, sized.jobs[job], place.names)) for job in jobs]
+        settings = [
+            typed_json.to_json_value(job_settings(environment, sized.jobs[job], place.names)) for job in jobs
+        ]
         deployed = running_sandbox.table_columns(place.catalog(), _table_names(settings))
     return start_rehearsal.rehearse_starts(settings, deployed)
 

@@ -28,7 +28,7 @@ class KinesisService:
     @cached_property
     def client(self) -> Any:
         """boto3's client."""
-        return aws_clients.client("kinesis", self.region, self.endpoint)
+        return aws_clients.make_client("kinesis", self.region, self.endpoint)
 
     def shards(self) -> list[Shard]:
         """Return all shards, open and closed."""

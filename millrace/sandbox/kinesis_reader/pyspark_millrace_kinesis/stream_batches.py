@@ -1,7 +1,7 @@
 """Batches of a stream as fixed ranges of sequence numbers.
 
 An offset has, for each shard that is read, its next position, as the connectors of Glue's family write it
-(:class:`etl.sources.kinesis.closed_shards.Positions`), and the batch's part of the shard: ``first``, the sequence
+(:class:`etl.sources.kinesis.closed_shards.ShardPositions`), and the batch's part of the shard: ``first``, the sequence
 number of its first record, and ``records``, their number. So the end offset describes a batch completely, and a
 second read gives the same records or an error.
 
