@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals, lines_of
+from millrace.cli.run.checkpoint_compatibility import check_lines_by_version, checkpoint_refusals
 from millrace.lifecycle.deploy import compare_with_deployed, document_of
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
 from millrace.lifecycle.upgrade import roll_back, upgrade
@@ -196,7 +196,7 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
 
     runs = scene.runs
     other = scene.version("environments/shop.yaml", "source: orders\n", "source: shipments\n")
-    (refusal,) = lines_of(checkpoint_refusals, scene.aws, other, [JOB])
+    (refusal,) = check_lines_by_version(checkpoint_refusals, scene.aws, other, [JOB])
     untouched = scene.runs == runs and scene.live.process.alive
     sources = [
         query["routes"][0]["source"]["topic"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from ruamel.yaml import YAML
 
-from millrace.cli.shared.connections import connect_place
+from millrace.cli.shared.connections import connect_sandbox_or_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import Environment, Finding
 from millrace.config.aws.names import Names
@@ -52,14 +52,14 @@ def split(
     from millrace.lifecycle.audits.topic_split import Split, balance_partitions, records_by_partition
 
     environment = load_with_job(env, job)
-    name, stream = _land_query(environment, job, query)
+    name, stream = _query_to_split(environment, job, query)
     settings = environment.streams[stream]
     assert isinstance(settings, KafkaTopic), f"{stream} was taken for a topic"
     end = datetime.now(UTC)
     begin = end - timedelta(minutes=minutes)
     topic = Names(environment, environment.account or "").stream(stream)
     records = records_by_partition(
-        Topic(topic, _connection_settings(environment, settings.cluster)), begin, end
+        Topic(topic, _kafka_connection_settings(environment, settings.cluster)), begin, end
     )
     if jobs > len(records):
         allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"
@@ -73,7 +73,7 @@ def split(
     _print_split(environment, result)
 
 
-def _connection_settings(environment: Environment, cluster: str) -> Settings:
+def _kafka_connection_settings(environment: Environment, cluster: str) -> Settings:
     """Return the connection settings of a cluster: of the running sandbox, of the file, or from AWS."""
     from millrace.lifecycle.account.kafka_access import settings
     from millrace.sandbox.running_sandbox import running_place
@@ -88,10 +88,10 @@ def _connection_settings(environment: Environment, cluster: str) -> Settings:
     ):
         names = Names(environment, environment.account or "")
         return settings(names, cluster, lambda service: service)  # no AWS service is called
-    return connect_place(environment).kafka(cluster)
+    return connect_sandbox_or_account(environment).kafka(cluster)
 
 
-def _land_query(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
+def _query_to_split(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
     """Return name and stream of the land query to split."""
     known = {
         name: each.source

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from millrace.cli.shared.connections import connect_place
+from millrace.cli.shared.connections import connect_sandbox_or_account
 from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import Finding
@@ -68,25 +68,25 @@ def audit(
         )
     end = datetime.now(UTC)
     audits: list[Audit | NotAudited] = []
-    place = connect_place(environment)
+    place = connect_sandbox_or_account(environment)
     with Console(stderr=True).status(f"audit {job}") as spinner:
         for name in query or known:
             spinner.update(f"{name}: comparing source and table")
 
-            def progress(records: int, name: str = name) -> None:
+            def show_records_read(records: int, name: str = name) -> None:
                 spinner.update(f"{name}: {records:,} records read")
 
             audits += compare(
-                place, job, name, end - timedelta(hours=hours), end, read=read, progress=progress
+                place, job, name, end - timedelta(hours=hours), end, read=read, progress=show_records_read
             )
     if as_json:
-        typer.echo(json.dumps([_audit_as_json(each) for each in audits], indent=2))
+        typer.echo(json.dumps([_audit_document(each) for each in audits], indent=2))
     else:
         _print_audits(audits)
     raise typer.Exit(1 if any(getattr(each, "missing_records", 0) for each in audits) else 0)
 
 
-def _audit_as_json(result: Audit | NotAudited) -> dict[str, Any]:
+def _audit_document(result: Audit | NotAudited) -> dict[str, Any]:
     from millrace.lifecycle.audits.hourly_audit import NotAudited
 
     document = dataclasses.asdict(result)
@@ -130,7 +130,7 @@ def _print_audits(audits: list[Audit | NotAudited]) -> None:
             }[hole.verdict]
             places = hole.first if hole.first == hole.last else f"{hole.first} to {hole.last}"
             console.print(f"  {escape(f'{hole.shard}: {places}')}: {hole.records:,} records{when}: {lines}")
-        console.print(_sentence(each))
+        console.print(_audit_sentence(each))
 
 
 def _hours_table(result: Audit) -> Table:
@@ -150,7 +150,7 @@ def _hours_table(result: Audit) -> Table:
     return table
 
 
-def _sentence(result: Audit) -> str:
+def _audit_sentence(result: Audit) -> str:
     came = sum(hour.arrived for hour in result.hours)
     if result.missing_records:
         return f"[red]{result.query}: {result.missing_records:,} of {came:,} records are missing[/red]"

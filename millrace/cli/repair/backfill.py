@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -97,13 +97,13 @@ def backfill(
       millrace backfill flights --env prod --from s3://exports/flights/2026-10-*.jsonl.gz
     """
     environment = load_with_job(env, job)
-    name = _query(environment, job, query, origin)
+    name = _query_to_backfill(environment, job, query, origin)
     span = _requested_range(environment, since, until, origin, replace=replace)
     console = Console(stderr=True, highlight=False)
     place, aws = _place_and_account(environment)
-    size = _amount_to_read(environment, place, job, name, span, origin)
+    size = _amount_with_cost(environment, place, job, name, span, origin)
     console.print(f"{size}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
-    confirm("Continue?", yes=yes)
+    confirm_or_exit("Continue?", yes=yes)
     arguments = {"--backfill": name}
     if span is not None:
         arguments |= {"--since": span[0].isoformat(), "--until": span[1].isoformat()}
@@ -111,7 +111,7 @@ def backfill(
     arguments |= {"--from": origin} if origin is not None else {}
     with console.status(f"backfill {name}"):
         outcome = _run_once_on_job(environment, job, aws, arguments)
-    typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
+    typer.echo(json.dumps(outcome) if as_json else _backfill_sentence(outcome))
 
 
 Span = tuple[datetime, datetime]
@@ -142,11 +142,11 @@ def _requested_range(
         wrong = "--since" if since is None else "--until"
         raise wrong_argument(environment, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")
     begin, end = since.replace(tzinfo=UTC), until.replace(tzinfo=UTC)
-    _check_range(environment, begin, end)
+    _check_time_range(environment, begin, end)
     return begin, end
 
 
-def _amount_to_read(
+def _amount_with_cost(
     environment: Environment, place: Place, job: str, name: str, span: Span | None, origin: str | None
 ) -> str:
     """Return the amount to read, with time and cost."""
@@ -160,13 +160,13 @@ def _amount_to_read(
     if isinstance(query, DeriveQuery):
         table = query.source
         rows = LandedRecords.open(place.catalog(), place.names.table(table), "").rows(begin, end)
-        return f"{name}: {rows:,} records of {table} {when}\n{estimate(environment, job, name, rows, begin, end)}"
+        return f"{name}: {rows:,} records of {table} {when}\n{estimate_backfill(environment, job, name, rows, begin, end)}"
     assert isinstance(query, LandQuery)
     traffic = environment.streams[query.source].traffic
     rows = round(traffic.records_per_second * (end - begin).total_seconds())
     return (
         f"{name}: stream {query.source} {when}, about {rows:,} records (from the traffic in the environment file)\n"
-        f"{estimate(environment, job, name, rows, begin, end)}"
+        f"{estimate_backfill(environment, job, name, rows, begin, end)}"
     )
 
 
@@ -211,7 +211,7 @@ def _run_once_on_job(
 
 
 @dataclass(frozen=True)
-class Estimate:
+class BackfillEstimate:
     """Time and cost of a backfill on the job's engine.
 
     Attributes
@@ -235,9 +235,9 @@ class Estimate:
         )
 
 
-def estimate(
+def estimate_backfill(
     environment: Environment, job: str, query: str, rows: int, begin: datetime, end: datetime
-) -> Estimate:
+) -> BackfillEstimate:
     """Estimate time and cost of a backfill: the rate of the sizing model, with its overhead for each hour's step.
 
     Parameters
@@ -253,10 +253,10 @@ def estimate(
     seconds = rows * rate.per_record / sized.cores.value
     seconds += steps * rate.overhead
     hourly = sized.worker_usd_hour * sized.max_workers.value
-    return Estimate(seconds, hourly * seconds / 3600, rate.basis)
+    return BackfillEstimate(seconds, hourly * seconds / 3600, rate.basis)
 
 
-def _query(environment: Environment, job: str, query: str | None, origin: str | None) -> str:
+def _query_to_backfill(environment: Environment, job: str, query: str | None, origin: str | None) -> str:
     kind: type[DeriveQuery | LandQuery] = DeriveQuery if origin is None else LandQuery
     names = [n for n, q in environment.jobs[job].queries.items() if type(q) is kind]
     return choose_query(
@@ -264,7 +264,7 @@ def _query(environment: Environment, job: str, query: str | None, origin: str | 
     )
 
 
-def _check_range(environment: Environment, begin: datetime, end: datetime) -> None:
+def _check_time_range(environment: Environment, begin: datetime, end: datetime) -> None:
     latest = datetime.now(UTC) - _UNTIL_NOW
     if begin >= end:
         raise wrong_argument(environment, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until")
@@ -273,7 +273,7 @@ def _check_range(environment: Environment, begin: datetime, end: datetime) -> No
         raise wrong_argument(environment, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)
 
 
-def _sentence(outcome: dict[str, Any]) -> str:
+def _backfill_sentence(outcome: dict[str, Any]) -> str:
     if "read" not in outcome:
         return f"{outcome['query']}: run {outcome['run']} ended as {outcome['state']}; see its log for the counts"
     return (

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import figure_columns
-from millrace.cli.shared.expected_failures import RefusedError, confirm
+from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import Environment, load
 from millrace.config.document.problems import ConfigurationError, Problem
@@ -87,7 +87,7 @@ def erase(
             preview = _ask_for_matches(environment, desk, request, console)
             if dry_run or (as_json and not yes):
                 if as_json:
-                    typer.echo(json.dumps(_document(request, preview)))
+                    typer.echo(json.dumps(_erasure_document(request, preview)))
                 else:
                     _print_preview(request, preview)
                 return
@@ -95,12 +95,12 @@ def erase(
             if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables_in_answers(preview)):
                 typer.echo("no record matches the condition; nothing was changed", err=True)
                 return
-            _check_share(preview)
-            confirm("Erase these records?", yes=yes)
+            _refuse_large_share(preview)
+            confirm_or_exit("Erase these records?", yes=yes)
             request = replace(request, apply=True)
             desk.write_requests(request)
         done = _wait_until_done(desk, request, console)
-    typer.echo(json.dumps(_document(request, done)) if as_json else _sentence(request, done))
+    typer.echo(json.dumps(_erasure_document(request, done)) if as_json else _erasure_sentence(request, done))
 
 
 def _running_erasure(erasures: Erasures, where: str) -> Request | None:
@@ -117,7 +117,7 @@ def _running_erasure(erasures: Erasures, where: str) -> Request | None:
     if request is None:
         return None
     if request["where"] != where:
-        raise RefusedError(
+        raise CommandRefusedError(
             f"erasure {request['id']}, requested by {request['by']}, is still running, and only one can run "
             "at a time; repeat its command with its condition to follow it"
         )
@@ -134,14 +134,14 @@ def _wait_until_done(erasures: Erasures, request: Request, console: Console) -> 
     """
     with console.status(f"erasure {request.id}") as spinner:
 
-        def progress(line: str) -> None:
+        def show_progress(line: str) -> None:
             spinner.update(f"erasure {request.id}: {line}")
 
-        done = erasures.wait(request.id, ("done", "refused"), progress, patience_seconds=float("inf"))
+        done = erasures.wait(request.id, ("done", "refused"), show_progress, patience_seconds=float("inf"))
     erasures.delete_requests(request.id)
     refused = [problem for answer in done.values() for problem in answer["problems"]]
     if refused:
-        raise RefusedError("; ".join(refused))
+        raise CommandRefusedError("; ".join(refused))
     return done
 
 
@@ -196,29 +196,29 @@ def _tables_in_answers(answers: Answers) -> Iterator[tuple[str, str, dict[str, A
             yield job, name, counts
 
 
-def _check_share(preview: Answers) -> None:
+def _refuse_large_share(preview: Answers) -> None:
     wide = [line for answer in preview.values() for line in answer["wide"]]
     if wide:
-        raise RefusedError(
+        raise CommandRefusedError(
             f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. To erase so "
             "much, write a larger `storage.erase_share` into the environment file and deploy it first: the "
             "jobs refuse more"
         )
 
 
-def _not_covered(request: Request, answers: Answers) -> list[str]:
+def _places_not_erased(request: Request, answers: Answers) -> list[str]:
     own = [line for answer in answers.values() for line in answer["left_out"]]
     return list(dict.fromkeys([*own, *(line.replace(CONDITION, request.where) for line in request.left_out)]))
 
 
-def _document(request: Request, answers: Answers) -> dict[str, Any]:
+def _erasure_document(request: Request, answers: Answers) -> dict[str, Any]:
     return {
         "erasure": request.id,
         "state": "done" if all(a["state"] == "done" for a in answers.values()) else "previewed",
         "tables": [
             {"job": job, "table": name, **figures} for job, name, figures in _tables_in_answers(answers)
         ],
-        "not_covered": _not_covered(request, answers),
+        "not_covered": _places_not_erased(request, answers),
     }
 
 
@@ -227,7 +227,7 @@ def _print_preview(request: Request, preview: Answers, *, err: bool = False) -> 
     console = Console(stderr=err, width=None if stream.isatty() else 120, highlight=False)
     console.print(_counts_table(preview))
     console.print("Not erased by this command:")
-    for line in _not_covered(request, preview):
+    for line in _places_not_erased(request, preview):
         console.print(f"- {line}", markup=False, soft_wrap=True)
     console.print(
         "Dead letters have no columns, so those whose text contains a value of the condition are found. "
@@ -247,6 +247,6 @@ def _counts_table(preview: Answers) -> Table:
     return table
 
 
-def _sentence(request: Request, done: Answers) -> str:
+def _erasure_sentence(request: Request, done: Answers) -> str:
     counts = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables_in_answers(done))
     return f"erasure {request.id} is done; rows erased: {counts}. Its record is in the lake's bucket, below _erasures/"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millrace.cli.plan.report.preflight import show_rows
+from millrace.cli.plan.report.preflight import print_preflight_rows
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.expected_failures import RefusedError
+from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import Environment
 from millrace.sizing import plan
 from millrace.sizing.planning import over_limit
@@ -55,24 +55,24 @@ def synthesize_and_compare(
     from millrace.sandbox.programs import cdk
     from millrace.sandbox.programs.toolchain import state_folder
 
-    assembly = _own_folder(state_folder() / "deploy" / environment.name)
+    assembly = _new_assembly_folder(state_folder() / "deploy" / environment.name)
     aws = connect_account(environment)
     deployed = read_sizes(aws)
     sized = plan(environment.with_deployed(deployed))
     account = Account(aws, sized)
     bootstrap = {"bootstrap": preflight_account.bootstrap}
-    _preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
+    _run_preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
     if (problems := over_limit(environment, sized)) is not None and limited:
-        raise RefusedError(f"{problems}; nothing was deployed")
+        raise CommandRefusedError(f"{problems}; nothing was deployed")
     cdk.synthesise(env, assembly, aws.names.account, deployed, shown=True)
     if first:
         files = assembly.glob("*.template.json")
         account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
-        _preflight(account, preflight_templates.CHECKS, limited=limited)
+        _run_preflight(account, preflight_templates.CHECKS, limited=limited)
     return aws, assembly, compare_with_deployed(aws, assembly)
 
 
-def _preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) -> None:
+def _run_preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) -> None:
     """Show everything that is not in order, and refuse a deployment that would fail; a missing bootstrap is always refused.
 
     Raises
@@ -85,13 +85,13 @@ def _preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) 
 
     rows = ask_all(account, checks)
     if problems := [each for each in rows if each.verdict != "ok"]:
-        show_rows(problems, err=True)
+        print_preflight_rows(problems, err=True)
     if wrong := [each for each in failed_rows(rows) if limited or each.subject == "bootstrap"]:
         failures = "; ".join(f"{each.subject}: {each.found}" for each in wrong)
         raise DeployError(f"{failures}; nothing was deployed or stopped")
 
 
-def _own_folder(parent: Path) -> Path:
+def _new_assembly_folder(parent: Path) -> Path:
     """Return a folder of this process, so that it deploys exactly what it shows, even if another deployment starts meanwhile.
 
     Folders of processes that have ended are deleted.

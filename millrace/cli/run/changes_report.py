@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from millrace.cli.plan.schema.check import altered_tables, refused_queries
-from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals, irreversible_checkpoints, lines_of
+from millrace.cli.plan.schema.check import altered_table_lines, refused_query_lines
+from millrace.cli.run.checkpoint_compatibility import (
+    check_lines_by_version,
+    checkpoint_refusals,
+    irreversible_checkpoint_lines,
+)
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.lifecycle.changes.deployment_changes import DELETED
 
@@ -27,7 +31,7 @@ def continuing_jobs(changes: Changes) -> list[str]:
     return [job.job for job in changes.jobs if job.after == "restart" or job.continues is not None]
 
 
-def tables_of(aws: DeployedEnvironment, assembly: Path, changes: Changes) -> Rehearsal:
+def rehearse_table_changes(aws: DeployedEnvironment, assembly: Path, changes: Changes) -> Rehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
     from millrace.lifecycle.account import catalog_columns
     from millrace.lifecycle.deploy import job_settings
@@ -63,29 +67,31 @@ def print_and_check_changes(
     as_json
         Print all changes as one JSON object instead.
     """
-    tables = tables_of(aws, assembly, changes)
+    tables = rehearse_table_changes(aws, assembly, changes)
     if as_json:
-        document = as_document(changes) | {"tables": dict(tables.altered)}
+        document = changes_document(changes) | {"tables": dict(tables.altered)}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
-    refuse_with_reasons(
+        typer.echo("\n".join(altered_table_lines(tables)), nl=bool(tables.altered))
+    exit_with_reasons(
         command,
         [
             *changes.order.refused,
             *changes.refused,
-            *refused_queries(tables),
-            *lines_of(checkpoint_refusals, aws, assembly, jobs),
+            *refused_query_lines(tables),
+            *check_lines_by_version(checkpoint_refusals, aws, assembly, jobs),
         ],
     )
     typer.echo(
-        "".join(f"{line}\n" for line in lines_of(irreversible_checkpoints, aws, assembly, jobs)),
+        "".join(
+            f"{line}\n" for line in check_lines_by_version(irreversible_checkpoint_lines, aws, assembly, jobs)
+        ),
         nl=False,
         err=True,
     )
 
 
-def refuse_with_reasons(command: str, reasons: list[str]) -> None:
+def exit_with_reasons(command: str, reasons: list[str]) -> None:
     """End a command with its reasons, if there are any, before it changes anything."""
     if reasons:
         typer.echo(
@@ -95,7 +101,7 @@ def refuse_with_reasons(command: str, reasons: list[str]) -> None:
         raise typer.Exit(REFUSED)
 
 
-def refuse_wider(command: str, changes: Changes, *, yes: bool, wider: bool) -> None:
+def exit_if_permissions_widen(command: str, changes: Changes, *, yes: bool, wider: bool) -> None:
     """End a command that nobody watches if it gives more permissions than are deployed; the first deployment gives all.
 
     A new job, or a new table of one, with rights of the kinds that the environment's jobs have gives nobody more.
@@ -110,7 +116,7 @@ def refuse_wider(command: str, changes: Changes, *, yes: bool, wider: bool) -> N
     more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider]
     if more:
         more.append("if this is meant, repeat the command with --yes --wider, or without --yes to be asked")
-    refuse_with_reasons(command, more)
+    exit_with_reasons(command, more)
 
 
 def change_lines(changes: Changes) -> list[str]:
@@ -184,7 +190,7 @@ def removal_questions(changes: Changes) -> list[str]:
     return [*lines, f"Deploy this?{deleted}"]
 
 
-def as_document(changes: Changes) -> dict[str, Any]:
+def changes_document(changes: Changes) -> dict[str, Any]:
     """Return the same for scripts, without cuts."""
     return {
         "stacks": {

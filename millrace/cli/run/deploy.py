@@ -10,11 +10,11 @@ from millrace.cli.run.cdk_assembly import cdk_deploy_all, cdk_remove_stack, synt
 from millrace.cli.run.changes_report import (
     change_lines,
     continuing_jobs,
+    exit_if_permissions_widen,
     print_and_check_changes,
-    refuse_wider,
     removal_questions,
 )
-from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Wider
 from millrace.config import load
 
@@ -57,9 +57,9 @@ def deploy(
     print_and_check_changes("deploy", aws, assembly, result, continuing_jobs(result), as_json=as_json)
     if only_show or not result:
         return
-    refuse_wider("deploy", result, yes=yes, wider=wider)
+    exit_if_permissions_widen("deploy", result, yes=yes, wider=wider)
     for question in removal_questions(result):
-        confirm(question, yes=yes)
+        confirm_or_exit(question, yes=yes)
     for change in result.jobs:
         if change.after == "restart":
             deployed_version(aws, change.job)

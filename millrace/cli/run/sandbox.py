@@ -14,7 +14,7 @@ from rich.console import Console
 
 from millrace.cli.extras import require_sandbox
 from millrace.cli.run import traffic
-from millrace.cli.shared.console import print_hint
+from millrace.cli.shared.console import print_next_step
 from millrace.cli.shared.options import EnvironmentName, load_with_job
 from millrace.completion import environments, jobs
 from millrace.config import Environment, load
@@ -70,7 +70,7 @@ def demo(
     require_sandbox()
     from millrace.sandbox.demo import JOBS, environment_for_line, run_demo
 
-    def terminated(number: int, _: Any) -> None:
+    def exit_on_signal(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
 
     if spark is not None:
@@ -82,7 +82,7 @@ def demo(
     if missing:
         what = f"the example's jobs, {' and '.join(JOBS)}, as in environments/local.yaml"
         raise loaded.places.error([Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))])
-    signal.signal(signal.SIGTERM, terminated)
+    signal.signal(signal.SIGTERM, exit_on_signal)
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)  # a pipe has no width; the default would fold the tables
@@ -153,7 +153,7 @@ def run_here(
     from millrace.sandbox.stand_in import stand_in
 
     loaded = load_with_job(env, job)
-    if lacking := list(_without_server(loaded)):
+    if lacking := list(_sinks_without_server(loaded)):
         raise loaded.places.error(lacking)
     standing = stand_in(loaded, env)
     if standing.replaced:
@@ -161,12 +161,12 @@ def run_here(
             f"the sandbox replaces these by servers on this machine: {', '.join(standing.replaced)}", err=True
         )
     jobs = environment_trial.needed_jobs(loaded, job)
-    feeds = dict(_feeds(loaded, environment_trial.needed_streams(loaded, jobs), source, rate, seed))
+    feeds = dict(_feed_by_stream(loaded, environment_trial.needed_streams(loaded, jobs), source, rate, seed))
     tables = environment_trial.run_trial(
         env, jobs, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True), keep=keep
     )
     for table, landed in tables.items():
-        typer.echo(f"{table}: {_table_summary(landed)}; example:")
+        typer.echo(f"{table}: {_landed_table_sentence(landed)}; example:")
         typer.echo(
             f"  {', '.join(f'{name}={_shown_value(value)}' for name, value in landed.example.items())}"
         )
@@ -184,12 +184,12 @@ def run_here(
         )
     if any(landed.wrong for landed in tables.values()):
         raise typer.Exit(1)
-    print_hint(
+    print_next_step(
         f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
     )
 
 
-def _feeds(
+def _feed_by_stream(
     loaded: Environment, streams: Sequence[str], source: Path | None, rate: float | None, seed: int
 ) -> Iterator[tuple[str, TrialFeed]]:
     """Yield the feed of each stream: the records of its file, else generated ones."""
@@ -199,7 +199,7 @@ def _feeds(
     files = {} if source is None else _files_by_stream(source, streams)
     for stream in streams:
         shape = TrafficShape(per_second=rate or _RATE)
-        feed, total = traffic.feed_of(loaded, stream, shape, seed, files.get(stream))
+        feed, total = traffic.feed_of_stream(loaded, stream, shape, seed, files.get(stream))
         if total is not None and rate is None:
             shape = replace(feed.shape, per_second=max(_RATE, total / _FILE_SECONDS))
             feed = replace(feed, shape=shape)
@@ -250,7 +250,7 @@ def _shown_value(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def _table_summary(landed: LandedTable) -> str:
+def _landed_table_sentence(landed: LandedTable) -> str:
     at = landed.first_seconds
     first = "none while others had theirs" if at is None else f"the first after {at:.0f} s"
     if (account := landed.account) is None:
@@ -277,7 +277,7 @@ def _comparison_verdict(comparison: DerivedComparison | None) -> str:
     )
 
 
-def _without_server(loaded: Environment) -> Iterator[Finding]:
+def _sinks_without_server(loaded: Environment) -> Iterator[Finding]:
     """Yield sinks that the sandbox does not support, unless the user provides a LocalStack."""
     if os.environ.get("LOCALSTACK_ENDPOINT"):
         return

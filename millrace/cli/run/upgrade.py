@@ -9,12 +9,12 @@ import typer
 from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesize_and_compare
 from millrace.cli.run.changes_report import (
     change_lines,
+    exit_if_permissions_widen,
+    exit_with_reasons,
     print_and_check_changes,
-    refuse_wider,
-    refuse_with_reasons,
 )
-from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, checkpoint_refusals
-from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.run.checkpoint_compatibility import LaunchOfOtherReleaseError, checkpoint_refusals
+from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Wider, Yes, load_with_job
 
 Patience = Annotated[
@@ -76,8 +76,8 @@ def upgrade(
     print_and_check_changes("upgrade", aws, assembly, own, [job], as_json=as_json)
     if only_show or change.after == "leave":
         return
-    refuse_wider("upgrade", own, yes=yes, wider=wider)
-    confirm("Upgrade this?", yes=yes)
+    exit_if_permissions_widen("upgrade", own, yes=yes, wider=wider)
+    confirm_or_exit("Upgrade this?", yes=yes)
     started = steps.upgrade(
         aws,
         own,
@@ -118,7 +118,7 @@ def rollback(
     )
     try:
         refusals = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
-    except AnotherReleaseError as error:
+    except LaunchOfOtherReleaseError as error:
         refusals = []
         typer.echo(
             f"{job}: its checkpoints cannot be checked before the rollback: {error}. The job checks them at "
@@ -126,9 +126,9 @@ def rollback(
             "job as unhealthy",
             err=True,
         )
-    refuse_with_reasons("rollback", refusals)
-    refuse_wider("rollback", changes, yes=yes, wider=wider)
-    confirm("Roll back this?", yes=yes)
+    exit_with_reasons("rollback", refusals)
+    exit_if_permissions_widen("rollback", changes, yes=yes, wider=wider)
+    confirm_or_exit("Roll back this?", yes=yes)
     started = steps.roll_back(
         aws,
         version,

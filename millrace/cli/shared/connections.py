@@ -18,7 +18,7 @@ def connect_account(environment: Environment) -> DeployedEnvironment:
     return connect(Names(environment, environment.account or ""))
 
 
-def connect_place(environment: Environment) -> Place:
+def connect_sandbox_or_account(environment: Environment) -> Place:
     """Connect to the running sandbox of an environment, or to its account if there is none."""
     from millrace.lifecycle.audits.query_audit import on_aws
     from millrace.sandbox.running_sandbox import running_place

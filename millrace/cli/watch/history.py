@@ -44,7 +44,7 @@ def history(
     """
     environment = load(env)
     aws = connect_account(environment)
-    server = serve(aws, runs=jobs)
+    server = start_history_server(aws, runs=jobs)
     try:
         typer.echo(f"{server.address} (stop with Ctrl-C)")
         while server.process.alive:
@@ -55,7 +55,7 @@ def history(
         server.process.stop()
 
 
-def serve(aws: Any, *, runs: int) -> HistoryServer:
+def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     """Start the server over the bucket, or over a copy of its newest logs.
 
     Parameters
@@ -85,7 +85,7 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
             EventLogBucket(
                 url=f"s3a://{bucket}/{FLAT_PREFIX}/",
                 region=names.environment.region,
-                credentials=_credentials(),
+                credentials=_credentials_as_variables(),
                 endpoint=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
             )
         )
@@ -133,7 +133,7 @@ def flat_name(key: str, prefix: str) -> str:
     return rest if rest and ".." not in parts and not rest.endswith("/") else ""
 
 
-def _credentials() -> dict[str, str]:
+def _credentials_as_variables() -> dict[str, str]:
     """Return the caller's credentials for a program without support for profiles and single sign-on."""
     import boto3
 

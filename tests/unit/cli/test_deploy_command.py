@@ -44,8 +44,10 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
     monkeypatch.setattr(read_sizes, "read_sizes", lambda _: DeployedSizes())
     monkeypatch.setattr(cdk, "synthesise", lambda _env, folder, *_, **__: paths.append(folder))
-    monkeypatch.setattr(changes_report, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
-    monkeypatch.setattr(changes_report, "lines_of", lambda *_: [])
+    monkeypatch.setattr(
+        changes_report, "rehearse_table_changes", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ())
+    )
+    monkeypatch.setattr(changes_report, "check_lines_by_version", lambda *_: [])
     return paths
 
 

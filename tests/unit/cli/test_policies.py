@@ -20,7 +20,7 @@ from policy_sentry.querying.actions import get_action_data
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli.plan.policies import documents
+from millrace.cli.plan.policies import policy_documents
 from millrace.cli.plan.report import template_diff
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
@@ -362,7 +362,7 @@ def test_names_follow_partition_and_qualifier(tmp_path: Path) -> None:
     file = tmp_path / "plant.yaml"
     text = (ROOT / "environments/minimal.yaml").read_text().replace("project: hello", "project: plant")
     file.write_text(f"{text}\nregion: cn-north-1\ngovernance: {{qualifier: acme1, name_prefix: co}}\n")
-    result = documents(load(str(file), root=ROOT))
+    result = policy_documents(load(str(file), root=ROOT))
     assert set(result) == {"deployer.json", "operator.json"}
     whole = json.dumps(result)
     assert "arn:aws:" not in whole
@@ -377,7 +377,7 @@ def test_an_environment_without_account_is_told_what_to_do(tmp_path: Path) -> No
     text = (ROOT / "environments/minimal.yaml").read_text()
     file.write_text("\n".join(line for line in text.splitlines() if not line.startswith("account")))
     with pytest.raises(ConfigurationError, match="write account: into the environment file"):
-        documents(load(str(file), root=ROOT))
+        policy_documents(load(str(file), root=ROOT))
 
 
 def test_a_role_of_a_workflow_trusts_one_environment_of_one_repository(tmp_path: Path) -> None:

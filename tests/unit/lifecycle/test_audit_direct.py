@@ -266,6 +266,6 @@ def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
     assert f"shard-1: not read since {NOW:%Y-%m-%d %H:%M:%S} UTC; its records are late, not lost" in text
     assert "3 are in no table; the transform may filter them" in text
     assert "boards/clicks: web.clicks cannot be audited: its sink is dynamodb" in text
-    documents = [command._audit_as_json(each) for each in (result, other)]
+    documents = [command._audit_document(each) for each in (result, other)]
     assert [each.get("missing") for each in documents] == [0, None]
     assert list(documents[0]["behind"]) == [{"shard": "shard-1", "since": f"{NOW:%Y-%m-%dT%H:%M:%S}Z"}]

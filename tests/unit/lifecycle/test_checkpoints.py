@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.checkpoint_compatibility import (
-    AnotherReleaseError,
+    LaunchOfOtherReleaseError,
     checkpoint_refusals,
-    irreversible_checkpoints,
+    irreversible_checkpoint_lines,
 )
 from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
@@ -208,9 +208,9 @@ def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
 def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
     shop.begin()
     aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
-    with pytest.raises(AnotherReleaseError, match=r"another release of Millrace .*not_yet_known"):
+    with pytest.raises(LaunchOfOtherReleaseError, match=r"another release of Millrace .*not_yet_known"):
         checkpoint_refusals(aws, "clicks", document(not_yet_known=1))
-    with pytest.raises(AnotherReleaseError, match=r"another release of Millrace .*0\.9"):
+    with pytest.raises(LaunchOfOtherReleaseError, match=r"another release of Millrace .*0\.9"):
         checkpoint_refusals(aws, "clicks", document() | {"engine_version": "0.9"})
 
 
@@ -249,7 +249,7 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
     shop.begin()
     aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
     newer = {**document(), "engine_version": "6.0"}
-    assert irreversible_checkpoints(aws, "clicks", newer) == []
+    assert irreversible_checkpoint_lines(aws, "clicks", newer) == []
     derived = {
         **newer,
         "settings": {**newer["settings"], "queries": [with_route({**DERIVE, "name": "land"})]},
@@ -260,11 +260,11 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
     )
     shop.put("clicks/_millrace/land.manifest.json", old.text())
     assert checkpoint_refusals(aws, "clicks", derived) == []
-    (line,) = irreversible_checkpoints(aws, "clicks", derived)
+    (line,) = irreversible_checkpoint_lines(aws, "clicks", derived)
     assert line.startswith(
         "job clicks, query land: on this checkpoint it cannot go back: Spark was 4.1.1 and is 3.5.6"
     )
-    assert irreversible_checkpoints(aws, "clicks", {**derived, "engine_version": "5.1"}) == []
+    assert irreversible_checkpoint_lines(aws, "clicks", {**derived, "engine_version": "5.1"}) == []
 
 
 def test_a_sandbox_in_the_place_of_an_engine_reads_what_it_wrote(shop: Shop) -> None:

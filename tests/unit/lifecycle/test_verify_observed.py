@@ -104,7 +104,7 @@ def test_the_command_asks_by_the_names_of_the_copy(
 
             return call
 
-    monkeypatch.setattr(prices, "price_list", lambda _: Noting("pricing"))
+    monkeypatch.setattr(prices, "price_list_client", lambda _: Noting("pricing"))
     monkeypatch.setattr(
         "millrace.verify.account.claim_context.ClaimContext.fetch",
         lambda *_: (_ for _ in ()).throw(OSError()),

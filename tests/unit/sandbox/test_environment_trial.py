@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.cli.run.sandbox import _files_by_stream, _table_summary
+from millrace.cli.run.sandbox import _files_by_stream, _landed_table_sentence
 from millrace.config import ConfigurationError
 from millrace.sandbox import environment_trial, running_sandbox
 from millrace.sandbox.environment_trial import DerivedComparison, LandedTable
@@ -27,7 +27,7 @@ def test_a_table_that_got_no_row_lost_what_was_sent() -> None:
     })  # fmt: skip
     account = compare(ledger, nothing, nothing["_id"])
     assert account.lost_or_doubled
-    told = _table_summary(LandedTable(0, None, {}, account))
+    told = _landed_table_sentence(LandedTable(0, None, {}, account))
     assert (
         told
         == "1 record sent, 0 rows, none while others had theirs; over a kill -9 1 lost, 0 doubled, 0 others"
@@ -56,7 +56,7 @@ def test_a_derived_table_is_judged_or_said_not_to_be(
 ) -> None:
     table = LandedTable(3, 4.0, {}, None, comparison)
     assert table.wrong is wrong
-    assert _table_summary(table) == f"3 rows, the first after 4 s; {told}"
+    assert _landed_table_sentence(table) == f"3 rows, the first after 4 s; {told}"
 
 
 def test_two_files_of_one_stream_are_a_question(tmp_path: Path) -> None:

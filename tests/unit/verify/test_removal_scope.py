@@ -140,10 +140,10 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
     assert left.startswith(
         f"topic hello-{NAME}-.* on theirs (the brokers of theirs do not answer this machine ("
     )
-    (gone,) = command._topics_on_unknown_cluster(aws, replace(OWN, cluster="another"))
+    (gone,) = command._topics_on_former_cluster(aws, replace(OWN, cluster="another"))
     assert "on another, which is no longer in the environment" in gone
     assert (
-        command._topics_on_unknown_cluster(aws, OWN) == command._delete_topics(aws, OWN, lambda _: None) == []
+        command._topics_on_former_cluster(aws, OWN) == command._delete_topics(aws, OWN, lambda _: None) == []
     )
 
 

@@ -29,7 +29,7 @@ _SHOWN_LINES = 200
 Templates = Mapping[str, Mapping[str, Any]]
 
 
-def templates(environment: Environment, root: Path) -> Templates:
+def synthesize_templates(environment: Environment, root: Path) -> Templates:
     """Synthesise an environment, and return its templates by stack.
 
     Parameters
@@ -71,9 +71,9 @@ def template_changes(environment: Environment, before: Templates, root: Path) ->
     before
         Templates of the other version.
     root
-        As in :func:`templates`.
+        As in :func:`synthesize_templates`.
     """
-    after = templates(environment, root)
+    after = synthesize_templates(environment, root)
     rights = DeployedRights(Names(environment, environment.account or _NO_ACCOUNT), before)
     wider, others = [], []
     for stack in sorted({*before, *after}):

@@ -48,18 +48,18 @@ def check(
     if as_json:
         typer.echo(json.dumps(asdict(comparison), indent=2, ensure_ascii=False))
     else:
-        typer.echo("\n".join(altered_tables(comparison)) or "no table changes")
-        for line in refused_queries(comparison):
+        typer.echo("\n".join(altered_table_lines(comparison)) or "no table changes")
+        for line in refused_query_lines(comparison):
             typer.echo(line, err=True)
     raise typer.Exit(REFUSED if comparison.refused else 0)
 
 
-def altered_tables(rehearsal: Rehearsal) -> list[str]:
+def altered_table_lines(rehearsal: Rehearsal) -> list[str]:
     """Return a line for each change of a table by the next start."""
     return [f"table {table}: {change}" for table, changes in rehearsal.altered.items() for change in changes]
 
 
-def refused_queries(rehearsal: Rehearsal) -> list[str]:
+def refused_query_lines(rehearsal: Rehearsal) -> list[str]:
     """Return a line for each query that would not start."""
     return [f"job {each.job}, query {each.query}: {each.why}" for each in rehearsal.refused]
 
@@ -76,14 +76,14 @@ def _compare_with_tables(environment: Environment, jobs: Sequence[str]) -> Rehea
     if place is None:
         aws = connect_account(environment)
         settings = [typed_json.write(job_settings(environment, sized.jobs[job], aws.names)) for job in jobs]
-        deployed = catalog_columns.columns(aws.client("glue"), _table_names(settings))
+        deployed = catalog_columns.columns(aws.client("glue"), _table_names_in_settings(settings))
     else:
         settings = [typed_json.write(job_settings(environment, sized.jobs[job], place.names)) for job in jobs]
-        deployed = running_sandbox.table_columns(place.catalog(), _table_names(settings))
+        deployed = running_sandbox.table_columns(place.catalog(), _table_names_in_settings(settings))
     return start_rehearsal.rehearse_starts(settings, deployed)
 
 
-def _table_names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table_names_in_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     from millrace.lifecycle.account import catalog_columns
 
     return sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
